@@ -52,12 +52,12 @@ class Options:
 
 @frozen(kw_only=True)
 class Capabilities:
-    """What a backend can do, told before it is loaded.
+    """What a backend can do, known before it is loaded.
 
     Attributes:
         mip: integer columns.
         duals: multipliers and reduced costs of LPs.
-        bearing: coefficients that it bears.
+        bearing: coefficients that it can work with.
     """
 
     mip: bool = True
@@ -195,8 +195,8 @@ class Backend(ABC):
 
         Args:
             form: the model as it is at first.
-            tolerance: by which rows and reduced costs may be missed, where the solver can be told.
-            method: as of :meth:`solve`, where the solver can be told.
+            tolerance: by which rows and reduced costs may be missed, where the solver takes such a setting.
+            method: as of :meth:`solve`, likewise.
             options: settings of the solver by its own names, where it keeps sessions of its own.
         """
         return ColdSession(self, form)

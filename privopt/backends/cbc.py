@@ -101,13 +101,8 @@ def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0)
         "method": "simplex" if attempt and options.method == "auto" else options.method,
         "threads": options.threads,
         "seed": options.seed,
-        "time_limit": _limit_told(options.time_limit),
+        "time_limit": np.inf if options.time_limit is None else options.time_limit,
     }
-
-
-def _limit_told(seconds: float | None) -> float:
-    """What CBC is told; what holds is the parent's own limit."""
-    return np.inf if seconds is None else seconds
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:

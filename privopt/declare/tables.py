@@ -5,12 +5,9 @@ Rows are counted as an editor counts lines of a plain file: the header is row 1,
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from decimal import Context, Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,6 +17,17 @@ from attrs import Factory, define, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import no_doubles, read_only
+from privopt.declare.frames import (
+    as_csv,
+    csv_bytes,
+    is_parquet,
+    plain_texts,
+    ragged,
+    stripped,
+    table_of,
+    table_text,
+    text_of,
+)
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.files.archive import parse_npy
@@ -45,9 +53,6 @@ __all__ = [
     "table_of",
     "table_text",
 ]
-
-PARQUET: Final = b"PAR1"
-"""What a Parquet file begins with."""
 
 MOST_FAULTS: Final = 20
 """Faults of one file that are listed; the rest are counted."""
@@ -107,137 +112,6 @@ class _Faults:
     def add(self, count: int, faults: Iterable[Fault]) -> None:
         self.kept.extend(islice(faults, max(0, MOST_FAULTS - len(self.kept))))
         self.count += count
-
-
-def _text(file: File) -> bytes:
-    raw = file.contents
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError([Fault(file.name, "", "text in UTF-16", "UTF-8")])
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        row = raw[: error.start].count(b"\n") + 1
-        raise InputError([Fault(file.name, f"row {row}", f"byte 0x{raw[error.start]:02x}", "text in UTF-8")]) from None
-    if b"\0" in raw:
-        row = raw[: raw.index(b"\0")].count(b"\n") + 1
-        raise InputError([Fault(file.name, f"row {row}", "a zero byte", "text")])
-    return raw
-
-
-def is_parquet(file: File) -> bool:
-    """Whether a table is Parquet, by how it begins; else it is CSV."""
-    return file.contents.startswith(PARQUET)
-
-
-def table_text(file: File) -> bytes:
-    """What a CSV file holds, without a BOM: UTF-8, a header at least, no empty lines at its end.
-
-    Raises:
-        InputError: it is none such; a line is named by its row.
-    """
-    raw = _text(file)
-    body = raw.rstrip()
-    if not body:
-        raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
-    if raw.count(b"\n", len(body)) > 1:
-        row = body.count(b"\n") + 2
-        raise InputError([Fault(file.name, f"row {row}", "an empty line", "a row, or the end of the file")])
-    head = io.BytesIO(body).readline().decode()
-    for mark in (";", "\t"):
-        if mark in head and "," not in head:
-            wanted = "commas between fields, a point before decimals"
-            raise InputError([Fault(file.name, "header", f"{mark!r} between fields", wanted)])
-    return raw
-
-
-def table_of(file: File) -> pl.DataFrame:
-    """The whole table, no spaces around names of columns: cells of CSV are text, those of Parquet what they are.
-
-    Raises:
-        InputError: it is no table; the row and byte are named.
-    """
-    import polars as pl
-
-    if is_parquet(file):
-        frame = _parquet(file)
-    else:
-        try:
-            frame = pl.read_csv(io.BytesIO(table_text(file)), infer_schema=False).fill_null("")
-        except pl.exceptions.PolarsError:
-            raise InputError([ragged(file)]) from None
-    return frame.rename(dict(zip(frame.columns, stripped(frame.columns), strict=True)))
-
-
-def _parquet(file: File) -> pl.DataFrame:
-    import polars as pl
-
-    try:
-        return pl.read_parquet(file.contents)
-    except pl.exceptions.PolarsError:
-        raise InputError([Fault(file.name, "", "a file that is no Parquet", "a table")]) from None
-
-
-def as_csv(file: File) -> bytes | None:
-    """A Parquet file as CSV text, of which everything is read as from it; None of a file that is none.
-
-    Columns that no text can hold (lists, bytes) are left out.
-
-    Raises:
-        InputError: it is no table.
-    """
-    return csv_bytes(_parquet(file)) if is_parquet(file) else None
-
-
-def csv_bytes(frame: pl.DataFrame) -> bytes:
-    """CSV text of a table: each number with the least digits that give its double back, as :func:`plain_texts`."""
-    import polars as pl
-
-    flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind in (pl.Binary, pl.Object))]
-    columns = [plain_texts(frame[name]).fill_null("").alias(name) for name in flat]
-    text: str = pl.DataFrame(columns).write_csv()
-    return text.encode()
-
-
-def plain_texts(series: pl.Series) -> pl.Series:
-    """A column as text. A whole number has no decimal point, also among doubles: pandas has no others beside blanks.
-
-    >>> import polars as pl
-    >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
-    ['7', None, '3.5', '100000000000000000', 'NaN']
-
-    Raises:
-        PolarsError: a column of lists, structures or bytes.
-    """
-    import polars as pl
-
-    texts = series.cast(pl.String)
-    if not series.dtype.is_float():
-        return texts
-    whole = series.is_finite() & (series == series.round()) & (series.abs() < 2.0**63) & (texts != "-0.0")
-    plain = pl.when(whole).then(series.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(texts)
-    return pl.select(plain).to_series().alias(series.name)
-
-
-def ragged(file: File) -> Fault:
-    """The first row of a CSV file that is no row; a cell is not quoted, as it may be a secret.
-
-    Raises:
-        InputError: what :func:`table_text` refuses.
-    """
-    rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline=""))
-    with suppress(csv.Error):  # a cell longer than it takes
-        width = len(next(rows))
-        for number, row in enumerate(rows, start=2):
-            if row and len(row) != width:
-                return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
-    return Fault(file.name, "", "text that is no table", "comma-separated values")
-
-
-def stripped(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns without blanks around them, unless two would then be one."""
-    bare = tuple(name.strip() for name in names)
-    return bare if len(set(bare)) == len(set(names)) else tuple(names)
 
 
 def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = ()) -> Table:
@@ -388,7 +262,7 @@ def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
     Raises:
         InputError: a line is empty, an id stands twice, or there are too few.
     """
-    lines = [line.strip() for line in _text(file).decode("utf-8").splitlines()]
+    lines = [line.strip() for line in text_of(file).decode("utf-8").splitlines()]
     faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
     if len(lines) < least:
         faults.append(Fault(file.name, "", f"{len(lines)} lines" if lines else "an empty file", "ids, one a line"))

@@ -1,4 +1,4 @@
-"""The one place between formula and solver: rows scaled as each solver bears them.
+"""The one place between formula and solver: rows are scaled to numbers that the solver can work with.
 
 Privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are written out here from L itself. A row may be tightened, never
 loosened, and never dropped: the factor is rounded down, and beyond the solver's reach L is cut at a cap, since a
@@ -31,7 +31,7 @@ _UP = 2.0**-50
 
 @frozen(kw_only=True)
 class Bearing:
-    """What a solver bears.
+    """The numbers that a solver can work with.
 
     Attributes:
         smallest: coefficients below it are dropped by the solver.
@@ -114,11 +114,11 @@ class Conditioned:
         return scaled / self.cost_scale + self.form.c0
 
 
-def condition(form: StandardForm, bears: Bearing) -> Conditioned:
+def condition(form: StandardForm, bearing: Bearing) -> Conditioned:
     """Scale a form for a solver.
 
     Raises:
-        SolverError: a row that is no privacy row spans more than the solver bears; row and term are named.
+        SolverError: a row that is no privacy row spans more than the solver can work with; row and term are named.
     """
     m, n = form.shape
     data = form.A.data.copy()
@@ -132,7 +132,7 @@ def condition(form: StandardForm, bears: Bearing) -> Conditioned:
             continue
         rows = np.arange(block.start, block.stop)
         is_privacy[rows] = True
-        a, b, row_scale, cut = _privacy_rows(block.log_ratio, bears)
+        a, b, row_scale, cut = _privacy_rows(block.log_ratio, bearing)
         same = block.left == block.right  # z <= exp(L) z: nothing, or z <= 0
         a, b, cut = np.where(same & (block.log_ratio >= 0), 0.0, a), np.where(same, 0.0, b), cut & ~same
         parts.append((rows, block.left, block.right, a, b))
@@ -142,14 +142,14 @@ def condition(form: StandardForm, bears: Bearing) -> Conditioned:
             names.append(block.name)
             largest = max(largest, float(np.abs(block.log_ratio[cut]).max()))
     row_of = np.repeat(np.arange(m), np.diff(form.A.indptr))
-    _general_rows(form, bears, data, scale, is_privacy, row_of)
+    _general_rows(form, bearing, data, scale, is_privacy, row_of)
     data *= np.where(is_privacy, 0.0, scale)[row_of]
     matrix = sparse.csr_matrix((data, form.A.indices.copy(), form.A.indptr.copy()), shape=(m, n))
     if parts:
         matrix = _with_privacy(matrix, is_privacy[row_of], parts)
     matrix.eliminate_zeros()
     cut_rows = np.concatenate(tightened) if tightened else np.zeros(0, np.int64)
-    report = Tightening(rows=len(cut_rows), log_cap=bears.log_cap, largest_log=largest, families=tuple(names))
+    report = Tightening(rows=len(cut_rows), log_cap=bearing.log_cap, largest_log=largest, families=tuple(names))
     cost_scale = _cost_scale(form)
     return Conditioned(
         form=form,
@@ -173,14 +173,14 @@ def _cost_scale(form: StandardForm) -> float:
     return scale if form.sense == "min" else -scale
 
 
-def _privacy_rows(log_ratio: Floats, bears: Bearing) -> tuple[Floats, Floats, Floats, Bools]:
+def _privacy_rows(log_ratio: Floats, bearing: Bearing) -> tuple[Floats, Floats, Floats, Bools]:
     """Coefficients ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding, the scale, and who was cut."""
-    cap = bears.log_cap
+    cap = bearing.log_cap
     too_far, hopeless = log_ratio > cap, log_ratio < -cap
     # rounded down by more than exp and the product that made L can err
     slack = _UP * (4.0 + np.minimum(np.abs(log_ratio), cap))  # beyond the cap its own error cannot reach it
     safe = np.clip(log_ratio, -cap, cap) - slack
-    if bears.privacy == "symmetric":
+    if bearing.privacy == "symmetric":
         shift = safe / 2
     else:
         shift = np.minimum(safe, 0.0)
@@ -206,7 +206,7 @@ def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
 
 
 def _general_rows(
-    form: StandardForm, bears: Bearing, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
+    form: StandardForm, bearing: Bearing, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> None:
     """Scale rows that the solver would not bear by powers of two; drop entries too small to matter."""
     size = np.abs(data)
@@ -220,16 +220,18 @@ def _general_rows(
     middle = (np.log2(high[odd]) + np.log2(low[odd])) / 2
     narrow = low[odd] >= 1e-7 * high[odd]
     scale[odd] = 2.0 ** -np.round(np.where(narrow, np.log2(high[odd]), middle))
-    wide = odd & ((high * scale >= bears.largest) | (low * scale <= bears.smallest))
+    wide = odd & ((high * scale >= bearing.largest) | (low * scale <= bearing.smallest))
     if wide.any():
         scale[wide] = 2.0 ** -np.round(np.log2(high[wide]))
-        _refuse_or_drop(form, bears, data, scale, live & wide[row_of], row_of)
+        _refuse_or_drop(form, bearing, data, scale, live & wide[row_of], row_of)
 
 
-def _refuse_or_drop(form: StandardForm, bears: Bearing, data: Floats, scale: Floats, live: Bools, row_of: Ints) -> None:
+def _refuse_or_drop(
+    form: StandardForm, bearing: Bearing, data: Floats, scale: Floats, live: Bools, row_of: Ints
+) -> None:
     """Entries that a solver would drop in silence go where they cannot matter; else the row is refused."""
     columns = form.A.indices
-    small = live & (np.abs(data) * scale[row_of] <= bears.smallest)
+    small = live & (np.abs(data) * scale[row_of] <= bearing.smallest)
     reach = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
     with np.errstate(invalid="ignore"):
         harmless = small & (np.abs(data) * reach * np.maximum(1.0, scale[row_of]) <= 1e-10)

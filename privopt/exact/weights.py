@@ -108,19 +108,11 @@ def repair(
         StoppedError: the deadline came before an attempt gave a certificate.
         UsageError: arguments that cannot be meant so.
     """
-    given = np.ascontiguousarray(z, dtype=np.float64)
-    if given.ndim != 2 or not given.size:
-        raise UsageError(f"the matrix has shape {given.shape}; wanted (N, K), neither of them 0")
-    if not np.isfinite(given).all():
-        raise SolverError("the solver returned a matrix with entries that are not finite")
+    given = _finite(z, loss)
     if epsilon <= 0:
         raise UsageError(f"epsilon is {epsilon}; wanted more than 0")
-    if loss is not None and loss.shape != given.shape:
-        raise UsageError(f"loss has shape {loss.shape}; wanted {given.shape}")
     pairs, distances = check_pairs(pairs, distances, len(given))
     report = progress or (lambda _: None)
-    if given.min() < 0.0:
-        given = np.maximum(given, 0.0)
     sums = given.sum(axis=1)
     loss_before = None if loss is None else _priced(loss, given, np.where(sums > 0, sums, 1.0))
     whole = _as_it_is(given, pairs, distances, epsilon, executor)
@@ -148,6 +140,23 @@ def repair(
     if best is None:
         raise CertificationError(*refused.args if refused else ()) from refused
     return evolve(best, loss_before=loss_before, loss_after=None if loss is None else least)
+
+
+def _finite(z: Floats, loss: Floats | None) -> Floats:
+    """The matrix with negative entries cut to 0.
+
+    Raises:
+        SolverError: entries that are not finite.
+        UsageError: it is no matrix, or the loss has another shape.
+    """
+    given = np.ascontiguousarray(z, dtype=np.float64)
+    if given.ndim != 2 or not given.size:
+        raise UsageError(f"the matrix has shape {given.shape}; wanted (N, K), neither of them 0")
+    if not np.isfinite(given).all():
+        raise SolverError("the solver returned a matrix with entries that are not finite")
+    if loss is not None and loss.shape != given.shape:
+        raise UsageError(f"loss has shape {loss.shape}; wanted {given.shape}")
+    return np.maximum(given, 0.0) if given.min() < 0.0 else given
 
 
 def _priced(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -> float:

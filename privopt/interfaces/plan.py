@@ -1,4 +1,4 @@
-"""What can be told of a release before epsilon is chosen and before any secret is read."""
+"""What can be said of a release before epsilon is chosen and before any secret is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan:
         budget: name of what is chosen: ``"epsilon"``.
         unit: of the errors.
         basis: what the errors are worked out from, in words.
-        parts: names of the parts of the release that errors are told for.
+        parts: names of the parts of the release that errors are stated for.
         errors: budget -> errors by part.
         shares: of the budget by part, as the problem has them; empty where it is not divided.
         best: the shares with the least errors in all at the problem's budget, and those errors.

@@ -11,8 +11,9 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes
 from privopt.declare.schema import File, key
-from privopt.declare.tables import PARQUET, Column, as_csv, csv_bytes, duplicate_faults, read_table
+from privopt.declare.tables import Column, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.metric.space.places import Kind, Space
 from privopt.metric.space.wkb import centres_of, check_degrees

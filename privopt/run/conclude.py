@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import evolve
 
@@ -25,7 +26,7 @@ from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, T
 from privopt.registry import Registered, registry
 from privopt.run.inputs import ProblemCopy
 from privopt.run.loaded import versions_behind
-from privopt.run.result import NEAR
+from privopt.run.result import TOLERANCE
 from privopt.specs import NOTHING, MethodSpec
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def conclude(
     """What is said of a release that holds; times are still to come.
 
     Raises:
-        CertificationError: it does not hold, or states what nothing bears out.
+        CertificationError: it does not hold, or states what nothing supports.
     """
     guarantee, certificate = _measured(registered, method, mechanism, problem, outcome, context)
     utility = mechanism.utility(problem, method.name)
@@ -71,12 +72,9 @@ def conclude(
         told["jobs"] = options.jobs
     if bound is not None and type(mechanism).proved is Mechanism.proved:  # nothing in DIR will prove it
         told, bound = {"lower_bound": bound, **told}, None
-    lp = told.pop(LP, None)
-    if lp is not None and not mechanism.programs:
+    program = told.pop(LP, None)
+    if program is not None and not mechanism.programs:
         raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
-    if lp is not None:
-        low = lp.get("lower_bound")  # a program whose value alone is known
-        lp = Bounds.of(lp["value"], low if low is None else min(low, lp["value"]))
     drawn = certificate.evidence == "declared" and not outcome.seeded
     return Result(
         mechanism=registered.spec.name,
@@ -100,10 +98,16 @@ def conclude(
         details=Details(
             told=told,
             value_unit=unit,
-            lp=lp,
+            lp=None if program is None else _program(program),
             facts=mechanism.details(problem, outcome.release, method.name, told),
         ),
     )
+
+
+def _program(stated: Mapping[str, Any]) -> Bounds:
+    """Value and lower bound of a linear program; the bound is not known of every one."""
+    low = stated.get("lower_bound")
+    return Bounds.of(stated["value"], low if low is None else min(low, stated["value"]))
 
 
 def _measured(
@@ -147,7 +151,7 @@ def _bound(bound: float, value: float, *, maximise: bool) -> float:
         CertificationError: it lies beyond the value, so it bounds nothing.
     """
     beyond = value - bound if maximise else bound - value
-    if not beyond <= NEAR * max(1.0, abs(value)):
+    if not beyond <= TOLERANCE * max(1.0, abs(value)):
         side, name = ("below", "upper") if maximise else ("above", "lower")
         raise CertificationError(f"the {name} bound {bound!r} lies {side} the objective {value!r}; nothing written")
     return max(bound, value) if maximise else min(bound, value)

@@ -20,7 +20,7 @@ import attrs
 from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
-from privopt.declare.tables import PARQUET, as_csv, csv_bytes, table_of
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes, table_of
 from privopt.errors import Fault, InputError
 from privopt.run.folder import PRIVATE, PROBLEM, files_in
 

@@ -14,9 +14,9 @@ from privopt.errors import Fault, InputError, cut
 from privopt.interfaces import Result
 from privopt.run.folder import RESULT, read_document
 
-__all__ = ["NEAR", "differences", "read_result", "result_of"]
+__all__ = ["TOLERANCE", "differences", "read_result", "result_of"]
 
-NEAR: Final = 1e-9
+TOLERANCE: Final = 1e-9
 """Relative difference allowed between a figure in result.json and the same figure computed again."""
 
 
@@ -61,7 +61,7 @@ def _exactly(text: object) -> Decimal | Fraction | None:
     raise Wanted(text, "an exact number as text, or null")
 
 
-def differences(stated: object, wanted: object, where: str, *, near: float = NEAR) -> Iterator[str]:
+def differences(stated: object, wanted: object, where: str, *, near: float = TOLERANCE) -> Iterator[str]:
     """A line for each leaf of result.json that is not what its claim comes to; doubles may differ by ``near``."""
     if isinstance(wanted, dict) and isinstance(stated, dict):
         for name in {**wanted, **stated}:

@@ -7,7 +7,7 @@ what result.json claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from privopt.run.folder import (
 )
 from privopt.run.inputs import stray_files
 from privopt.run.remembered import Word, recall, remember
-from privopt.run.result import NEAR, differences, result_of
+from privopt.run.result import TOLERANCE, differences, result_of
 from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Opened", "Verdict", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
@@ -205,7 +205,11 @@ def verify(
         InputError: DIR cannot be read.
         StoppedError: a limit came first, which says nothing of DIR.
     """
-    tell = _teller(progress)
+
+    def tell(phase: str) -> None:
+        if progress is not None:
+            progress(phase, 0, None, None)
+
     tell("sums of the files")
     complaints = check_sums(folder)
     if not complaints:
@@ -247,10 +251,6 @@ def verify(
         seeded=seeded,
         notes=_versions(opened),
     )
-
-
-def _teller(progress: Progress | None) -> Callable[[str], None]:
-    return lambda phase: None if progress is None else progress(phase, 0, None, None)
 
 
 def open_verified(folder: Path, *, jobs: int = 1, progress: Progress | None = None) -> Opened:
@@ -366,7 +366,7 @@ def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
     lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
     exact = again.details.value_unit is not None
     for name in ("objective", "certificate", "status", "details"):
-        near = 0.0 if exact and name == "objective" else NEAR
+        near = 0.0 if exact and name == "objective" else TOLERANCE
         lines += differences(stated.get(name), wanted[name], name, near=near)
     return [f"{RESULT}: {line}" for line in lines]
 
@@ -395,9 +395,6 @@ def _bookkeeping(opened: Opened, again: Result) -> list[str]:
 
 def _versions(opened: Opened) -> tuple[str, ...]:
     """A line for each program that was another version when the folder was made."""
-    result, registered = opened.result, opened.registered
-    rows = [
-        ("privopt", result.privopt, __version__),
-        (f"plugin {registered.plugin}", result.plugin.version, registered.version),
-    ]
-    return tuple(f"made by {name} {then}, checked by {now}" for name, then, now in rows if then != now)
+    plugin, then = opened.registered, opened.result
+    rows = [("privopt", then.privopt, __version__), (f"plugin {plugin.plugin}", then.plugin.version, plugin.version)]
+    return tuple(f"made by {name} {old}, checked by {now}" for name, old, now in rows if old != now)

@@ -98,7 +98,7 @@ def apply(
         time: column that a subject's rows are in the order of; the table is held in memory then.
         prefix: what the names of the added columns begin with, before an underscore.
         force: replace ``out``.
-        progress: told how many rows are done.
+        progress: called with how many rows are done.
 
     Raises:
         DoesNotHoldError: the release, or the ledger, does not hold.

@@ -19,8 +19,8 @@ import polars as pl
 from attrs import field, frozen
 
 from privopt.arrays import slices
+from privopt.declare.frames import PARQUET, table_of
 from privopt.declare.schema import KEY, File, Key
-from privopt.declare.tables import PARQUET, table_of
 from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError

@@ -51,7 +51,7 @@ def draw_at(opened: Opened, at: tuple[float, float], *, degrees: bool) -> Draw:
         degrees: which of the two.
 
     Raises:
-        UsageError: the release has no matrix, or its records no such coordinates.
+        UsageError: these are no two numbers, the release has no matrix, or its records no such coordinates.
     """
     import narwhals as nw
     import numpy as np
@@ -63,6 +63,7 @@ def draw_at(opened: Opened, at: tuple[float, float], *, degrees: bool) -> Draw:
     from privopt.tables.secret import Secret
     from privopt.tables.snap import REASONS
 
+    at = _pair(at, "at" if degrees else "xy")
     release, problem = matrix_of(opened)
     names = {"lat": "lat", "lon": "lon"} if degrees else {"x": "x", "y": "y"}
     secret = Secret.of(**names)
@@ -95,6 +96,21 @@ def _named(subject: str) -> str:
     if name is None:
         raise UsageError(f"subject: found {cut(repr(subject))}, wanted whom the draws are about")
     return name
+
+
+def _pair(position: object, name: str) -> tuple[float, float]:
+    """Two numbers of a position.
+
+    Raises:
+        UsageError: something else.
+    """
+    import numpy as np
+
+    try:
+        first, second = map(float, np.asarray(position, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}: found {position!r}, wanted two numbers") from None
+    return first, second
 
 
 @frozen(kw_only=True)
@@ -143,7 +159,7 @@ def sampled(draw: Draw, count: int, charge: ChargeDraws, result: Result, progres
         count: draws.
         charge: whom, and where.
         result: of the release.
-        progress: told what goes on.
+        progress: called with what is being done.
 
     Raises:
         BudgetSpentError: the limit allows none; nothing was charged.

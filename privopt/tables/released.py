@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -89,8 +89,7 @@ class Released:
     @property
     def promise(self) -> str:
         """The guarantee in one sentence for everybody."""
-        kind = registry().kind("notion", self.guarantee.kind).load()
-        said: str = kind.promise(self.result)
+        said: str = registry().kind("notion", self.guarantee.kind).load().promise(self.result)
         return said
 
     @property
@@ -157,8 +156,7 @@ class Released:
             prefix=prefix,
         )
         made, notes = protected(self.opened, table, asked)
-        for line in notes:
-            warnings.warn(line, PrivoptWarning, stacklevel=2)
+        _warn(notes)
         return made
 
     def sample(
@@ -195,7 +193,6 @@ class Released:
             raise UsageError(f"count: found {count!r}, wanted a whole number of draws, at least 1")
         position = at if xy is None else xy
         if position is not None:
-            position = _pair(position, "at" if xy is None else "xy")
             draw = draw_at(self.opened, position, degrees=at is not None)
         else:
             draw = draw_of(self.result.mechanism, self.opened.release, str(input_id))
@@ -205,8 +202,7 @@ class Released:
             raise UsageError("sample: found one of ledger and subject, wanted both: draws are charged to a subject")
         charge = ChargeDraws(folder=self.opened.folder, ledger=ledger, subject=subject)
         made = sampled(draw, int(count), charge, self.result)
-        if made.refused is not None:
-            warnings.warn(made.refused, PrivoptWarning, stacklevel=2)
+        _warn([made.refused] if made.refused is not None else [])
         return made.reports
 
     def estimate(
@@ -251,12 +247,12 @@ class Released:
         found = estimating.estimates(
             self.opened, reports, asked, column=column, subject=subject, by=by, also=others, prior=prior
         ).estimates[""]
-        self._warn(found.notes)
+        _warn([*found.notes, *self._marked()])
         return found
 
-    def _warn(self, notes: Sequence[str]) -> None:
-        for line in [*notes, *([f"this release: {self.result.mark}"] if self.result.mark else [])]:
-            warnings.warn(line, PrivoptWarning, stacklevel=3)
+    def _marked(self) -> list[str]:
+        """What is to be said of a release that is not to be used as it is."""
+        return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def estimate_batches(
         self,
@@ -275,7 +271,7 @@ class Released:
             self.opened, reports, asked or Asked(), column=column, subject=subject, batch=batch
         )
         notes = [f"{name}: {line}" for name, each in found.estimates.items() for line in each.notes]
-        self._warn([*notes, *found.left_out])
+        _warn([*notes, *found.left_out, *self._marked()])
         return dict(found.estimates)
 
     def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
@@ -320,11 +316,9 @@ class Released:
             over_time: reports of one place, at most, for attacks on many reports.
         """
         found = auditing.audit(self.opened.folder, over_time=over_time)
-        return (
-            {**found, "leakage": leaked(self.opened.folder, None if gains is None else Path(gains))}
-            if leakage or gains is not None
-            else found
-        )
+        if leakage or gains is not None:
+            found["leakage"] = leaked(self.opened.folder, None if gains is None else Path(gains))
+        return found
 
     def save(self, folder: Path | str, *, force: bool = False) -> Path:
         """Write it as a folder, as ``privopt solve`` does.
@@ -349,24 +343,17 @@ class Released:
             "guarantee": self.promise,
             "certificate": f"{self.certificate.evidence}: {self.certificate.arithmetic}",
         }
-        words = self.result.mark
-        if words:
-            facts["warning"] = words
-        facts |= {"what it comes to": " ".join(self.meaning)} if self.meaning else {}
+        if self.result.mark:
+            facts["warning"] = self.result.mark
+        if self.meaning:
+            facts["what it comes to"] = " ".join(self.meaning)
         return card(f"Release of {self.result.mechanism}", facts, more=small_map(self.opened))
 
 
-def _pair(position: object, name: str) -> tuple[float, float]:
-    """Two numbers of a position.
-
-    Raises:
-        UsageError: something else.
-    """
-    try:
-        first, second = (float(value) for value in np.asarray(position, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise UsageError(f"{name}: found {position!r}, wanted two numbers") from None
-    return first, second
+def _warn(lines: Iterable[str]) -> None:
+    """Warn whoever called the public function that calls this one."""
+    for line in lines:
+        warnings.warn(line, PrivoptWarning, stacklevel=3)
 
 
 def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> Released:
@@ -392,8 +379,7 @@ def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> R
         shutil.rmtree(kept, ignore_errors=True)
         raise
     weakref.finalize(made, shutil.rmtree, kept, ignore_errors=True)
-    for line in solved.warnings:
-        warnings.warn(line, PrivoptWarning, stacklevel=2)
+    _warn(solved.warnings)
     return made
 
 

@@ -183,7 +183,7 @@ class Tracer:
         return Traced(outputs=outputs, reason=why, kept=kept, first=first)
 
     def _walked(self, rows: Ints, subjects: Ints, far: Callable[[Ints], Ints] | None) -> Walked:
-        """Reports of rows in the order of time; where each has steps of its own, so many at once as memory bears."""
+        """Reports of rows in the order of time; rows with steps of their own in parts that fit into memory."""
         if far is None:
             return self.walker.walk(rows, subjects, self._state, charge=self._charge, source=self.source)
         outputs = self.walker.weights.shape[1]

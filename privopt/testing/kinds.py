@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_kind", "kind_conformance"]
 
-NEAR: Final = 1e-9
+TOLERANCE: Final = 1e-9
 LOST: Final = 0.02
 """What a repair may lose, relative: a notion whose rows say less than its measure loses more."""
 
@@ -92,7 +92,7 @@ def _distance(instance: MetricInstance[Any]) -> str | None:
             return f"to_outputs() gives {crossed.tolist()}; wanted distances of shape {data.shape}"
         if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
             return "to_outputs(i) gives other rows than to_outputs()"
-        if metric.own_outputs and np.abs(crossed - there).max() > NEAR * max(1.0, float(there.max())):
+        if metric.own_outputs and np.abs(crossed - there).max() > TOLERANCE * max(1.0, float(there.max())):
             return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {there.tolist()}"
     for within in np.unique(there[np.isfinite(there) & (there > 0)]).tolist():
         pairs, distances = metric.neighbours(within)
@@ -138,7 +138,7 @@ def _notion(instance: MetricInstance[Any]) -> str | None:
     if constraint.measure(evolve(constant, weights=truth)).holds is not False:
         return "a release that says which record it is holds by measure()"
     loss = ExpectedLoss.of(data)
-    solution = optimal_model(data, constraint, loss).solve("highs", gap=NEAR)
+    solution = optimal_model(data, constraint, loss).solve("highs", gap=TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
     least = loss.evaluate(constant)
     if solution.objective > least + LOST * (1 + abs(least)):

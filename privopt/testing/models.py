@@ -18,9 +18,9 @@ from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult
 from privopt.testing.under_trial import told
 
-__all__ = ["NEAR", "FoundError", "fail", "kkt_faults", "linear_programs", "split_programs", "try_solver"]
+__all__ = ["TOLERANCE", "FoundError", "fail", "kkt_faults", "linear_programs", "split_programs", "try_solver"]
 
-NEAR: Final = 1e-6
+TOLERANCE: Final = 1e-6
 """Room for a solver's own tolerances, relative to the numbers at hand, which are all small."""
 
 
@@ -118,7 +118,7 @@ def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Flo
     faults = []
     activity = np.asarray(form.A @ x)
     weight = float(np.abs(form.A.toarray()).sum(axis=1).max(initial=0.0))
-    room = NEAR * (1.0 + float(np.abs(x).max(initial=0.0)) * (1.0 + weight))
+    room = TOLERANCE * (1.0 + float(np.abs(x).max(initial=0.0)) * (1.0 + weight))
     for what, values, low, high in (
         ("row", activity, form.row_lower, form.row_upper),
         ("column", x, form.col_lower, form.col_upper),

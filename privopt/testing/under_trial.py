@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import tempfile
@@ -14,12 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-import attrs
-import numpy as np
 from attrs import define, evolve, field, frozen
 
 from privopt.declare import load_problem
-from privopt.declare.schema import Seen as Noted
 from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.execution.interrupts import interrupts
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
@@ -28,12 +24,13 @@ from privopt.run import publish
 from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
+from privopt.testing.fingerprints import changes, fingerprint
 from privopt.testing.metric import profile_of
 from privopt.testing.nature import nature
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
 
-__all__ = ["Run", "Seen", "Subject", "fingerprint", "spec_of", "subject", "subjects", "told"]
+__all__ = ["Run", "Seen", "Subject", "spec_of", "subject", "subjects", "told"]
 
 KEPT: Final = 400
 """Runs that are kept for the checks that come later."""
@@ -95,49 +92,6 @@ class Run:
         return self.seen.outcome.release
 
 
-def fingerprint(value: object) -> dict[str, str]:
-    """Digests of everything inside an object, by place: attrs fields, mappings, sequences, arrays."""
-    found: dict[str, str] = {}
-    _walk(value, "problem", found, set(), 0)
-    return found
-
-
-def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], depth: int) -> None:
-    if depth > 12 or isinstance(value, Noted):  # readers note what they read, in `solve` too
-        return
-    if isinstance(value, np.ndarray):
-        head = f"{value.dtype}{value.shape}"
-        found[place] = head + hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        return
-    if isinstance(value, (str, bytes, int, float, complex, type(None), Path)) or not hasattr(value, "__class__"):
-        found[place] = repr(value)
-        return
-    if id(value) in visited:
-        return
-    visited.add(id(value))
-    inner: list[tuple[str, Any]] = []
-    if isinstance(value, Mapping):
-        inner = [(f"{place}[{name!r}]", item) for name, item in value.items()]
-    elif isinstance(value, (list, tuple)):
-        inner = [(f"{place}[{n}]", item) for n, item in enumerate(value)]
-        found[f"{place}.length"] = str(len(value))
-    elif type(value).__module__.startswith("privopt") or attrs.has(type(value)) or hasattr(value, "__dict__"):
-        names = [a.name for a in attrs.fields(type(value))] if attrs.has(type(value)) else []
-        names += [name for name in getattr(value, "__dict__", {}) if name not in names]
-        inner = [(f"{place}.{name}", getattr(value, name)) for name in names if hasattr(value, name)]
-    else:
-        with contextlib.suppress(Exception):  # an object whose repr fails has no fingerprint
-            found[place] = repr(value)
-    for name, item in inner:
-        if not callable(item) or isinstance(item, Mapping):
-            _walk(item, name, found, visited, depth + 1)
-
-
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """Places whose contents differ; what was only computed and kept (a cached property) is no change."""
-    return tuple(name for name, digest in before.items() if after.get(name, digest) != digest)
-
-
 @frozen(kw_only=True)
 class _Watched(Registered):
     """A registered mechanism whose ``solve`` notes what goes in and comes out."""
@@ -151,7 +105,7 @@ class _Watched(Registered):
         def watched(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
             before = fingerprint(problem)
             outcome = cls.solve(self, problem, context)
-            notes.append(Seen(problem=problem, outcome=outcome, changed=_changes(before, fingerprint(problem))))
+            notes.append(Seen(problem=problem, outcome=outcome, changed=changes(before, fingerprint(problem))))
             return outcome
 
         body = {"solve": watched, "__module__": cls.__module__, "__doc__": cls.__doc__}

@@ -37,10 +37,10 @@ def _table(file: Path, head: str, rows: Iterable[Sequence[object]]) -> None:
         writer.writerows(rows)
 
 
-NEAR = '[utility]\nkind = "distance"\n'
+BY_DISTANCE = '[utility]\nkind = "distance"\n'
 
 
-def _problem(folder: Path, records: str, distance: str, epsilon: float, rest: str = NEAR) -> None:
+def _problem(folder: Path, records: str, distance: str, epsilon: float, rest: str = BY_DISTANCE) -> None:
     text = f"[records]\n{records}\n[distance]\n{distance}\n[privacy]\nepsilon = {epsilon!r}\n{rest}"
     (folder / "problem.toml").write_text(text)
 

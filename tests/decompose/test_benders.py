@@ -16,7 +16,7 @@ from privopt.errors import InfeasibleError, ModelError, StoppedError, UnboundedE
 from privopt.interfaces import SolveContext
 
 WAYS = ("in-out", "level", "none")
-NEAR = 1e-6
+TOLERANCE = 1e-6
 
 
 def context(**options):
@@ -39,14 +39,14 @@ def agrees(form, blocks, **options):
     size = 1 + abs(whole.objective)
     # an optimum of exactly 0 leaves rounding, which no relative gap takes for nothing
     assert result.status == "optimal" or abs(result.objective - result.bound) <= 1e-12
-    assert abs(result.objective - whole.objective) <= NEAR * size
+    assert abs(result.objective - whole.objective) <= TOLERANCE * size
     for _, lower, upper in result.trajectory:
-        assert lower <= whole.objective + NEAR * size
-        assert upper >= whole.objective - NEAR * size
+        assert lower <= whole.objective + TOLERANCE * size
+        assert upper >= whole.objective - TOLERANCE * size
         assert lower <= upper
     activity = form.A @ result.x
-    assert (activity >= form.row_lower - NEAR * size).all()
-    assert (activity <= form.row_upper + NEAR * size).all()
+    assert (activity >= form.row_lower - TOLERANCE * size).all()
+    assert (activity <= form.row_upper + TOLERANCE * size).all()
     return result
 
 
@@ -84,8 +84,8 @@ def test_wrong_multipliers_do_no_harm(shared_model):
     whole = get("highs").solve(form)
     noise = np.random.default_rng(0).normal(size=form.shape[0])
     result = Benders().solve(form, blocks, context(), start=Start(multipliers=[noise, -whole.duals, 3 * whole.duals]))
-    assert result.objective == pytest.approx(whole.objective, rel=NEAR)
-    assert result.bound <= whole.objective + NEAR
+    assert result.objective == pytest.approx(whole.objective, rel=TOLERANCE)
+    assert result.bound <= whole.objective + TOLERANCE
 
 
 def test_a_hook_may_bring_points_and_multipliers(shared_model):

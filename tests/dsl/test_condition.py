@@ -31,9 +31,9 @@ def pairs_model(logs: np.ndarray) -> StandardForm:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-900, 900), min_size=1, max_size=8), st.sampled_from(BEARINGS))
-def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bears: Bearing) -> None:
+def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bearing: Bearing) -> None:
     form = pairs_model(np.array(logs))
-    made = condition(form, bears)
+    made = condition(form, bearing)
     n = len(logs)
     mpmath.mp.dps = 60
     for row, log in enumerate(logs):
@@ -42,11 +42,11 @@ def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bears: Bearing
         assert left > 0
         # a <= (right / left) b with right / left <= exp(log), exactly
         assert mpmath.mpf(right.numerator) / right.denominator <= mpmath.exp(log) * left.numerator / left.denominator
-        if abs(log) <= bears.log_cap:
+        if abs(log) <= bearing.log_cap:
             assert float(right / left) == pytest.approx(math.exp(log), rel=1e-11)
-            assert bears.smallest < entries[row] < bears.largest
-            assert bears.smallest < -entries[n + row] < bears.largest
-    beyond = sum(abs(x) > bears.log_cap for x in logs)
+            assert bearing.smallest < entries[row] < bearing.largest
+            assert bearing.smallest < -entries[n + row] < bearing.largest
+    beyond = sum(abs(x) > bearing.log_cap for x in logs)
     assert (0 if made.tightening is None else made.tightening.rows) == beyond
 
 
@@ -105,20 +105,20 @@ def wide(*entries: float, reach: float = np.inf, side: float = 1.0) -> StandardF
 
 
 def test_other_rows_are_scaled_by_powers_of_two_or_refused() -> None:
-    bears = Bearing()
-    assert condition(wide(1, 1e6), bears).row_scale[0] == 1
-    far = condition(wide(1e20, 3e20, side=2e20), bears)
+    bearing = Bearing()
+    assert condition(wide(1, 1e6), bearing).row_scale[0] == 1
+    far = condition(wide(1e20, 3e20, side=2e20), bearing)
     assert np.abs(far.A.data).max() < 2
     assert math.log2(far.row_scale[0]).is_integer()
     assert far.row_upper[0] == 2e20 * far.row_scale[0]
     with pytest.raises(SolverError, match=r"row 0: coefficients 1e\+20 of column 1 and 1 of column 0"):
-        condition(wide(1, 1e20), bears)
+        condition(wide(1, 1e20), bearing)
     with pytest.raises(SolverError):
-        condition(wide(1, 1e20, reach=1), bears)
+        condition(wide(1, 1e20, reach=1), bearing)
     with pytest.raises(SolverError):
-        condition(wide(1e-20, 1), bears)
+        condition(wide(1e-20, 1), bearing)
     # here the entry cannot move the row by more than rounding does
-    assert condition(wide(1e-20, 1, reach=10), bears).A.nnz == 1
+    assert condition(wide(1e-20, 1, reach=10), bearing).A.nnz == 1
 
 
 @settings(max_examples=40, deadline=None)

@@ -100,14 +100,32 @@ def _link(node: int, above: int, parent: Any, first: Any, following: Any, previo
 
 
 @jit()
+def _hang(parent: Any, first: Any, following: Any, previous: Any) -> int:
+    """List every node under its parent; returns the root, which has none."""
+    root = int(parent.argmin())
+    for node in range(len(parent)):
+        if node != root:
+            _link(node, parent[node], parent, first, following, previous)
+    return root
+
+
+@jit()
+def _heights(root: int, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any, order: Any,
+             u: Any) -> int:  # fmt: skip
+    """Log-heights of the nodes of a tree above its root; `order` lists them, parents first, as many as returned."""
+    count: int = _preorder(root, first, following, order)
+    u[root] = 0.0
+    for place in range(1, count):
+        node = order[place]
+        u[node] = u[parent[node]] + side[node] * length[entry[node]]
+    return count
+
+
+@jit()
 def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
              order: Any, u: Any, g: Any) -> None:  # fmt: skip
     """Log-heights and accumulated reduced costs of the whole tree."""
-    n = _preorder(root, first, following, order)
-    u[root] = 0.0
-    for place in range(1, n):
-        node = order[place]
-        u[node] = u[parent[node]] + side[node] * length[entry[node]]
+    n = _heights(root, length, parent, entry, side, first, following, order, u)
     g[:] = a
     for place in range(n - 1, 0, -1):
         node = order[place]
@@ -192,12 +210,7 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
     following, previous = first.copy(), first.copy()
     order = np.empty(n, dtype=np.int32)
     mark = np.zeros(n, dtype=np.bool_)
-    root = 0
-    for node in range(n):
-        if parent[node] >= 0:
-            _link(node, parent[node], parent, first, following, previous)
-        else:
-            root = node
+    root = _hang(parent, first, following, previous)
     pivots, fresh = 0, True
     _refresh(root, a, length, parent, entry, side, first, following, order, u, g)
     while True:
@@ -219,16 +232,6 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
 
 
 @jit()
-def _root_of(parent: Any) -> int:
-    """The node without a parent."""
-    root = 0
-    for node in range(len(parent)):
-        if parent[node] < 0:
-            root = node
-    return root
-
-
-@jit()
 def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
     """Let high records bear what a tree lacks at its root, where flows towards the root can shrink for it.
 
@@ -236,7 +239,7 @@ def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
     a negative ``g_root`` each record from the highest down bears what the flows on its way to the root allow.
     ``g`` becomes what is left, ``deficit`` grows by what each record bears.
     """
-    root = _root_of(parent)
+    root = parent.argmin()
     borne = np.zeros(len(g), dtype=np.bool_)
     tries = 0
     while g[root] < 0:
@@ -271,15 +274,8 @@ def _settle(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any,
     n = len(a)
     first = np.full(n, -1, dtype=np.int32)
     following, previous = first.copy(), first.copy()
-    for node in range(n):
-        if parent[node] >= 0:
-            _link(node, parent[node], parent, first, following, previous)
-    root = _root_of(parent)
-    count: int = _preorder(root, first, following, order)
-    u[root] = 0.0
-    for place in range(1, count):
-        node = order[place]
-        u[node] = u[parent[node]] + side[node] * length[entry[node]]
+    root = _hang(parent, first, following, previous)
+    count: int = _heights(root, length, parent, entry, side, first, following, order, u)
     g[:] = a
     lacks[:] = 0.0
     for place in range(count - 1, 0, -1):
@@ -317,7 +313,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
         for attempt in range(ANCHORS):
             pivots, done = _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
             total += pivots
-            anchored = g[_root_of(here[0])]
+            anchored = g[here[0].argmin()]
             _settle(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
             if lacks.sum() < least:  # the first time all is in place already
                 least, value[k], good[k] = lacks.sum(), anchored, done

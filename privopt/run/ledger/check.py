@@ -29,7 +29,7 @@ def check_chain(
         path: for messages.
         head: number and hash of an entry that is known to have been written: entries cut off at the end leave a chain
             that is whole, and only this tells it.
-        progress: told how many entries are done.
+        progress: called with how many entries are done.
 
     Raises:
         DoesNotHoldError: what was changed, naming the entry.

@@ -1,7 +1,7 @@
 """The file of a ledger, or of kept reports: SQLite, durable with every transaction, made whole or not at all.
 
-What SQLite says is told apart: bytes that are not what was written, a file that is something else, and a disk or a lock
-that is in the way.
+What SQLite reports is sorted into three: bytes that are not what was written, a file that is something else, and a disk
+or a lock that is in the way.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ class Ledger:
         Args:
             head: of this ledger at an earlier time (:attr:`head`); entries that were cut off at the end are told by
                 nothing else.
-            progress: told how many entries are done.
+            progress: called with how many entries are done.
 
         Raises:
             DoesNotHoldError: something was changed; the entry is named.

@@ -53,7 +53,7 @@ class ChargeRelease:
             seeded: whether a seed would draw it.
             mechanism: SHA-256 of the public problem file.
             purpose: what is charged for, in words.
-            progress: told how many entries are checked.
+            progress: called with how many entries are checked.
 
         Raises:
             UsageError: nothing is drawn, or nothing that could be counted.

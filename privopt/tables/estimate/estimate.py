@@ -172,7 +172,7 @@ def estimate(
         groups: records of each group, in place of the records.
         rows: distances (B, N) from some records to all; None where there are none.
         unit: of distance.
-        progress: told of what goes on.
+        progress: called with what is being done.
 
     Raises:
         UsageError: no reports, releases of different records, reports that no record can send, or a prior that is

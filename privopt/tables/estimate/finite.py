@@ -92,7 +92,7 @@ def finite_sample(
         sets: which of the columns are sets.
         low, high: (K,) bounds of their probabilities.
         functionals: (G, N), entries in [0, 1].
-        progress: told how many are done.
+        progress: called with how many are done.
 
     Returns:
         Lower and upper bounds, (G,) each, in [0, 1].

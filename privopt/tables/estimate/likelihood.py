@@ -83,7 +83,7 @@ def fit(
         parts: (K,) above 0, summing to 1.
         gap: to end at, per report.
         prior: (N,) as of :func:`gap_of`, or None.
-        progress: told the gap after each step.
+        progress: called with the gap after each step.
 
     Raises:
         SolverError: the gap was not reached.

@@ -51,7 +51,7 @@ def profile_intervals(
         reports: n.
         functionals: (G, N) of zeros and ones.
         confidence: in (0, 1).
-        progress: told how many are done.
+        progress: called with how many are done.
 
     Notes:
         Some fifteen fits an interval, and never an end that is not found: with less patience it is only farther out.

@@ -84,7 +84,7 @@ def resolved_fit(
         reports: n.
         rows: distances; None where there are none, and then no resolution but 0.
         resolution: r; 0 for all distributions; None to choose.
-        progress: told what is tried.
+        progress: called with what is tried.
     """
     if rows is None or resolution == 0 or prior is not None:
         return _of(fit(columns, parts, gap=gap, prior=prior, progress=progress), 0.0, columns, parts)

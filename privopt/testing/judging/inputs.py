@@ -16,7 +16,7 @@ __all__ = ["Inputs", "Pairs"]
 
 Inputs: TypeAlias = object
 """A sequence of inputs, a Hypothesis strategy of them, or a function of a NumPy generator that makes one."""
-MOST: Final = 2_000
+MOST_PAIRS: Final = 2_000
 """Pairs that are listed at most; more are sampled."""
 NEIGHBOURS: Final = 50
 """Neighbours of one input that are looked at, at most."""
@@ -88,7 +88,7 @@ class Pairs:
         """Up to so many pairs that were not taken before."""
         while len(self._listed) < count:
             before = len(self._listed)
-            found = list(islice(self._made(count), MOST))
+            found = list(islice(self._made(count), MOST_PAIRS))
             self._listed += [found[place] for place in self.chance.permutation(len(found)).tolist()]
             if not self.endless:
                 self.inputs = []
@@ -100,8 +100,8 @@ class Pairs:
     def _made(self, count: int) -> Iterator[tuple[Any, Any, float]]:
         inputs = _some(self.inputs, 2 * count, self.chance, "inputs")
         if self.neighbours is None:
-            every = list(islice(combinations(range(len(inputs)), 2), 50 * MOST))
-            order = self.chance.permutation(len(every)).tolist() if len(every) > MOST else range(len(every))
+            every = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
+            order = self.chance.permutation(len(every)).tolist() if len(every) > MOST_PAIRS else range(len(every))
             pairs: Iterable[tuple[Any, Any]] = ((inputs[every[p][0]], inputs[every[p][1]]) for p in order)
         else:
             pairs = self._near(inputs)

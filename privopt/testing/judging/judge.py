@@ -306,7 +306,7 @@ class _Trial:
                 return
 
     def _fitting(self, planned: _Round) -> _Round:
-        """As much of a round as the time that is left bears; then it is the last."""
+        """A round cut to the time that is left; a cut round is the last."""
         left = self.drawer.deadline - time.monotonic()
         needed = self.drawer.pace * planned.calls
         if needed <= 0.8 * left:

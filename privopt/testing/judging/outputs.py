@@ -20,7 +20,7 @@ __all__ = ["ODD", "Raised", "Table", "View", "never_again", "views_of"]
 CELLS: Final = 64
 """Cells of a view, about."""
 KINDS: Final = 256
-"""Outputs that are told from one another where they are no numbers, the most frequent ones."""
+"""How many outputs that are no numbers are kept apart: the most frequent ones."""
 ODD: Final = 3
 """Cells of outputs that are no numbers, infinite, or not a number, at the end of a view of numbers."""
 ENDS: Final = 64
@@ -135,7 +135,7 @@ class Table:
 
         Args:
             outputs: any.
-            width: how many numbers each is, as other outputs have told; found out where None.
+            width: how many numbers each is, known from other outputs; found out where None.
         """
         outputs = list(outputs)  # all are there at once, so that no two have one identity
         known: dict[int, tuple[Floats, Hashable, Hashable]] = {}  # what is one object is read once

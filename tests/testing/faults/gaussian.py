@@ -15,13 +15,13 @@ from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.noise import discrete_gaussian
 from privopt.testing import GeneratedProblem, Profile
 
-MOST = 3
+MOST_CHANGED = 3
 """By how much one person may change a count: 3 in L1, 9 in the square of L2."""
 DELTA = Fraction(1, 100)
 
 
 def _square(budget: Fraction) -> Fraction:
-    return MOST**2 / (2 * budget)
+    return MOST_CHANGED**2 / (2 * budget)
 
 
 @frozen(kw_only=True)
@@ -31,7 +31,7 @@ class Squares(PrivacyConstraint):
     epsilon: Fraction
     rho: Fraction
     kind: str = "zcdp"
-    square: int = MOST**2
+    square: int = MOST_CHANGED**2
     meant: Fraction | None = None
 
     @property
@@ -113,10 +113,10 @@ class SumsForSquares(RightSquares):
     """The L1 sensitivity, 3, taken for the square of the L2 one, 9."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
-        return Squares(epsilon=problem.declared.privacy.epsilon, rho=self.budget(problem), square=MOST)
+        return Squares(epsilon=problem.declared.privacy.epsilon, rho=self.budget(problem), square=MOST_CHANGED)
 
     def variance(self, problem: Any) -> Fraction:
-        return super().variance(problem) * MOST / MOST**2
+        return super().variance(problem) * MOST_CHANGED / MOST_CHANGED**2
 
 
 class VarianceUnseen(RightSquares):
@@ -136,7 +136,7 @@ class DeltaForgotten(RightApprox):
 def one_person_comes_or_goes(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     counts, epsilon = problem.facts["counts"], problem.facts["epsilon"]
     for place, count in enumerate(counts):
-        for step in (MOST, -MOST, 1):
+        for step in (MOST_CHANGED, -MOST_CHANGED, 1):
             if count + step >= 0:
                 changed = (*counts[:place], count + step, *counts[place + 1 :])
                 yield count_problem(changed, epsilon, problem.facts["ids"])

@@ -103,7 +103,7 @@ class PathRows:
     along the path, which is its proof.
     """
 
-    MOST = 4000
+    MOST_ROWS = 4000
     """Rows brought at a time, at most, the most missed first."""
 
     DEEPEST = 25.0
@@ -136,7 +136,7 @@ class PathRows:
         path, k = np.nonzero(excess > self.MISSED)
         if not len(path):
             return None
-        worst = np.argsort(-excess[path, k], kind="stable")[: self.MOST]
+        worst = np.argsort(-excess[path, k], kind="stable")[: self.MOST_ROWS]
         path, k = path[worst], k[worst]
         a, b, half = self._from[path], self._to[path], np.exp(-self._length[path] / 2)
         rows = np.arange(len(path))

@@ -1,4 +1,4 @@
-"""What the parts of the decomposition take, told before they begin."""
+"""What the parts of the decomposition take, known before they begin."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def assign(
         gap: relative gap at which to stop.
         deadline: :func:`time.monotonic` value to stop at.
         solver: backend of the integer program that is left at the end.
-        report: told ``(lower, upper)``.
+        report: called with ``(lower, upper)``.
 
     Raises:
         InfeasibleError: there is no such assignment; says what is missing where sums tell.

@@ -38,8 +38,8 @@ FEW: Final = 24
 FIRST_ROUNDS, ROUNDS, BATCH = 1500, 150, 100
 WORK: Final = 200_000_000
 """Pairs that are gone through between two looks at the clock."""
-NEAR: Final = 0.01
-"""Sets of the relaxation that are improved: those that cost at most so much more than the best."""
+IMPROVED_WITHIN: Final = 0.01
+"""Sets of the relaxation that are improved: those that cost at most this share more than the best."""
 AT: Final = 1.0 - 1e-9
 """A price at this share of what pairs left out cost strives beyond it."""
 
@@ -156,7 +156,7 @@ class _Search:
                 *pairs.arrays, pairs.beyond, pairs.far, self.opening, state, self.most, price.copy(), target, batch,
                 scale,
             )  # fmt: skip
-            if value < self.value * (1.0 + NEAR) and taken.any():
+            if value < self.value * (1.0 + IMPROVED_WITHIN) and taken.any():
                 self.offer(taken)
             proved = proved_bound(pairs, self.opening, state, self.most, better)
             gained = proved - best
@@ -210,7 +210,7 @@ def open_facilities(
         most: facilities that may be open; left out: any number.
         gap: relative gap at which to stop.
         deadline: :func:`time.monotonic` value to stop at.
-        report: told ``(nodes, lower, upper)``.
+        report: called with ``(nodes, lower, upper)``.
         few: cheapest pairs of each client that are looked at first; left out: all of them up to `WHOLE` in all.
         most_pairs: that are ever looked at; fewer may leave a gap, never a bound that is not one.
 
@@ -225,11 +225,35 @@ def open_facilities(
     listed = Listed(costs, opening, few, most_pairs)
     search = _Search(costs, opening, most, gap, lambda: deadline is not None and time.monotonic() >= deadline, listed)
     search.offer(_alone(listed, opening))
-    state = np.zeros(facilities, dtype=np.int64)
+    bound, nodes, done = _branched(search, report)
+    if not search.taken.any():
+        if done:
+            raise InfeasibleError(f"no {most} facilities may serve all {clients} clients")
+        raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
+    value, facility, used = search.priced(search.taken)
+    return Opened(
+        facility=facility,
+        opened=used,
+        objective=value,
+        bound=min(value, bound),
+        nodes=nodes,
+        status="optimal" if done else "feasible",
+        pairs=len(listed.pairs.cost),
+    )
+
+
+def _branched(search: _Search, report: Callable[[int, float, float], None] | None) -> tuple[float, int, bool]:
+    """Branch and bound: the least bound of what is left, the nodes bounded, and whether the gap asked for is met.
+
+    Raises:
+        InfeasibleError: a client whom no facility may serve.
+    """
+    facilities, clients = search.costs.shape
     least = np.full(clients, np.inf)
-    np.minimum.at(least, listed.pairs.client, listed.pairs.cost)
+    np.minimum.at(least, search.pairs.client, search.pairs.cost)
     if np.isinf(least).any():
         raise InfeasibleError(f"{int(np.isinf(least).sum())} of {clients} clients are served by no facility at all")
+    state = np.zeros(facilities, dtype=np.int64)
     bound, price, often = search.bound(state, least, FIRST_ROUNDS, 1.5)
     numbers, nodes = count(), 1
     heap = [(bound, next(numbers), state, price, often)]
@@ -241,11 +265,11 @@ def open_facilities(
             search.offer(state == 1)  # the one set of this node
             continue
         share = often[free] / max(float(often.max()), 1.0)
-        branch = free[int(np.lexsort((-opening[free], np.abs(share - 0.5)))[0])]
+        branch = free[int(np.lexsort((-search.opening[free], np.abs(share - 0.5)))[0])]
         for side in (1, -1):
             child = state.copy()
             child[branch] = side
-            if (child == 1).sum() > most or not (child >= 0).any():
+            if (child == 1).sum() > search.most or not (child >= 0).any():
                 continue
             low, prices, counted = search.bound(child, price, ROUNDS, 0.4)
             low, nodes = max(low, bound), nodes + 1
@@ -253,22 +277,8 @@ def open_facilities(
                 heapq.heappush(heap, (low, next(numbers), child, prices, counted))
             if report is not None:
                 report(nodes, min(bound, search.value), search.value)
-    done = not heap or heap[0][0] >= search.enough
-    if not search.taken.any():
-        if done:
-            raise InfeasibleError(f"no {most} facilities may serve all {clients} clients")
-        raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
-    value, facility, used = search.priced(search.taken)
-    least_bound = min([search.enough, *(entry[0] for entry in heap[:1])])
-    return Opened(
-        facility=facility,
-        opened=used,
-        objective=value,
-        bound=min(value, least_bound),
-        nodes=nodes,
-        status="optimal" if done else "feasible",
-        pairs=len(listed.pairs.cost),
-    )
+    left = heap[0][0] if heap else math.inf
+    return min(search.enough, left), nodes, left >= search.enough
 
 
 def _alone(listed: Listed, opening: Floats) -> Bools:

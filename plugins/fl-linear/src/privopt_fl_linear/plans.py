@@ -48,8 +48,8 @@ def plan_at(problem: FLInstance, method: str, delta: float, level: float, told: 
 def plan_again(problem: FLInstance, method: str, told: Mapping[str, Any], published: Assignment) -> Plan:
     """The plan that the published noisy counts give; where ``auto`` was cut short, at the radius of the grid stated.
 
-    That one's margins are for a level that holds whichever radius is taken. Open facilities are taken as told. Where
-    the plan breaks a capacity bound it is the published assignment's: its margins hold for every one.
+    That one's margins are for a level that holds whichever radius is taken. Open facilities are taken as they are
+    stated. Where the plan breaks a capacity bound it is the published assignment's: its margins hold for every one.
 
     Raises:
         InputError: what is stated is no plan.
@@ -276,7 +276,7 @@ def serve_problem(
 def _serve(
     problem: FLInstance, noisy: Ints | Floats, context: SolveContext, told: Mapping[str, Any] | None = None
 ) -> tuple[Plan, bool, dict[str, Any]]:
-    """The method's own plan, capacity bounds not looked at; ``told``: of a release, whose open facilities are taken."""
+    """The method's own plan, capacity bounds not looked at; ``told`` of a release gives its open facilities."""
     base, opened = base_of(problem, context, ((told or {}).get("opening") or {}).get("sites"))
     cut: list[str] = []
 

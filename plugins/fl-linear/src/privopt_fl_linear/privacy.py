@@ -43,7 +43,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         epsilon: budget, exact.
         locations: reports that are measured.
         noise: ``"discrete"`` or ``"continuous"``.
-        opening: whether which facilities are open was a choice, which ``verify`` takes as told.
+        opening: whether which facilities are open was a choice, which ``verify`` takes as it is stated.
     """
 
     epsilon: Fraction

@@ -116,6 +116,21 @@ def priced(start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats
 
 
 @jit()
+def _two_cheapest(
+    start: Ints, client: Ints, cost: Floats, taken: Bools, nearest: Ints, first: Floats, second: Floats
+) -> None:
+    """Each client's cheapest facility of those taken, what it costs, and what the next one does."""
+    for i in range(len(start) - 1):
+        if taken[i]:
+            for e in range(start[i], start[i + 1]):
+                v = client[e]
+                if cost[e] < first[v]:
+                    second[v], first[v], nearest[v] = first[v], cost[e], i
+                elif cost[e] < second[v]:
+                    second[v] = cost[e]
+
+
+@jit()
 def interchange(
     start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools, most: int, moves: int
 ) -> float:
@@ -132,14 +147,7 @@ def interchange(
     touched = np.empty(F, np.int64)
     for _ in range(moves):
         nearest[:], first[:], second[:] = -1, far, far
-        for i in range(F):
-            if taken[i]:
-                for e in range(start[i], start[i + 1]):
-                    v = client[e]
-                    if cost[e] < first[v]:
-                        second[v], first[v], nearest[v] = first[v], cost[e], i
-                    elif cost[e] < second[v]:
-                        second[v] = cost[e]
+        _two_cheapest(start, client, cost, taken, nearest, first, second)
         loss[:] = 0.0
         for v in range(C):
             if nearest[v] >= 0:

@@ -67,7 +67,7 @@ class Range:
 
 @frozen(kw_only=True)
 class _Source:
-    """How clashes are told: the file, the names, the least size."""
+    """What a message about a clash needs: the file, the names, the least size."""
 
     file: str
     tree: Tree

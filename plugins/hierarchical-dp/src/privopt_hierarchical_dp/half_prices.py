@@ -99,6 +99,21 @@ _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEX
 
 
 @jit()
+def _narrowed(frame: Ints, own: int, noisy: int) -> Any:
+    """Narrow a frame's search by the count at its probe; returns whether it is over."""
+    if 2 * own * frame[_COUNT] + frame[_PROBE] <= frame[_PRICE] + own + 2 * own * noisy:
+        frame[_LOW] = frame[_PROBE]
+        frame[_LOW_COUNT] = frame[_COUNT]
+        frame[_HAS_LOW] = 1
+    else:
+        frame[_HIGH] = frame[_PROBE]
+        frame[_HAS_HIGH] = 1
+    frame[_PROBE] = _probe(frame[_LOW], frame[_HIGH], frame[_HAS_LOW], frame[_HAS_HIGH], frame[_STEP])
+    frame[_STEP] *= 2
+    return frame[_HAS_LOW] == 1 and frame[_HAS_HIGH] == 1 and frame[_HIGH] - frame[_LOW] == 1
+
+
+@jit()
 def _answer(node: int, price: int, tables: Any) -> Any:
     """Largest value of ``node`` whose marginal is at most ``price``.
 
@@ -140,17 +155,7 @@ def _answer(node: int, price: int, tables: Any) -> Any:
         done = own == 0
         result = frame[_COUNT]
         if own:
-            budget = frame[_PRICE] + own + 2 * own * noisy[frame[_NODE]]
-            if 2 * own * frame[_COUNT] + frame[_PROBE] <= budget:
-                frame[_LOW] = frame[_PROBE]
-                frame[_LOW_COUNT] = frame[_COUNT]
-                frame[_HAS_LOW] = 1
-            else:
-                frame[_HIGH] = frame[_PROBE]
-                frame[_HAS_HIGH] = 1
-            frame[_PROBE] = _probe(frame[_LOW], frame[_HIGH], frame[_HAS_LOW], frame[_HAS_HIGH], frame[_STEP])
-            done = frame[_HAS_LOW] and frame[_HAS_HIGH] and frame[_HIGH] - frame[_LOW] == 1
-            frame[_STEP] *= 2
+            done = _narrowed(frame, own, noisy[frame[_NODE]])
             if done:
                 guess[frame[_NODE]] = frame[_LOW]
                 bound = noisy[frame[_NODE]] + (frame[_PRICE] - frame[_LOW] - 1 + own) // (2 * own)

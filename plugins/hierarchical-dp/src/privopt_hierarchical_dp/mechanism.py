@@ -14,6 +14,7 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt.noise import NoiseRecord
 from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import falling_back, fit, fit_at_once, objective_weights, refuse_size
@@ -96,45 +97,13 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         """
         if not isinstance(problem, HierarchyInstance):
             raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
-        method = context.method
-        tree, relation = problem.groups.tree, relation_of(problem.declared)
-        zeros, limits = zeros_of(problem.declared, tree), limits_of(problem.declared, tree)
-        check_asked(problem.declared, method, zeros, limits)
-        refuse_size(method, tree, relation.classes)
-        law = law_of(problem.declared.privacy)
-        budgets = level_budgets(
-            budget_of(problem.declared.privacy), method, tree.depth, problem.declared.settings.budget
-        )
-        most = problem.declared.settings.max_quantity
-        check_noise(problem.declared, method, tree)
+        declared, method, tree = problem.declared, context.method, problem.groups.tree
+        zeros = zeros_of(declared, tree)
         with context.timed("build"):
-            counts = add_up(tree, problem.groups.leaves)
-            totals = with_totals(problem.declared, method)
-            public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
-            if limits is not None:
-                check_room(tree, limits, public)
-            noisy, records = draw(
-                method,
-                counts,
-                budgets,
-                totals=totals,
-                most=most,
-                seed=context.seed,
-                law=law,
-                relation=relation,
-                zeros=zeros,
-            )
+            counts, public, noisy, records = _measured(problem, method, zeros, context.seed)
         task = evolve(
-            task_of(
-                problem.declared,
-                method,
-                tree,
-                noisy,
-                public,
-                backend=context.solver,
-                gap=max(context.gap, GAP),
-                zeros=zeros,
-            ),
+            task_of(declared, method, tree, noisy, public, gap=max(context.gap, GAP), zeros=zeros),
+            backend=context.solver,
             time_limit=context.remaining,
             stopped=lambda: context.remaining == 0.0,
         )
@@ -145,21 +114,19 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
                 with falling_back():
                     found, own = fit_at_once(task)
         stopped = bool(own.get("stopped")) or context.remaining == 0.0
-        scales = tuple(Fraction(record.scale) for record in records)
-        first = problem.declared.hierarchy.first_size
         release = HierarchyRelease(
             tree=tree,
             counts=found.counts,
             noisy=noisy,
             totals=public,
-            scales=scales,
-            law=law,
+            scales=tuple(Fraction(record.scale) for record in records),
+            law=law_of(declared.privacy),
             truth=counts,
-            first=first,
+            first=declared.hierarchy.first_size,
         )
-        ends = ends_of(problem.declared, method, release)
+        ends = ends_of(declared, method, release)
         release = evolve(release, bounds=None if ends is None else [level.rounded() for level in ends])
-        bound = _bound(problem.declared, method, release, found, task.offset, room=ROOM)
+        bound = _bound(declared, method, release, found, task.offset, room=ROOM)
         details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
         left = context.remaining
         if bound is not None and left is not None and (stopped or left < context.times["solve"]):
@@ -229,12 +196,12 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             release.tree,
             release.noisy,
             release.totals,
-            backend=asked.solver,
             gap=max(asked.gap, GAP),
             root=int(release.counts[0].sum()),
             zeros=zeros_of(problem.declared, release.tree),
         )
-        return _bound(problem.declared, method, release, fit(task)[0], task.offset)
+        found = fit(evolve(task, backend=asked.solver))[0]
+        return _bound(problem.declared, method, release, found, task.offset)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
         """Errors by level from public counts like the secret ones, or from the noise alone."""
@@ -295,6 +262,37 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         from privopt_hierarchical_dp.report import figures
 
         return figures(problem.declared, release, result)
+
+
+def _measured(
+    problem: HierarchyInstance, method: str, zeros: Zeros | None, seed: int | None
+) -> tuple[list[Ints], list[Ints], list[Ints], list[NoiseRecord]]:
+    """By level the true counts, the totals that are public and the noisy values; and how the noise was drawn.
+
+    Raises:
+        UsageError, InputError: what the method cannot do, before any noise is drawn.
+    """
+    declared, tree = problem.declared, problem.groups.tree
+    relation, limits, totals = relation_of(declared), limits_of(declared, tree), with_totals(declared, method)
+    check_asked(declared, method, zeros, limits)
+    refuse_size(method, tree, relation.classes)
+    check_noise(declared, method, tree)
+    counts = add_up(tree, problem.groups.leaves)
+    public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
+    if limits is not None:
+        check_room(tree, limits, public)
+    noisy, records = draw(
+        method,
+        counts,
+        level_budgets(budget_of(declared.privacy), method, tree.depth, declared.settings.budget),
+        totals=totals,
+        most=declared.settings.max_quantity,
+        seed=seed,
+        law=law_of(declared.privacy),
+        relation=relation,
+        zeros=zeros,
+    )
+    return counts, public, noisy, records
 
 
 def _bound(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
-"""Budgets that errors are told for, in those of the problem."""
+"""Budgets that errors are stated for, as multiples of the problem's own."""
 TRIALS: Final = 3
 SMALL: Final = 20_000
 """Counts (regions times sizes) up to which each split has as many trials as each budget, not one."""
@@ -46,7 +46,7 @@ SURELY: Final = 2.0
 """Standard errors of the difference, trial by trial, by which another split must win."""
 PARTS: Final = 10
 """Shares that are tried are multiples of one of so many parts, or of one a level where that is more."""
-MOST: Final = 40
+MOST_SPLITS: Final = 40
 """Splits that are tried."""
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
@@ -60,8 +60,8 @@ Errors = Callable[["HierarchyProblem", int, int], Floats]
 def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     """Errors by level for several epsilons, and the split of the budget with the least sum of them.
 
-    Splits are tried on a few seeds. The least of them owes that to luck too, so fresh seeds tell its errors, and it is
-    told in place of the problem's own split only where it is better there by more than chance.
+    Splits are tried on a few seeds. The best of them is so by luck too: its errors are measured again on fresh seeds,
+    and it is proposed in place of the problem's own split only where it is better there by more than chance.
 
     Raises:
         InputError: ``hierarchy.like`` is missing or not of its form, lists have not a number a level, or what ``solve``
@@ -71,15 +71,7 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     declared.checked(file)
     method = context.method
     tree, leaves, source = _public(declared, file)
-    shares = declared.settings.budget or default_shares(method, tree.depth)
-    if len(shares) != tree.depth:
-        wanted = f"{tree.depth}, one for each level"
-        raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
-    shares = tuple(share / sum(shares) for share in shares)
-    zeros = zeros_of(declared, tree)
-    check_hidden(declared, zeros, file)
-    check_asked(declared, method, zeros, limits_of(declared, tree))
-    check_noise(declared, method, tree)
+    shares = _shares(declared, file, method, tree)
     small = tree.regions * declared.hierarchy.classes <= SMALL
     if leaves is not None:
         refuse_size(method, tree, declared.hierarchy.classes)
@@ -88,7 +80,7 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     else:
         basis, errors = "least squares from the noisy values alone", _analytic(tree, method)
 
-    def told(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int, seed: int = 0) -> Floats:
+    def expected(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int, seed: int = 0) -> Floats:
         context.report(phase)
         return errors(_asked(declared, budget, split), trials, seed)
 
@@ -104,17 +96,17 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
 
     few, judges = (TRIALS, JUDGES) if small else (1, TRIALS)
     found = {
-        step * whole: _mean(told("errors by budget", step * whole, shares, TRIALS))
+        step * whole: _mean(expected("errors by budget", step * whole, shares, TRIALS))
         for step in STEPS
         if fits(step * whole, shares)
     }
     tried = {
-        split: float(told("splits of the budget", whole, split, few).sum(axis=1).mean())
+        split: float(expected("splits of the budget", whole, split, few).sum(axis=1).mean())
         for split in (shares, *_splits(tree.depth))
         if fits(whole, split)
     }
     best = min(tried, key=tried.__getitem__)
-    fresh = {split: told("the best split again", whole, split, judges, FRESH) for split in (shares, best)}
+    fresh = {split: expected("the best split again", whole, split, judges, FRESH) for split in (shares, best)}
     if not _wins(fresh[best], fresh[shares]):
         best = shares
     found[whole] = _mean(fresh[shares])
@@ -129,6 +121,23 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         best=(best, _mean(fresh[best])),
         notes=() if leaves is not None else (NOISE_ALONE,),
     )
+
+
+def _shares(declared: HierarchyProblem, file: str, method: str, tree: Tree) -> tuple[Fraction, ...]:
+    """The problem's own split of the budget over the levels, its sum 1.
+
+    Raises:
+        InputError: it has not a number a level, or what ``solve`` refuses.
+    """
+    shares = declared.settings.budget or default_shares(method, tree.depth)
+    if len(shares) != tree.depth:
+        wanted = f"{tree.depth}, one for each level"
+        raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
+    zeros = zeros_of(declared, tree)
+    check_hidden(declared, zeros, file)
+    check_asked(declared, method, zeros, limits_of(declared, tree))
+    check_noise(declared, method, tree)
+    return tuple(share / sum(shares) for share in shares)
 
 
 def _public(declared: HierarchyProblem, file: str) -> tuple[Tree, Ints | None, str]:
@@ -209,7 +218,7 @@ def _analytic(tree: Tree, method: str) -> Errors:
 def _splits(depth: int) -> Iterator[tuple[Fraction, ...]]:
     """Splits over the levels to try: all in tenths where they are few, else geometric ones and some in between."""
     every = list(_compositions(max(PARTS, depth), depth))
-    if len(every) <= MOST:
+    if len(every) <= MOST_SPLITS:
         yield from every
         return
     for ratio in (Fraction(1, 2), Fraction(1), Fraction(3, 2), Fraction(2), Fraction(3), Fraction(5)):

@@ -239,10 +239,8 @@ def project_jointly(
                 for t, y, w in zip(targets, _handed_down(tree, multipliers, weight), weight, strict=True)
             ]
         )
-        bound = _weighted_square(weight, bent, targets)
-        for x, y, top in zip(bent, multipliers, tops, strict=True):
-            bound += float(np.sum(y * x)) - worst(y, top)
-        lower = max(lower, bound)
+        rows_part = sum(float(np.sum(y * x)) - worst(y, top) for x, y, top in zip(bent, multipliers, tops, strict=True))
+        lower = max(lower, _weighted_square(weight, bent, targets) + rows_part)
         if best[0] - lower <= gap * max(best[0], 1e-12) or stopped():
             break
     return Projection(leaves=best[1], value=best[0], lower_bound=max(lower, 0.0), iterations=step)

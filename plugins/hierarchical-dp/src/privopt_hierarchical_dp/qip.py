@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from time import monotonic
 from typing import Any, Literal
 
 import numpy as np
@@ -124,31 +126,19 @@ def build(
         members = _membership(tree)
         child = model.param("child", members, regions, regions)
         lacking = model.param("lacking", _doubles(centre - members.astype(np.int64) @ centre), regions, steps)
-        model.require(
-            "consistent",
-            Eq(summed(child[p, r] * x[r, s], over=r), x[p, s] + lacking[p, s]),
-            forall=(p, s),
-            where=((p,), inner),
-        )
-    known = [total] if totals is None else _flat(totals)
-    if cumulative:
-        if size > 1:
-            rise = model.param("rise", _doubles(np.diff(centre, axis=1, append=0)), regions, steps)
-            model.require(
-                "rising",
-                Le(x[r, s], x[r, s + 1] + rise[r, s]),
-                forall=(r, s),
-                where=((s,), [(at,) for at in range(1, size)]),
-            )
-            flat = [(names[row], at) for row, at in np.argwhere(impossible).tolist() if at]
-            if flat:
-                same = Eq(x[r, s], x[r, s + 1] + rise[r, s])
-                model.require("impossible", same, forall=(r, s), where=((r, s), flat))
-        for at, value in enumerate(known):
-            model.require(f"total of {names[at]}", Eq(x[names[at], size], int(value - centre[at, -1])))
-    else:
-        for at, value in enumerate(known):
-            model.require(f"total of {names[at]}", Eq(summed(x[names[at], s], over=s), int(value - centre[at].sum())))
+        consistent = Eq(summed(child[p, r] * x[r, s], over=r), x[p, s] + lacking[p, s])
+        model.require("consistent", consistent, forall=(p, s), where=((p,), inner))
+    if cumulative and size > 1:
+        rise = model.param("rise", _doubles(np.diff(centre, axis=1, append=0)), regions, steps)
+        above = x[r, s + 1] + rise[r, s]
+        model.require("rising", Le(x[r, s], above), forall=(r, s), where=((s,), [(at,) for at in range(1, size)]))
+        flat = [(names[row], at) for row, at in np.argwhere(impossible).tolist() if at]
+        if flat:
+            model.require("impossible", Eq(x[r, s], above), forall=(r, s), where=((r, s), flat))
+    for at, value in enumerate([total] if totals is None else _flat(totals)):
+        groups = x[names[at], size] if cumulative else summed(x[names[at], s], over=s)
+        beyond = value - (centre[at, -1] if cumulative else centre[at].sum())
+        model.require(f"total of {names[at]}", Eq(groups, int(beyond)))
     return model, x, float((scale * away**2).sum())
 
 
@@ -213,26 +203,14 @@ def solve_exactly(
         UsageError: more than `MOST_NODES` variables (call `refuse` before, with the method's name).
         StoppedError: the time ran out before anything feasible.
     """
-    from time import monotonic
-
     weight = [1.0] * tree.depth if weights is None else list(weights)
     edges = np.cumsum(tree.widths)[:-1]
     centre = [np.asarray(level, dtype=np.int64) for level in start]
     until = math.inf if time_limit is None else monotonic() + time_limit
     integer, reach, spent = not relax_first, _WINDOW, 0
+    around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative, zeros=zeros)
     for _ in range(_ROUNDS):
-        model, x, base = build(
-            tree,
-            noisy,
-            bends=centre,
-            reach=reach,
-            total=total,
-            totals=totals,
-            weights=weight,
-            cumulative=cumulative,
-            integer=integer,
-            zeros=zeros,
-        )
+        model, x, base = around(bends=centre, reach=reach, integer=integer)
         left = None if math.isinf(until) else max(0.1, until - monotonic())
         found = model.solve(backend, time_limit=left, gap=0.0)
         spent += int(found.iterations or 0)

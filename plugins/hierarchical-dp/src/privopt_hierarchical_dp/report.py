@@ -155,13 +155,13 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Resul
     lead = "Each region is as wide as its released number of groups; regions add up to the one above them."
     made = [figure_section("The hierarchy", drawn["tree"], lead)]
     pictures = [drawing("Groups by size, whole hierarchy", drawn["sizes"], "Groups by size in the whole hierarchy.")]
-    lead = "How far the release is off cannot be told without its secrets."
+    lead = "How far the release is off cannot be known without its secrets."
     if release.bounds is not None:
         lead += f" Where each true count lies stands in {INTERVALS}; how wide its intervals are, on average, below."
     if expected is not None:
         pictures.append(drawing("Errors expected by level", drawn["errors"], "Errors expected by level."))
         lead += (
-            " What can be told is how far the same method comes out on counts whose regions are as different as the "
+            " What can be said is how far the same method comes out on counts whose regions are as different as the "
             f"noisy values show them to be: the mean of {len(expected.errors)} trials, and their spread. "
             "It is an estimate: in trials on a synthetic census and on flights .9 to 1.1 of the real error."
         )

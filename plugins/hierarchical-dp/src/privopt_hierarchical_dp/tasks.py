@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
-    from privopt_hierarchical_dp.zeros import Zeros
+    from privopt_hierarchical_dp.zeros import Order, Zeros
 
 __all__ = ["task_of"]
 
@@ -30,7 +30,6 @@ def task_of(
     noisy: list[Ints],
     totals: Sequence[Ints],
     *,
-    backend: str = "cbc",
     gap: float = 1e-3,
     root: int | None = None,
     zeros: Zeros | None = None,
@@ -44,7 +43,6 @@ def task_of(
         noisy: for each level the noisy values.
         totals: for each level (R_l,) exact numbers of groups, or the root's alone where no others are published; none
             where none is exact: they are estimated then.
-        backend: of integer programs.
         gap: relative gap to stop at.
         root: the whole hierarchy's number of groups, where it was estimated before.
         zeros: what cannot be. Sizes that no region can have are left out of what is fitted.
@@ -62,9 +60,7 @@ def task_of(
         totals = estimated_totals(tree, noisy, law=law, scales=scales, order=order, root=root, limits=limits)
         known = order != "counts" or bounded
         if order != "counts":
-            pairs = zip(totals, noisy_totals(noisy, order), strict=True)
-            away = [sum(int(value) ** 2 for value in total - seen[:, 0]) for total, seen in pairs]
-            offset = sum((w / max(weights) * a for w, a in zip(weights, away, strict=True)), offset)
+            offset = _added_by_estimates(totals, noisy, order, weights)
             noisy = rising(noisy, totals) if order == "more" else [level[:, :-1] for level in noisy]
     keep = None
     if zeros is not None:
@@ -85,6 +81,15 @@ def task_of(
         weights=weights,
         noise=tuple(law.moments(scale) for scale in scales),
         offset=offset,
-        backend=backend,
         gap=gap,
     )
+
+
+def _added_by_estimates(
+    totals: Sequence[Ints], noisy: Sequence[Ints], order: Order, weights: Sequence[Fraction]
+) -> Fraction:
+    """What estimated totals cost themselves in the objective, whatever is fitted."""
+    largest, added = max(weights), Fraction(0)
+    for weight, total, seen in zip(weights, totals, noisy_totals(noisy, order), strict=True):
+        added += weight / largest * sum(int(value) ** 2 for value in total - seen[:, 0])
+    return added

@@ -21,7 +21,7 @@ from privopt_photo_censor.scores import Copy, some
 
 __all__ = ["copied", "copies_protected", "recount", "shortfall"]
 
-NEAR: Final = 1e-3
+SCORES_WITHIN: Final = 1e-3
 """By how much runtimes may differ over a score before ``recount`` speaks of another model."""
 
 
@@ -130,7 +130,7 @@ def recount(folder: Path, copies: Path, classifiers: Sequence[Path]) -> str:
     more = [name for name in there if name not in listed]
     beside = f"; not among them, and not looked at: {some(more)}" if more else ""
     kept = release.copy_scores
-    alike = kept is None or np.allclose(scores, kept, rtol=NEAR, atol=NEAR, equal_nan=True)
+    alike = kept is None or np.allclose(scores, kept, rtol=SCORES_WITHIN, atol=SCORES_WITHIN, equal_nan=True)
     other = "" if alike else f"; by scores that are not those of {folder}: another model, or another temperature"
     return f"{len(paths)} copies as they were made; {above} locations at or above the true one{other}{beside}"
 

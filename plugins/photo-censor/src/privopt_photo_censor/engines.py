@@ -189,7 +189,7 @@ class Enumeration:
 
     name = "enumeration"
     spent = False
-    MOST: Final = 12
+    MOST_PHOTOS: Final = 12
     CHUNK: Final = 2048
 
     def __init__(self, shared: Shared) -> None:

@@ -185,7 +185,7 @@ def _offer_greedy(shared: Shared) -> None:
 
 
 def _engines(shared: Shared, names: Sequence[str], solver: str) -> list[Engine]:
-    if "enumeration" in names or (tuple(names) == ENGINES and shared.album.photos <= Enumeration.MOST):
+    if "enumeration" in names or (tuple(names) == ENGINES and shared.album.photos <= Enumeration.MOST_PHOTOS):
         return [Enumeration(shared)]
     found: list[Engine] = []
     if "alternates" in names and AlternateSearch.fits(shared):

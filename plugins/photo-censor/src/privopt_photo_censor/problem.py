@@ -25,7 +25,7 @@ MOST_FAULTS = 20
 UNIT_SUM = 1e-5
 ROUNDED = 1e-5
 """A logarithm of 1 may come out so much above 0."""
-NEAR = 0.02
+WITHIN = 0.02
 """By how much rows of probabilities in few decimals may miss their sum, relatively."""
 LARGEST = 1e100
 
@@ -131,7 +131,9 @@ class PhotoInstance:
         scores, names, places = _read(source)
         if photos.probabilities is not None:
             scores = _logarithms(source, scores)
-        elif scores.min() >= 0.0 and any((abs(scores.sum(axis=1) - whole) <= NEAR * whole).all() for whole in (1, 100)):
+        elif scores.min() >= 0.0 and any(
+            (abs(scores.sum(axis=1) - whole) <= WITHIN * whole).all() for whole in (1, 100)
+        ):
             found = f"numbers from {scores.min():.6g} to {scores.max():.6g} whose rows sum to {scores[0].sum():.4g}"
             wanted = "log-probabilities, which are at most 0; probabilities are given as photos.probabilities"
             raise InputError([Fault(source.name, "", found, wanted)])

@@ -1,0 +1,59 @@
+"""What is inside an object, as digests by place: it shows what a solve changed in what it was given."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from privopt.declare.schema import Seen
+
+__all__ = ["changes", "fingerprint"]
+
+
+def fingerprint(value: object) -> dict[str, str]:
+    """Digests of everything inside an object, by place: attrs fields, mappings, sequences, arrays."""
+    found: dict[str, str] = {}
+    _walk(value, "problem", found, set(), 0)
+    return found
+
+
+def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], depth: int) -> None:
+    if depth > 12 or isinstance(value, Seen):  # readers note what they read, in `solve` too
+        return
+    if isinstance(value, np.ndarray):
+        head = f"{value.dtype}{value.shape}"
+        found[place] = head + hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return
+    if isinstance(value, (str, bytes, int, float, complex, type(None), Path)) or not hasattr(value, "__class__"):
+        found[place] = repr(value)
+        return
+    if id(value) in visited:
+        return
+    visited.add(id(value))
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        inner = [(f"{place}[{name!r}]", item) for name, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        inner = [(f"{place}[{n}]", item) for n, item in enumerate(value)]
+        found[f"{place}.length"] = str(len(value))
+    elif type(value).__module__.startswith("privopt") or attrs.has(type(value)) or hasattr(value, "__dict__"):
+        names = [a.name for a in attrs.fields(type(value))] if attrs.has(type(value)) else []
+        names += [name for name in getattr(value, "__dict__", {}) if name not in names]
+        inner = [(f"{place}.{name}", getattr(value, name)) for name in names if hasattr(value, name)]
+    else:
+        with contextlib.suppress(Exception):  # an object whose repr fails has no fingerprint
+            found[place] = repr(value)
+    for name, item in inner:
+        if not callable(item) or isinstance(item, Mapping):
+            _walk(item, name, found, visited, depth + 1)
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Places whose contents differ; what was only computed and kept (a cached property) is no change."""
+    return tuple(name for name, digest in before.items() if after.get(name, digest) != digest)
