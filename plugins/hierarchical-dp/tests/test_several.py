@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -295,18 +294,6 @@ def test_a_relation_that_hides_nothing_is_refused_and_exact_numbers_are_warned_o
     (town / "problem.toml").write_text(text)
     done = solve("hierarchical-tables", town / "problem.toml", town / "out", Options())
     assert "published exactly" in done.warnings[0]
-
-
-def test_a_plan_needs_no_secret_and_tells_each_table_and_level(town):
-    problem = write(town)
-    for name in ("records", *TABLES):
-        (town / f"{name}.csv").unlink()
-    done = privopt("plan", "hierarchical-tables", problem, "--json")
-    told = json.loads(done.stdout)
-    assert told["parts"][3:5] == ["people, level 1", "age, level 2"]
-    assert sum(map(Fraction, told["shares"])) == 1
-    by = {row["epsilon"]: row["by_part"] for row in told["errors"]}
-    assert all(a > b for a, b in zip(by["0.5"], by["1.0"] if "1.0" in by else by["1"], strict=True))
 
 
 @pytest.mark.parametrize(

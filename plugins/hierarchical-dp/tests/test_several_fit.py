@@ -96,7 +96,7 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, chance, 
     noisy = [[rng.integers(-50, 60, size=(width, *domain.shape(t))) for t in tables] for width in tree.widths]
     leaves = rng.integers(0, 40, size=tree.widths[-1])
     totals = add_up(tree, leaves)[:exact]
-    scales = [Fraction(3)] * tree.depth
+    levels = [1.0 / (1 + level) for level in range(tree.depth)]
     zeros = [rng.random(domain.shape(table)) < chance for table in tables]
     allowed = domain.allowed(zeros)
     joint = np.ones(SIZES, dtype=bool)
@@ -106,7 +106,8 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, chance, 
         assert (allowed[table] == joint.any(axis=tuple(a for a in range(len(SIZES)) if a not in table))).all()
     if not joint.any():
         return
-    fixed = {"totals": totals, "zeros": zeros, "law": GAUSSIAN, "scales": scales}
+    scales = [Fraction(3 * (1 + level)) for level in range(tree.depth)]
+    fixed = {"levels": levels, "totals": totals, "zeros": zeros, "law": GAUSSIAN, "scales": scales}
     counts = fit_tables(tree, domain, noisy, **fixed, gap=1e-2)
     for level, own in enumerate(counts):
         for number, (table, values) in enumerate(zip(tables, own, strict=True)):
@@ -124,11 +125,11 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, chance, 
                 )
                 assert (one == two).all()
     off = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(noisy, counts, strict=True)]
-    assert least_objective(tree, domain, off) <= float(squares(domain, off)) * (1 + 1e-9) + 1e-6
+    assert least_objective(tree, domain, levels, off) <= float(squares(domain, levels, off)) * (1 + 1e-9) + 1e-6
 
 
 def test_the_bound_is_the_least_over_all_consistent_reals():
-    tree = Tree.from_paths([("r", "a"), ("r", "b"), ("r", "c")])
+    tree, levels = Tree.from_paths([("r", "a"), ("r", "b"), ("r", "c")]), (0.25, 1.0)
     domain, rng = domain_of(RING), np.random.default_rng(3)
     noisy = [[rng.integers(-9, 20, size=(width, *domain.shape(t))) for t in RING] for width in tree.widths]
     sums = joint_sums(domain)
@@ -140,10 +141,11 @@ def test_the_bound_is_the_least_over_all_consistent_reals():
                 row[:, slice(None) if level == 0 else region] = matrix[:, None] if level == 0 else matrix
                 blocks.append(row.reshape(len(matrix), -1))
                 aims.append(values[region].ravel())
-                weights.append(np.full(len(matrix), np.sqrt(weight)))
+                weights.append(np.full(len(matrix), np.sqrt(levels[level] * weight)))
     design, aim, weight = np.concatenate(blocks), np.concatenate(aims), np.concatenate(weights)
     best = np.linalg.lstsq(weight[:, None] * design, weight * aim, rcond=None)[0]
-    assert least_objective(tree, domain, noisy) == pytest.approx(float(np.sum((weight * (design @ best - aim)) ** 2)))
+    told = least_objective(tree, domain, levels, noisy)
+    assert told == pytest.approx(float(np.sum((weight * (design @ best - aim)) ** 2)))
 
 
 # --- promises ----------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ __all__ = [
     "increments",
     "intervals",
     "least_squares",
+    "mean_absolute",
     "pool_upwards",
     "quantile",
 ]
@@ -207,6 +208,20 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     """
     thin = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
     return np.asarray(np.interp(thin, *_quantiles(confidence)) * np.sqrt(variance))
+
+
+def mean_absolute(error: Estimate) -> Floats:
+    """Mean absolute errors of those variances and fourth cumulants, supposed to be as :func:`quantile` does.
+
+    A normal error whose variance is gamma of shape k has sqrt(2 / pi) Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) of its
+    standard deviation: .707 for Laplace's, .798 where many are pooled.
+    """
+    from scipy.special import gammaln
+
+    thin = np.clip(error.fourth / np.maximum(3.0 * error.variance**2, 1e-300), 1e-6, 1.0)
+    shape = 1.0 / thin
+    part = np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
+    return np.asarray(np.sqrt(2.0 * error.variance / np.pi) * part)
 
 
 UNBOUNDED: Final = 1 << 62

@@ -17,7 +17,7 @@ from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.fitting import refuse_size
 from privopt_hierarchical_dp.laws import KINDS, budget_of, law_of
-from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares
+from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares, mean_absolute
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.public_tables import read_regions
@@ -188,7 +188,7 @@ def _trials(tree: Tree, leaves: Ints, method: str) -> Errors:
 
 
 def _analytic(tree: Tree, method: str) -> Errors:
-    """Mean absolute errors of least squares, as of normal errors of the same variance."""
+    """Mean absolute errors of least squares."""
     query = METHODS[method].query
 
     def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
@@ -203,13 +203,13 @@ def _analytic(tree: Tree, method: str) -> Errors:
         found = least_squares(tree, blank, [law.moments(law.scale(budget, delta)) for budget in budgets])
         sums = []
         for level, width in zip(found, tree.widths, strict=True):
-            variance = size * level.variance
+            own = level
             if query == "cumulative":
                 known = exactly(np.zeros(width, np.int64))
                 course = evolve(level, mean=np.zeros((width, size - 1)))
                 end = known if with_totals(problem, method) else evolve(known, variance=level.variance)
-                variance = np.sqrt(increments(course, end).variance).sum(axis=1, keepdims=True) ** 2 / size
-            sums.append(float(np.sqrt(2.0 * size * variance / np.pi).sum()))
+                own = increments(course, end)
+            sums.append(size / own.variance.shape[1] * float(mean_absolute(own).sum()))
         return np.array([sums])
 
     return errors

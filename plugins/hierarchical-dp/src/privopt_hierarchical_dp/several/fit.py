@@ -15,7 +15,7 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.chain import fit_with_totals
 from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
-from privopt_hierarchical_dp.several.margins import TOTAL, Domain, Effects, Margin, Step, summed
+from privopt_hierarchical_dp.several.margins import TOTAL, Domain, Margin, Step, summed
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import Tree, squared
 
@@ -35,6 +35,7 @@ def fit_tables(
     domain: Domain,
     noisy: Tables,
     *,
+    levels: Sequence[float],
     totals: Sequence[Ints],
     zeros: Sequence[Bools],
     law: Law,
@@ -49,6 +50,7 @@ def fit_tables(
         tree: the regions.
         domain: the tables.
         noisy: the noisy values.
+        levels: what each level weighs in least squares over the tree: in proportion to 1 / variance of its noise.
         totals: public numbers of individuals: for each level (R_l,), the root's alone, or none.
         zeros: for each table the cells that nobody can be in.
         law: of the noise.
@@ -69,7 +71,8 @@ def fit_tables(
         progress(number)
         given = next(margin for margin in whole if set(step.given) <= set(margin))
         tops = [summed(level, given, step.given) for level in whole[given]]
-        whole[step.margin] = _step(tree, domain, step, effects, tops, allowed[step.margin], gap, stopped)
+        means = _estimates(tree, [level.margin(step.margin) for level in effects], levels)
+        whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap, stopped)
     found: Tables = [[] for _ in range(tree.depth)]
     for table in domain.tables:
         own = next(margin for margin in whole if set(table) <= set(margin))
@@ -78,11 +81,20 @@ def fit_tables(
     return found
 
 
+def _estimates(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
+    """Least squares over the tree (R_l, cells), each level weighed: then nothing pulls towards the level that is worse.
+
+    What is cut off below zero is not weighed so (README, level weights): that comes after.
+    """
+    noise = [Noise(variance=1.0 / weight) for weight in levels]
+    return [level.mean for level in least_squares(tree, [own.reshape(len(own), -1) for own in means], noise)]
+
+
 def _step(
     tree: Tree,
     domain: Domain,
     step: Step,
-    effects: Sequence[Effects],
+    means: Sequence[Floats],
     tops: Sequence[Ints],
     allowed: Bools,
     gap: float,
@@ -94,8 +106,8 @@ def _step(
     shape = domain.shape(step.given)
     cells = domain.cells(step.margin) // domain.cells(step.given)
     wanted = [
-        np.moveaxis(level.margin(step.margin), free, last).reshape(width, -1, cells)
-        for level, width in zip(effects, tree.widths, strict=True)
+        np.moveaxis(level.reshape(width, *domain.shape(step.margin)), free, last).reshape(width, -1, cells)
+        for level, width in zip(means, tree.widths, strict=True)
     ]
     given = [level.reshape(len(level), -1) for level in tops]
     able = np.moveaxis(allowed, [axis - 1 for axis in free], last).reshape(-1, cells)
@@ -120,16 +132,16 @@ def _step(
     return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in found]
 
 
-def squares(domain: Domain, off: Tables) -> Fraction:
-    """Sum over levels and tables of w_t |off|^2, exactly; the largest weight is 1."""
+def squares(domain: Domain, levels: Sequence[float], off: Tables) -> Fraction:
+    """Sum over levels and tables of w_l w_t |off|^2, exactly; the largest weights are 1."""
     total = Fraction(0)
-    for level in off:
+    for above, level in zip(levels, off, strict=True):
         for weight, values in zip(domain.weights, level, strict=True):
-            total += Fraction(weight) * squared(values)
+            total += Fraction(above) * Fraction(weight) * squared(values)
     return total
 
 
-def least_objective(tree: Tree, domain: Domain, off: Tables) -> float:
+def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], off: Tables) -> float:
     """The least that :func:`squares` comes to over all real tables that add up and agree, up to rounding of doubles.
 
     Least squares: in every region by effects, then over the tree, which the tables' weights do not change.
@@ -137,14 +149,13 @@ def least_objective(tree: Tree, domain: Domain, off: Tables) -> float:
     Args:
         tree: the regions.
         domain: the tables.
+        levels: weights of the levels.
         off: noisy values, less any tables that add up and agree, so that doubles hold what is left.
     """
-    effects = [domain.effects(level) for level in off]
-    unit, total = [Noise(variance=1.0)] * tree.depth, 0.0
+    effects, total = [domain.effects(level) for level in off], 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
-        means = [level.margin(table).reshape(width, -1) for level, width in zip(effects, tree.widths, strict=True)]
-        for level, found in enumerate(least_squares(tree, means, unit)):
-            total += weight * float(np.sum((off[level][number].reshape(found.mean.shape) - found.mean) ** 2))
+        for level, mean in enumerate(_estimates(tree, [own.margin(table) for own in effects], levels)):
+            total += levels[level] * weight * float(np.sum((off[level][number].reshape(mean.shape) - mean) ** 2))
     return total
 
 

@@ -18,17 +18,16 @@ from privopt.exact.bounds import float_down, float_up
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.fitting import falling_back
 from privopt_hierarchical_dp.laws import GEOMETRIC, law_of
-from privopt_hierarchical_dp.least_squares import SLACK, Ends, least_squares
-from privopt_hierarchical_dp.refusals import refuse_wide
+from privopt_hierarchical_dp.least_squares import SLACK, Ends
 from privopt_hierarchical_dp.several.fit import (
     Tables,
     ends_of,
     fit_tables,
     least_objective,
-    noise_of_margin,
     noisy_numbers,
 )
 from privopt_hierarchical_dp.several.margins import TOTAL, summed
+from privopt_hierarchical_dp.several.planning import check_noise, noise_of, plan_of
 from privopt_hierarchical_dp.several.privacy import AllTables, Distance, difference, draw_tables, hides
 from privopt_hierarchical_dp.several.problem import TablesProblem
 from privopt_hierarchical_dp.several.read import TablesInstance, TablesRead, read_individuals
@@ -48,8 +47,6 @@ ROOM: Final = 1e-9
 """Share by which less is stated than least squares gives: machines round its sums differently."""
 A_CELL: Final = 600.0
 """Bytes that a region's cell of one table takes, with its noise, fit, files and their proof."""
-STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
-"""Budgets that a plan tells errors for, in those of the problem."""
 
 
 class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
@@ -64,7 +61,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         """The problem and its individuals."""
         problem = TablesRead.of(declared, file)
         _check_hidden(problem, file)
-        _check_noise(declared, problem.tree.depth)
+        check_noise(declared, problem.tree.depth)
         return read_individuals(problem, file)
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[TablesRead, TablesRelease]:
@@ -110,6 +107,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             tree,
             domain,
             noisy,
+            levels=declared.level_weights(tree.depth),
             totals=totals,
             zeros=problem.zeros,
             law=law,
@@ -208,33 +206,8 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         """Errors by table and level of least squares, from the noise alone: no secret file is opened."""
         assert isinstance(declared, TablesProblem)  # problem_class
         problem = TablesRead.of(declared, file)
-        privacy, tree, names = declared.privacy, problem.tree, list(declared.hierarchy.tables)
-        key = "epsilon" if privacy.rho is None else "rho"
-        whole: Fraction = getattr(privacy, key)
         _check_hidden(problem, file)
-        _check_noise(declared, tree.depth)
-        found = {}
-        for step in STEPS:
-            part = step * whole
-            asked = evolve(privacy, rho=part) if key == "rho" else evolve(privacy, epsilon=part)
-            asking = evolve(declared, privacy=asked)
-            try:
-                _check_noise(asking, tree.depth)
-            except InputError:  # too wide a noise, as `solve` would say of it
-                continue
-            found[part] = _expected(evolve(problem, declared=asking))
-        shares = declared.level_shares(tree.depth)
-        own = [table.share for table in declared.hierarchy.tables.values()]
-        return Plan(
-            method=context.method,
-            budget=key,
-            unit="individuals (mean absolute error of one cell)",
-            basis="least squares over all tables and levels, normal errors",
-            parts=tuple(f"{name}, level {level}" for level in range(1, tree.depth + 1) for name in names),
-            errors=found,
-            shares=tuple(a * b / (sum(shares) * sum(own)) for a in shares for b in own),
-            notes=("Before cells are made non-negative: where most are empty releases err less.",),
-        )
+        return plan_of(problem, context.method, context)
 
     def warnings(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[str]:
         """Numbers of individuals that are exact, names that look alike; to the owner alone, what was not read."""
@@ -326,18 +299,6 @@ def _check_hidden(problem: TablesRead, file: str) -> None:
         raise InputError([Fault(file, "privacy.relation", found, wanted)])
 
 
-def _check_noise(declared: TablesProblem, depth: int) -> None:
-    for level, budgets in enumerate(declared.budgets(depth), start=1):
-        for name, budget in zip(declared.hierarchy.tables, budgets, strict=True):
-            where = f"table {name!r}, level {level}"
-            refuse_wide(declared.privacy, budget, declared.relation.sensitivity, where)
-
-
-def _noise(problem: TablesRead, scales: Sequence[Sequence[Fraction]]) -> list[list[Any]]:
-    law = law_of(problem.declared.privacy)
-    return [[law.moments(scale) for scale in level] for level in scales]
-
-
 def _ends(release: TablesRelease) -> list[list[Ends]]:
     declared = release.problem.declared
     return ends_of(
@@ -347,30 +308,16 @@ def _ends(release: TablesRelease) -> list[list[Ends]]:
         release.counts,
         totals=release.totals,
         zeros=release.problem.zeros,
-        noise=_noise(release.problem, release.scales),
+        noise=noise_of(declared, release.scales),
         confidence=declared.hierarchy.confidence,
     )
-
-
-def _expected(problem: TablesRead) -> tuple[float, ...]:
-    """Mean absolute error of one cell, by level and table, as of normal errors of the same variance."""
-    declared, tree = problem.declared, problem.tree
-    law, domain = law_of(declared.privacy), declared.domain
-    scales = [
-        [law.scale(own, declared.relation.sensitivity) for own in level] for level in declared.budgets(tree.depth)
-    ]
-    blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
-    noise, found = _noise(problem, scales), []
-    for table in domain.tables:
-        levels = least_squares(tree, blank, [noise_of_margin(domain, table, level) for level in noise])
-        found.append([float(np.sqrt(2.0 * level.variance / np.pi).mean()) for level in levels])
-    return tuple(found[number][level] for level in range(tree.depth) for number in range(len(found)))
 
 
 def _bound(declared: TablesProblem, release: TablesRelease, room: float = 1e-12) -> float:
     """What no tables that add up and agree can go below, less a share of room; at most the objective itself."""
     off = difference(release.noisy, release.counts)
-    least = least_objective(release.tree, declared.domain, off) * (1.0 - room)
+    levels = declared.level_weights(release.tree.depth)
+    least = least_objective(release.tree, declared.domain, levels, off) * (1.0 - room)
     return min(max(0.0, least), float_down(Distance(problem=declared).exactly(release)))
 
 

@@ -129,7 +129,7 @@ class AllTables(PrivacyConstraint[TablesRelease]):
 class Distance(UtilityLoss[TablesRelease]):
     """Weighted squared distance of the release from the noisy values: how far the noise had to be bent.
 
-    sum over levels and tables of w_t |x - noisy|^2, where tables weigh by the precision of their noise, the best 1.
+    sum over levels and tables of w_l w_t |x - noisy|^2: each weighs by the precision of its noise, the best 1.
 
     Attributes:
         problem: what was asked.
@@ -140,7 +140,8 @@ class Distance(UtilityLoss[TablesRelease]):
 
     def exactly(self, release: TablesRelease) -> Fraction:
         """The objective as a rational."""
-        return squares(self.problem.domain, difference(release.counts, release.noisy))
+        levels = self.problem.level_weights(release.tree.depth)
+        return squares(self.problem.domain, levels, difference(release.counts, release.noisy))
 
     def evaluate(self, release: TablesRelease) -> float:
         """The objective, exact up to one rounding."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -119,13 +119,22 @@ class TablesProblem:
     @property
     def domain(self) -> Domain:
         """The attributes and tables; weights follow from the tables' shares of the budget."""
-        law, tables = law_of(self.privacy), self.hierarchy.tables
-        precision = [law.precision(law.wide(table.share, 1)) for table in tables.values()]
+        tables = self.hierarchy.tables
         return Domain(
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
-            weights=tuple(float(own / max(precision)) for own in precision),
+            weights=self._weights([table.share for table in tables.values()]),
         )
+
+    def _weights(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
+        """What noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
+        law = law_of(self.privacy)
+        precision = [law.precision(law.wide(share, 1)) for share in shares]
+        return tuple(float(own / max(precision)) for own in precision)
+
+    def level_weights(self, depth: int) -> tuple[float, ...]:
+        """Likewise of the levels."""
+        return self._weights(self.level_shares(depth))
 
     def level_shares(self, depth: int) -> tuple[Fraction, ...]:
         """Relative shares of the levels."""
