@@ -96,6 +96,7 @@ PEOPLE = csv_bytes(
     ],
 )
 OWNERS = csv_bytes(["age", "tenure"], [["child", "owned"]])
+BOUNDS = csv_bytes(["region", "age", "tenure", "at_least", "at_most"], [["GA", "adult", "rented", 2, ""]])
 AGES = csv_bytes(
     ["level_1", "level_2", "age", "count"],
     [["US", state, age, 30] for state in ("GA", "NY") for age in ("child", "adult")],
@@ -237,13 +238,13 @@ PROBLEMS: Final = [
                 "attributes": {"age": ["child", "adult"], "tenure": ["owned", "rented"]},
                 "tables": {
                     "age": {"by": ["age"], "share": 2},
-                    "both": {"by": ["age", "tenure"], "impossible": "zeros.csv"},
+                    "both": {"by": ["age", "tenure"], "impossible": "zeros.csv", "bounds": "bounds.csv"},
                 },
                 "budget": [0.4, 0.6],
             },
             "privacy": {"epsilon": 0.5, "relation": "moves"},
         },
-        files={"regions.csv": REGIONS, "people.csv": PEOPLE, "zeros.csv": OWNERS},
+        files={"regions.csv": REGIONS, "people.csv": PEOPLE, "zeros.csv": OWNERS, "bounds.csv": BOUNDS},
     ),
     Given(
         mechanism="hierarchical-tables",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
     from privopt_hierarchical_dp.public_tables import Bound
 
-__all__ = ["UNBOUNDED", "Limits", "Range", "check_limits", "limits_of"]
+__all__ = [
+    "UNBOUNDED",
+    "Limits",
+    "Range",
+    "Source",
+    "bounds_of_rows",
+    "capped",
+    "check_limits",
+    "in_words",
+    "limits_of",
+]
 
 UNBOUNDED: Final = 1 << 50
 """More groups than a file of counts may have."""
@@ -41,7 +51,7 @@ class Range:
     most: tuple[Ints, ...] = field(converter=_levels)
 
     @classmethod
-    def over(cls, tree: Tree, least: list[Ints], most: list[Ints], source: _Source) -> Range:
+    def over(cls, tree: Tree, least: list[Ints], most: list[Ints], source: Source) -> Range:
         """From each region's own, drawn together over the tree.
 
         Raises:
@@ -66,19 +76,42 @@ class Range:
 
 
 @frozen(kw_only=True)
-class _Source:
-    """What a message about a clash needs: the file, the names, the least size."""
+class Source:
+    """How clashes are told.
+
+    Attributes:
+        file: the table of bounds.
+        tree: whose regions have names.
+        cell: words for a column.
+    """
 
     file: str
     tree: Tree
-    first: int
+    cell: Callable[[int], str]
 
     def clash(self, level: int, at: tuple[int, ...], own: Sequence[int], inner: Sequence[int]) -> None:
-        of = f" of size {at[1] + self.first}" if len(at) > 1 else ""
+        """Tell of a region's bounds, least and most, and of what those of the regions in it add up to.
+
+        Raises:
+            InfeasibleError: always.
+        """
+        of = "".join(f" {self.cell(column)}" for column in at[1:])
         region = self.tree.names[level][at[0]]
-        raise InfeasibleError(
-            f"{self.file}: region {region!r} has {_words(*own)}{of}, the regions in it {_words(*inner)} together"
-        )
+        has, inside = in_words(*own), in_words(*inner)
+        raise InfeasibleError(f"{self.file}: region {region!r} has {has}{of}, the regions in it {inside} together")
+
+    def check_possible(self, least: Sequence[Ints], most: Sequence[Ints], ruling: str) -> None:
+        """Tell of the first cell that has to be more than it can be.
+
+        Raises:
+            InfeasibleError: there is one, which what is ``ruling`` rules out.
+        """
+        for names, low, high in zip(self.tree.names, least, most, strict=True):
+            for region, column in np.argwhere(low > high)[:1].tolist():
+                found = f"at least {low[region, column]} {self.cell(column)}"
+                raise InfeasibleError(
+                    f"{self.file}: region {names[region]!r} has {found}, which {ruling} rules out there"
+                )
 
 
 @frozen(kw_only=True, eq=False)
@@ -137,17 +170,17 @@ def limits_of(problem: HierarchyProblem, tree: Tree) -> Limits | None:
     if table.bounds is None:
         return None
     rows = read_bounds(table.bounds, tree, first=table.first_size, last=table.sizes)
-    source = _Source(file=table.bounds.name, tree=tree, first=table.first_size)
-    least, most = _own(tree.widths, [row for row in rows if row.size is None])
+    source = Source(file=table.bounds.name, tree=tree, cell=lambda column: f"of size {column + table.first_size}")
+    least, most = bounds_of_rows(tree.widths, [row for row in rows if row.size is None])
     sizes = None
     if any(row.size is not None for row in rows):
         sizes = _by_size(problem, tree, rows, source)
         for level, names in enumerate(tree.names):
-            low, high = sizes.least[level].sum(axis=1), _capped(sizes.most[level], axis=1)
+            low, high = sizes.least[level].sum(axis=1), capped(sizes.most[level], axis=1)
             clashing = np.flatnonzero((low > most[level]) | (high < least[level])).tolist()
             if clashing:
                 at = clashing[0]
-                own, inner = _words(least[level][at], most[level][at]), _words(low[at], high[at])
+                own, inner = in_words(least[level][at], most[level][at]), in_words(low[at], high[at])
                 raise InfeasibleError(f"{source.file}: region {names[at]!r} has {own}, its sizes {inner} together")
             least[level], most[level] = np.maximum(least[level], low), np.minimum(most[level], high)
     return Limits(
@@ -159,23 +192,18 @@ def limits_of(problem: HierarchyProblem, tree: Tree) -> Limits | None:
     )
 
 
-def _by_size(problem: HierarchyProblem, tree: Tree, rows: Sequence[Bound], source: _Source) -> Range:
+def _by_size(problem: HierarchyProblem, tree: Tree, rows: Sequence[Bound], source: Source) -> Range:
     """Bounds on each size, those that cannot be among them."""
     shapes = [(width, problem.hierarchy.classes) for width in tree.widths]
-    least, most = _own(shapes, [row for row in rows if row.size is not None])
+    least, most = bounds_of_rows(shapes, [row for row in rows if row.size is not None])
     zeros = zeros_of(problem, tree)
     if zeros is not None:
         most = [np.where(zero, 0, level) for zero, level in zip(zeros.levels, most, strict=True)]
-        for level, (low, high) in enumerate(zip(least, most, strict=True)):
-            for region, size in np.argwhere(low > high)[:1].tolist():
-                name, found = tree.names[level][region], f"at least {low[region, size]} of size {size + source.first}"
-                raise InfeasibleError(
-                    f"{source.file}: region {name!r} has {found}, which hierarchy.impossible rules out there"
-                )
+        source.check_possible(least, most, "hierarchy.impossible")
     return Range.over(tree, least, most, source)
 
 
-def _own(shapes: Sequence[int | tuple[int, int]], rows: Sequence[Bound]) -> tuple[list[Ints], list[Ints]]:
+def bounds_of_rows(shapes: Sequence[int | tuple[int, int]], rows: Sequence[Bound]) -> tuple[list[Ints], list[Ints]]:
     """For each level the least and most that rows give."""
     least, most = ([np.full(shape, value) for shape in shapes] for value in (0, UNBOUNDED))
     for row in rows:
@@ -184,7 +212,7 @@ def _own(shapes: Sequence[int | tuple[int, int]], rows: Sequence[Bound]) -> tupl
     return least, most
 
 
-def _capped(side: Ints, *, axis: int) -> Ints:
+def capped(side: Ints, *, axis: int) -> Ints:
     """Sums, or just above `UNBOUNDED`; in doubles, for 2^13 times 2^50 is no int64."""
     return np.asarray(np.minimum(side.astype(np.float64).sum(axis=axis), UNBOUNDED + 1), dtype=np.int64)
 
@@ -194,7 +222,8 @@ def _sums(side: Ints, start: Ints) -> Ints:
     return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
-def _words(least: int, most: int) -> str:
+def in_words(least: int, most: int) -> str:
+    """Both ends; `UNBOUNDED` or more is none."""
     return f"at least {least}" + ("" if most >= UNBOUNDED else f" and at most {most}")
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import InfeasibleError, SolverError, UsageError
@@ -16,7 +17,7 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["check_room", "moved_within", "nearest_within"]
+__all__ = ["check_room", "least_moved", "moved_within", "nearest_within"]
 
 MOST_CELLS: Final = 200_000
 """Counts of leaf regions up to which bounds on sizes are kept together with numbers of groups."""
@@ -113,11 +114,6 @@ def check_room(tree: Tree, limits: Limits, exact: Sequence[Ints]) -> None:
 
 def _flow(tree: Tree, leaves: Ints, limits: Limits, exact: Sequence[Ints]) -> Ints:
     """The nearest leaves (R_L, N) in L1 within bounds: more and less of each than given."""
-    from scipy import sparse
-
-    from privopt.backends import Outcome, get
-    from privopt.dsl.form import StandardForm
-
     assert limits.sizes is not None
     shape, cells = leaves.shape, leaves.size
     if cells > MOST_CELLS:
@@ -126,32 +122,56 @@ def _flow(tree: Tree, leaves: Ints, limits: Limits, exact: Sequence[Ints]) -> In
             f"bounds on sizes beside numbers of groups that are kept: found {found}, at most {MOST_CELLS:,} are taken; "
             "wanted fewer, or bounds on sizes alone and a method without exact region totals (hierarchical-dp)"
         )
-    sums, low, high = _sums(tree, limits, exact)
-    given = leaves.ravel()
     least, most = (side[-1].ravel() for side in (limits.sizes.least, limits.sizes.most))
-    away = sums @ given
+    moved = least_moved(leaves.ravel(), *_sums(tree, limits, exact), least, most)
+    if moved is None:
+        raise InfeasibleError(
+            "hierarchy.bounds: no counts keep its bounds on sizes together with the numbers of groups"
+        )
+    return moved.reshape(shape)
+
+
+def least_moved(
+    given: Ints, sums: csr_array, low: Ints, high: Ints, least: Ints, most: Ints, *, costs: Floats | None = None
+) -> Ints | None:
+    """The whole numbers nearest to given ones (n,) in L1 that keep bounds, and bounds on sums of them; None if none do.
+
+    As a linear program, whose vertices are whole where sums are of two trees; where one is not, as an integer one.
+
+    Args:
+        given: whole numbers.
+        sums: (m, n) what is added up.
+        low, high: (m,) bounds on the sums.
+        least, most: (n,) on the numbers themselves; what is `UNBOUNDED` away is none.
+        costs: (n,) of moving each by one; left out: 1.
+    """
+    from scipy import sparse
+
+    from privopt.backends import Outcome, get
+    from privopt.dsl.form import StandardForm
+
+    cells, away = given.size, sums @ given
     form = StandardForm(
-        c=np.ones(2 * cells),
+        c=np.ones(2 * cells) if costs is None else np.concatenate([costs, costs]),
         A=sparse.hstack([sums, -sums]).tocsr(),
         row_lower=low - away,
         row_upper=_free(high) - away,
         col_lower=np.concatenate([np.maximum(least - given, 0), np.maximum(given - most, 0)]).astype(np.float64),
-        col_upper=np.concatenate([np.maximum(_free(most) - given, 0), np.maximum(given - least, 0.0)]),
-        integrality=np.zeros(2 * cells),  # its vertices are integers, and simplex ends at one
+        col_upper=np.concatenate([np.maximum(_free(most) - given, 0), _free(np.maximum(given - least, 0))]),
+        integrality=np.zeros(2 * cells),
     )
-    solved = get("highs").solve(form, gap=0.0)
-    if solved.outcome is Outcome.INFEASIBLE:
-        raise InfeasibleError(
-            "hierarchy.bounds: no counts keep its bounds on sizes together with the numbers of groups"
-        )
-    if solved.outcome is not Outcome.OPTIMAL or solved.x is None:
-        raise SolverError(f"bounds on sizes: HiGHS says {solved.outcome.value}; this is a fault")
-    more, less = np.rint(solved.x).astype(np.int64).reshape(2, cells)
-    moved = given + more - less
-    kept = sums @ moved
-    if ((moved < least) | (moved > most)).any() or ((kept < low) | (kept > high)).any():
-        raise SolverError("bounds on sizes: HiGHS's answer does not keep them; this is a fault")
-    return moved.reshape(shape)
+    for whole in (0.0, 1.0):
+        solved = get("highs").solve(evolve(form, integrality=np.full(2 * cells, whole)), gap=0.0)
+        if solved.outcome is Outcome.INFEASIBLE:
+            return None
+        if solved.outcome is not Outcome.OPTIMAL or solved.x is None:
+            raise SolverError(f"bounds: HiGHS says {solved.outcome.value}; this is a fault")
+        more, less = np.rint(solved.x).astype(np.int64).reshape(2, cells)
+        moved = np.asarray(given + more - less)
+        kept = sums @ moved
+        if not (((moved < least) | (moved > most)).any() or ((kept < low) | (kept > high)).any()):
+            return moved
+    raise SolverError("bounds: HiGHS's answer does not keep them; this is a fault")
 
 
 def _free(most: Ints) -> Floats:

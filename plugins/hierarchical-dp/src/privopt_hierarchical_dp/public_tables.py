@@ -72,7 +72,7 @@ def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple
     bad = (size.is_null() | (size < first) | (size > last)).fill_null(value=True)
     limited(bad_rows(frame, name, "size", bad, f"a whole number from {first} to {last}", ["region"]), name)
     table = collect(frame.select(as_text(["region"])[0], (size - first).alias("size")), name)
-    places = {"": (0, 0)} | _places(tree)
+    places = {"": (0, 0)} | tree.places()
     limited(
         [
             Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy, or nothing for all")
@@ -138,7 +138,7 @@ def read_bounds(source: File, tree: Tree, *, first: int, last: int) -> list[Boun
         for column in ("size", *sides)
     ]
     table = collect(frame.select(as_text(["region"])[0], *numbers), name)
-    places = _places(tree)
+    places = tree.places()
     faults, seen = [], set()
     for row, (region, size, low, high) in enumerate(table.iter_rows(), start=2):
         if region not in places:
@@ -155,12 +155,3 @@ def read_bounds(source: File, tree: Tree, *, first: int, last: int) -> list[Boun
         Bound(*places[region], None if size is None else size - first, low, high)
         for region, size, low, high in table.iter_rows()
     ]
-
-
-def _places(tree: Tree) -> dict[str, tuple[int, int]]:
-    """Level and place of each region: the first level where one stands on several."""
-    return {
-        region: (level, place)
-        for level, names in reversed(list(enumerate(tree.names)))
-        for place, region in enumerate(names)
-    }

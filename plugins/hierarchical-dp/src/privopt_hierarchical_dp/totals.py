@@ -22,7 +22,7 @@ from privopt_hierarchical_dp.nearest import nearest_within
 from privopt_hierarchical_dp.tree import Tree
 from privopt_hierarchical_dp.zeros import Order
 
-__all__ = ["estimated_totals", "noisy_totals", "rising", "total_complaint"]
+__all__ = ["estimated_root", "estimated_totals", "noisy_totals", "rising", "total_complaint"]
 
 
 def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
@@ -32,7 +32,8 @@ def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
     return [level[:, :1] if order == "more" else level[:, -1:] for level in noisy]
 
 
-def _root(tree: Tree, sums: Sequence[Ints], law: Law, scales: Sequence[Fraction]) -> float:
+def estimated_root(tree: Tree, sums: Sequence[Ints], law: Law, scales: Sequence[Fraction]) -> float:
+    """The whole hierarchy's number by least squares from noisy ones (R_l, 1) of all levels, at least 0."""
     return max(0.0, float(pool_upwards(tree, sums, [law.moments(scale) for scale in scales])[0].mean[0, 0]))
 
 
@@ -58,7 +59,7 @@ def estimated_totals(
         limits: public bounds, which the estimates are moved into.
     """
     sums = noisy_totals(noisy, order)
-    total = round(_root(tree, sums, law, scales)) if root is None else root
+    total = round(estimated_root(tree, sums, law, scales)) if root is None else root
     if limits is not None:
         total = min(max(total, limits.root[0]), limits.root[1])
     if order == "counts" and (limits is None or not limits.on_totals):
@@ -85,7 +86,7 @@ def total_complaint(
     released: int,
 ) -> list[str]:
     """Whether the total released is the estimate from the noisy values; machines may round a half either way."""
-    found = _root(tree, noisy_totals(noisy, order), law, scales)
+    found = estimated_root(tree, noisy_totals(noisy, order), law, scales)
     if limits is not None:
         found = min(max(found, limits.root[0]), limits.root[1])
     if abs(released - found) <= 0.5 + SLACK * max(1.0, found * 1e-7):

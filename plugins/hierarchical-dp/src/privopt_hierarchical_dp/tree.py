@@ -97,6 +97,14 @@ class Tree:
         new = self.first_here(level).tolist()
         return [n if own else f"{n} (level {level + 1})" for n, own in zip(self.names[level], new, strict=True)]
 
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Level and place of each region by its name: the first level where one stands on several."""
+        return {
+            region: (level, place)
+            for level, names in reversed(list(enumerate(self.names)))
+            for place, region in enumerate(names)
+        }
+
     def by_name(self, level: int) -> Ints:
         """Positions of the regions of ``level``, sorted by name: the order in which files list them."""
         names = self.names[level]

@@ -6,7 +6,7 @@ given value, whose sum is known in every region (:func:`.chain.fit_with_totals`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +15,7 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.chain import fit_with_totals
 from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
+from privopt_hierarchical_dp.several.bounds import CellBounds
 from privopt_hierarchical_dp.several.margins import TOTAL, Domain, Margin, Step, summed
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import Tree, squared
@@ -41,6 +42,7 @@ def fit_tables(
     law: Law,
     scales: Sequence[Fraction],
     gap: float,
+    bounds: CellBounds | None = None,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[int], None] = lambda number: None,
 ) -> Tables:
@@ -56,6 +58,7 @@ def fit_tables(
         law: of the noise.
         scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
         gap: of each continuous projection, relative.
+        bounds: on cells: where what is found breaks one, it is moved.
         stopped: asked now and then; True ends projections at the points reached.
         progress: called with the number of each step.
     """
@@ -73,7 +76,15 @@ def fit_tables(
         tops = [summed(level, given, step.given) for level in whole[given]]
         means = _estimates(tree, [level.margin(step.margin) for level in effects], levels)
         whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap, stopped)
-    found: Tables = [[] for _ in range(tree.depth)]
+    found = _tables_of(domain, whole)
+    if bounds is not None and bounds.broken(found):
+        found = _tables_of(domain, bounds.moved(whole, totals))
+    return found
+
+
+def _tables_of(domain: Domain, whole: Mapping[Margin, Sequence[Ints]]) -> Tables:
+    """All tables, from margins that hold them."""
+    found: Tables = [[] for _ in next(iter(whole.values()))]
     for table in domain.tables:
         own = next(margin for margin in whole if set(table) <= set(margin))
         for level, values in zip(found, whole[own], strict=True):

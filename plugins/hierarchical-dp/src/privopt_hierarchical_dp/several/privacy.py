@@ -26,6 +26,7 @@ IMPOSSIBLE: Final = (
     " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
     "same are promised no less, and nothing tells of them."
 )
+BOUNDS: Final = " Bounds on cells are public; every table that is released keeps them, whether or not the input does."
 
 __all__ = ["AllTables", "Distance", "draw_tables", "hides"]
 
@@ -88,7 +89,8 @@ class AllTables(PrivacyConstraint[TablesRelease]):
             unit=relation.unit,
             scope=relation.scope,
             statement=relation.statement(privacy.kind)
-            + IMPOSSIBLE * any(table.impossible is not None for table in self.problem.hierarchy.tables.values()),
+            + IMPOSSIBLE * any(table.impossible is not None for table in self.problem.hierarchy.tables.values())
+            + BOUNDS * any(table.bounds is not None for table in self.problem.hierarchy.tables.values()),
             extra={
                 "relation": privacy.relation,
                 "tables": list(self.problem.hierarchy.tables),

@@ -59,6 +59,11 @@ class CountTable:
         help="public: the attributes, a row for each cell that nobody can be in (an empty value: any): not measured, "
         "and 0 in the release",
     )
+    bounds: File | None = key(
+        default=None,
+        help="public: region, the attributes, at_least, at_most individuals of that cell; an empty one bounds nothing: "
+        "the release keeps them all",
+    )
 
 
 @frozen(kw_only=True)
@@ -115,6 +120,10 @@ class TablesProblem:
         """What a table counts by: numbers of attributes, ascending."""
         own = self.hierarchy.tables[name].by
         return tuple(number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in own)
+
+    def attributes_of(self, name: str) -> list[str]:
+        """Their names, in that order."""
+        return [list(self.hierarchy.attributes)[own] for own in self.margin(name)]
 
     @property
     def domain(self) -> Domain:

@@ -167,6 +167,7 @@ class TablesRelease(Release):
             return beyond
         names, tables = list(self.problem.declared.hierarchy.tables), self.problem.declared.domain.tables
         lines: list[str] = []
+        bounds = self.problem.bounds
         zeros = {table: ~able for table, able in self.problem.declared.domain.allowed(self.problem.zeros).items()}
 
         def tell(level: int, number: int, off: Bools, what: str) -> None:
@@ -178,6 +179,8 @@ class TablesRelease(Release):
             for number, (values, table) in enumerate(zip(counts, tables, strict=True)):
                 tell(level, number, values < 0, "has a negative count")
                 tell(level, number, zeros[table] & (values != 0), "has individuals in an impossible cell")
+                if bounds is not None:
+                    tell(level, number, bounds.outside(number, level, values), "has a cell outside of its bounds")
                 if level < len(self.totals):
                     off = summed(values, table, ()) != self.totals[level]
                     tell(level, number, off, "has not the number of individuals that is published exactly")
