@@ -135,3 +135,27 @@ def test_ids_are_utf8_in_a_locale_that_knows_ascii_alone(privopt, tmp_path):
     ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = privopt("sample", tmp_path / "out", "--input", "Ō1 ф", **ascii_alone)
     assert done.returncode == 0, done.stderr
+
+
+def test_draws_are_held_a_block_at_a_time_and_written_in_whole_lines(solved_toy, monkeypatch, capsysbinary):
+    from privopt.command import cli, terminal
+    from privopt.metric.matrix import MatrixRelease
+    from privopt.tables import draws
+
+    asked, written, sample, echo = [], [], MatrixRelease.sample, terminal.click.echo
+
+    def noted(release, input_id, count=1, **more):
+        asked.append(count)
+        return sample(release, input_id, count, **more)
+
+    monkeypatch.setattr(draws, "BLOCK", 3_000)
+    monkeypatch.setattr(MatrixRelease, "sample", noted)
+    monkeypatch.setattr(terminal.click, "echo", lambda text="", **more: (written.append(text), echo(text, **more)))
+    with pytest.raises(SystemExit) as ended:
+        cli.cli.main(["sample", str(solved_toy), "--input", "p1", "-n", "7000"])
+    assert not ended.value.code
+    assert asked == [3_000, 3_000, 1_000]
+    assert all(len(text) < terminal.ATOMIC for text in written)
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert len(lines) == 7_000
+    assert set(lines) <= {f"p{i}" for i in range(5)}

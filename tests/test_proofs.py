@@ -19,7 +19,7 @@ from privopt.checker import check
 from privopt.errors import InputError, StoppedError
 from privopt.exact.multipliers import Multipliers
 from privopt.exact.stated import stated_above, stated_below, unit_for
-from privopt.metric.proof import Proof, Rows, Trees, prove, read_proof
+from privopt.metric.proof import Proof, Rows, Trees, prove, prove_nearby, read_proof
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
 
@@ -118,7 +118,7 @@ def mutated(proof: Proof, rng: np.random.Generator) -> Proof:
 
 @pytest.mark.parametrize("many", [16, pytest.param(500, marks=pytest.mark.slow)])
 def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
-    rng = np.random.default_rng(many)
+    rng, found = np.random.default_rng(many), 0
     forms = [(form, loss) for form in sorted(FORMS) for loss in sorted(LOSSES)]
     for number in range(many):
         form, loss = forms[number % len(forms)]
@@ -129,9 +129,14 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
         best = exact_optimum(data)
         assert objective["lower_bound"] <= best * (1 + 1e-9) + 1e-12
         assert objective["lower_bound"] >= best * (1 - 2e-6) - 1e-9
+        nearby = prove_nearby(data, data.weighted, objective["value"], room=np.inf)
+        if nearby is not None:
+            assert 0.0 < nearby[1] <= min(best * (1 + 1e-9) + 1e-12, nearby[0].bound(data, data.weighted))
+        found += nearby is not None
         proof = read_proof(folder, data.shape)
         for _ in range(20):
             assert mutated(proof, rng).bound(data, data.weighted) <= best * (1 + 1e-9) + 1e-12
+    assert found >= many // 2
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,9 @@ REPORTS_KEPT: Final = 400
 LONGEST_GUESS: Final = 10 * 86_400.0
 """Seconds; a longer guess at the time left is not shown."""
 
+ATOMIC: Final = 4_096
+"""Bytes that a pipe takes whole or not at all."""
+
 SECONDS_BETWEEN_LINES: Final = 5.0
 """Seconds between lines where standard error is no terminal."""
 
@@ -57,9 +60,15 @@ def say_json(document: str) -> None:
 
 
 def say_ids(ids: Sequence[str]) -> None:
-    """Ids to standard output, one a line: as they are to a program, escaped where somebody looks on."""
-    text = "\n".join(name.replace("\n", "\\n") for name in ids)
-    click.echo(printable(text) if sys.stdout.isatty() else text, color=True)  # left as it is: click would cut escapes
+    """Ids to standard output, one a line: as they are to a program, escaped where somebody looks on.
+
+    Written in whole lines, so few at a time that an interrupt cuts none.
+    """
+    step = max(1, ATOMIC // (1 + max((len(name.encode()) for name in ids), default=1)))
+    for first in range(0, len(ids), step):
+        text = "\n".join(name.replace("\n", "\\n") for name in ids[first : first + step])
+        # left as it is: click would cut escapes
+        click.echo(printable(text) if sys.stdout.isatty() else text, color=True)
 
 
 @frozen(kw_only=True)

@@ -27,6 +27,8 @@ from privopt.command.terminal import complain, say, say_ids, say_json
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from privopt.tables.draws import ChargeDraws, Draw
 
 __all__ = ["USING"]
@@ -66,7 +68,7 @@ def sample(
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.command.terminal import progress_display
     from privopt.run.verify import open_to_sample, open_verified
-    from privopt.tables.draws import draw_at, draw_of
+    from privopt.tables.draws import draw_at, draw_of, in_blocks
 
     if sum(given is not None for given in (input_id, at, xy)) != 1:
         raise UsageError("sample: wanted one of --input ID, --at LAT,LON and --xy X,Y")
@@ -81,14 +83,13 @@ def sample(
         with progress_display(quiet=False) as progress:
             name, release = open_to_sample(folder, progress=progress)
         draw = draw_of(name, release, str(input_id))
-    drawn = draw(count) if charge is None else _charged(draw, count, charge)
+    drawn = in_blocks(draw, count) if charge is None else _charged(draw, count, charge)
     warn_of_no_privacy(folder)
-    step = 100_000
-    for first in range(0, len(drawn), step):
-        say_ids(drawn[first : first + step])
+    for block in drawn:
+        say_ids(block)
 
 
-def _charged(draw: Draw, count: int, charge: ChargeDraws) -> list[str]:
+def _charged(draw: Draw, count: int, charge: ChargeDraws) -> Iterator[list[str]]:
     """As many draws as the limit allows, charged before; what else is to be said of them on standard error."""
     from privopt.command.terminal import progress_display
     from privopt.run.result import read_result

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
@@ -32,7 +33,7 @@ from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt.metric.problem import D, MetricInstance, MetricProblem
-from privopt.metric.proof import PROOF, Proof, multipliers_of, prove, read_proof
+from privopt.metric.proof import PROOF, Proof, multipliers_of, prove, prove_nearby, read_proof
 from privopt.metric.remap import remapped, worse_outputs
 from privopt.metric.worth import Worth, worth_of
 
@@ -142,6 +143,12 @@ class Matrix:
         )
 
 
+def _share(share: float, last: float | None) -> float | None:
+    """The time that a share of what is left before the last has come at; None without a limit."""
+    now = time.monotonic()
+    return None if last is None else now + share * (last - now)
+
+
 def _has(solution: Solution, family: str) -> bool:
     return any(block.name == family for block in solution.form.families)
 
@@ -220,13 +227,10 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if found.multipliers is not None and isinstance(constraint, MetricDP):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
-            try:
-                proof, bound, whole = self._bound(found, data, loss, release, context)
-            except StoppedError:  # the release is certified: it is worth more than its bound
-                whole = False
-            if not whole:
-                less = "a bound" if bound is None else "more than every record's cheapest output"
-                solver, stopped = {**solver, "path": f"{solver.get('path', '')} (no time to prove {less})"}, True
+            proof, bound, short = self._bound(found, data, loss, release, context)
+            if short:
+                solver = {**solver, "path": f"{solver.get('path', solver.get('name', ''))} ({short})"}
+                stopped = True
         return Outcome(
             release=release,
             lower_bound=bound,
@@ -238,35 +242,41 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def _bound(
         self, found: Matrix, data: MetricData, loss: ExpectedLoss, release: MatrixRelease, context: SolveContext
-    ) -> tuple[Proof, float, bool]:
-        """What the multipliers prove, in time for whoever reads it back to prove it again; whether there was time.
+    ) -> tuple[Proof | None, float | None, str]:
+        """What multipliers prove, in time for whoever reads it back to prove it again; and what fell short, in words.
 
-        Where there was none: what needs no multipliers, every record's cheapest output.
-
-        Raises:
-            StoppedError: that was not enough.
+        By the method's own multipliers; where they miss the gap also by what is there in moments
+        (:mod:`privopt.metric.proof.nearby`), whichever proves more; at last by none, which prove every record's
+        cheapest output.
         """
         assert found.multipliers is not None  # the caller asks where there are some
         context.report("bound")
-        now = time.monotonic()
         writing = 2.0 * context.times.get("build", 0.0) if found.reserve is None else found.reserve.writing
-        seconds = None if context.end is None else PROVING * (context.end - writing - now)
-        until = None if seconds is None else now + seconds
-        of = partial(
-            prove,
-            data=data,
-            weighted=loss.weighted,
-            value=loss.state(release)[0] or 0.0,
-            gap=context.gap,
-            room=context.room,
-        )
+        value, last = loss.state(release)[0] or 0.0, None if context.end is None else context.end - writing
+        of = partial(prove, data=data, weighted=loss.weighted, value=value, gap=context.gap, room=context.room)
+        best = None if found.reserve is None else found.reserve.proved
+        if best is not None and (best[1] > value or not np.array_equal(loss.weighted, data.weighted)):
+            best = None
+        until, short = _share(PROVING, last), ""
         with context.timed("verify"):
-            try:
-                with ending_at(until):
-                    return *of(found.multipliers, over=found.over, near=found.bound, seconds=seconds), True
-            except StoppedError:
+            missed = found.stopped if found.bound is None else value - found.bound > context.gap * abs(value)
+            if missed and best is None:
+                with suppress(StoppedError), ending_at(until):
+                    half = _share(PROVING / 2, last)
+                    best = prove_nearby(data, loss.weighted, value, room=context.room, until=half)
+            if best is None or found.bound is None or found.bound > best[1]:
+                short = "no time to prove more than nearby records do"
+                with suppress(StoppedError), ending_at(until):
+                    seconds = None if until is None else until - time.monotonic()
+                    made = of(found.multipliers, over=found.over, near=found.bound, seconds=seconds)
+                    best, short = (made if best is None or made[1] > best[1] else best), ""
+            if best is not None:
+                return *best, short
+            with suppress(StoppedError):
                 none = np.zeros(len(data.pairs), dtype=np.bool_)
-                return *of(Multipliers.zero(0, len(data.outputs)), over=none), False
+                nothing = of(Multipliers.zero(0, len(data.outputs)), over=none)
+                return *nothing, "no time to prove more than every record's cheapest output"
+        return None, None, "no time to prove a bound"  # the release is certified: it is worth more than its bound
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """Those of its matrix (:func:`privopt.metric.matrix.matrix_bytes`)."""

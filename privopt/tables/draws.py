@@ -6,9 +6,10 @@ What tables and ledgers take is imported where it is needed: a draw for a record
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from privopt.run.ledger.ledger import Ledger
     from privopt.run.verify import Opened
 
-__all__ = ["ChargeDraws", "Draw", "Sampled", "draw_at", "draw_of", "sampled"]
+__all__ = ["ChargeDraws", "Draw", "Sampled", "draw_at", "draw_of", "in_blocks", "sampled"]
 
 Draw = Callable[[int], list[str]]
 """So many reports of one secret, which is not looked at before it is called."""
+BLOCK: Final = 100_000
+"""Draws that are held at once."""
 
 
 def draw_of(name: str, release: Release, input_id: str) -> Draw:
@@ -135,17 +138,27 @@ class ChargeDraws:
 
 @frozen(kw_only=True)
 class Sampled:
-    """What was drawn, and charged.
+    """What is drawn, and was charged.
 
     Attributes:
-        reports: ids of outputs.
+        reports: ids of outputs, a block at a time, drawn as they are asked for.
         refused: how many draws the limit did not allow, in words; None where it allowed all.
         sequence: what holds of all reports of the subject.
     """
 
-    reports: list[str]
+    reports: Iterator[list[str]]
     refused: str | None
     sequence: str
+
+
+def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
+    """So many draws, a block at a time: the first at once, so that a secret that is none is known before any is used.
+
+    Raises:
+        UsageError: as ``draw`` does.
+    """
+    first = draw(min(BLOCK, count))
+    return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
 
 
 def sampled(draw: Draw, count: int, charge: ChargeDraws, result: Result, progress: Progress | None = None) -> Sampled:
@@ -178,7 +191,7 @@ def sampled(draw: Draw, count: int, charge: ChargeDraws, result: Result, progres
             raise ledger.refusal(subject, cost)
         left, limit = ledger.account(subject).left, ledger.limit
     try:
-        reports = draw(granted)
+        reports = in_blocks(draw, granted)
     except UsageError as error:
         raise UsageError(f"{error}; {granted:,} draws were charged all the same") from error
     refused = None

@@ -7,6 +7,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -203,7 +204,7 @@ class Released:
         charge = ChargeDraws(folder=self.opened.folder, ledger=ledger, subject=subject)
         made = sampled(draw, int(count), charge, self.result)
         _warn([made.refused] if made.refused is not None else [])
-        return made.reports
+        return list(chain.from_iterable(made.reports))
 
     def estimate(
         self,

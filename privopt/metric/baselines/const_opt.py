@@ -150,7 +150,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     """
     from privopt.metric.baselines.lp import BYTES_A_NUMBER, by_any_solver
 
-    reserve = Reserve(data, context)
+    reserve = Reserve(data, context, bounded=False)
     reserve.make()
     near = float((data.to_outputs <= radius).mean()) * data.cost.size
     needed = BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)

@@ -143,6 +143,7 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     try:
         if context.deadline is not None:
             reserve.keep()
+            context.check()  # no time but to write what is at hand
         context.report("star")
         found = solve(
             Instance.of(data, deadline=context.deadline),

@@ -87,7 +87,7 @@ class Exponential(_ClosedForm):
 
         data, epsilon, share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
-            reserve, until = Reserve(data, context), None
+            reserve, until = Reserve(data, context, bounded=False), None
             if context.deadline is not None:
                 until = reserve.keep()
             try:

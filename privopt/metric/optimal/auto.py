@@ -19,7 +19,7 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.errors import SolverError, StoppedError, UnknownNameError
-from privopt.execution.limits import allowed_threads
+from privopt.execution.limits import allowed_threads, ending_at
 from privopt.interfaces import Progress
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.column_generation import solve_column_generation
@@ -120,7 +120,8 @@ class _Search:
 
     def priced_star(self) -> Solution:
         """The star, and its gap by pricing."""
-        self.star = make_star(self.instance, self.symmetry)
+        with ending_at(self.deadline):
+            self.star = make_star(self.instance, self.symmetry)
         return solution_of(self.instance, self.symmetry, self.star, self.gap, self.deadline, self.progress)
 
     def known(self) -> Solution:
@@ -211,7 +212,10 @@ def _solve_connected(search: _Search, before: Before | None, names: tuple[str, .
     star = search.take("star", search.priced_star, star_bytes(instance)) if names is None else False
     if not search.reached and search.deadline is not None:
         if names is not None and star_bytes(instance) <= search.memory:
-            with suppress(SolverError):  # a singular kernel: the calibrated star does without its prices
+            with (
+                suppress(SolverError, StoppedError),
+                ending_at(search.deadline),
+            ):  # a singular kernel: the calibrated star does without its prices
                 search.star = make_star(instance, search.symmetry)
         search.take("calibrated-star", search.known, star_bytes(instance))
     whole = cache(interior_point_bytes)
@@ -275,7 +279,7 @@ def solve(
     def part(connected: Instance) -> Solution:
         nonlocal interrupted
         until = time.monotonic() if interrupted else deadline  # an interrupt holds for the parts after it
-        search = _Search(connected, gap, until, progress, find_symmetry(connected), memory)
+        search = _Search(connected, gap, until, progress, find_symmetry(connected, deadline=until), memory)
         found = _solve_connected(search, before, names)
         interrupted = interrupted or search.stopped
         return found

@@ -104,7 +104,7 @@ def _generate(
 
 
 def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
-    graph, symmetry = make_graph(instance), find_symmetry(instance)
+    graph, symmetry = make_graph(instance), find_symmetry(instance, deadline=deadline)
     few, kernel = symmetry.reduced(instance), kernel_of(graph, symmetry)
     trees = star_trees(graph, (kernel @ few.cost).argmin(axis=0))
     mixture = Mixture(few, symmetry, _seeds(instance, symmetry, kernel))

@@ -9,6 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices
+from privopt.execution.limits import check_end
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.reduce import adjacency
 from privopt.metric.space.pairs import worth_reducing
@@ -43,6 +44,7 @@ class Graph:
 def make_graph(instance: Instance, *, shrink: float = SHRINK) -> Graph:
     """Graph of an instance with its log-ratios shrunk at random (the same each time)."""
     start, other, length, pair = adjacency(instance)
+    check_end()
     share = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
     return Graph(
         start=start,

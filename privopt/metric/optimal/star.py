@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, StoppedError
 from privopt.exact.multipliers import Multipliers
-from privopt.execution.limits import ending_at, in_threads
+from privopt.execution.limits import check_end, ending_at, in_threads
 from privopt.interfaces import Progress
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph, shortest_paths
@@ -146,15 +146,18 @@ def make_star(instance: Instance, symmetry: Symmetry) -> Star:
     """Build the star of a connected instance.
 
     Raises:
+        StoppedError: the end of the time limit has come.
         SolverError: the kernel is singular (it can be for graph metrics).
     """
     graph = make_graph(instance)
     kernel = kernel_of(graph, symmetry)
+    check_end()
     solve = _solver(kernel)
     one = np.ones(instance.records)
     with np.errstate(all="ignore"):
         weights = solve(one)
         for _ in range(3):
+            check_end()
             residual = one - weights @ kernel
             if np.abs(residual).max() < 1e-14:
                 break
@@ -175,6 +178,7 @@ def _serve(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floa
     best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
     step = max(1, 40_000_000 // instance.outputs)
     for a in range(0, len(rows), step):
+        check_end()
         here = rows[a : a + step]
         part = kernel[here] @ instance.cost
         serves[here], best[here] = part.argmin(axis=1), part.min(axis=1)
@@ -310,8 +314,10 @@ def solution_of(
 
 
 def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
-    symmetry = find_symmetry(instance)
-    return solution_of(instance, symmetry, make_star(instance, symmetry), gap, deadline, progress)
+    symmetry = find_symmetry(instance, deadline=deadline)
+    with ending_at(deadline):
+        star = make_star(instance, symmetry)
+    return solution_of(instance, symmetry, star, gap, deadline, progress)
 
 
 def solve_star(

@@ -16,8 +16,9 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Bools, Floats, Ints, Unsigned
+from privopt.errors import StoppedError
 from privopt.exact.multipliers import Few, Multipliers
-from privopt.execution.limits import check_end
+from privopt.execution.limits import check_end, ending_at
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.reduce import adjacency
 
@@ -159,11 +160,13 @@ class _Search:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.start, self.other, length, _ = adjacency(instance)
+        check_end()
         self.label = _mix(_classes(length) + np.uint64(1))
         self.budget = min(400, int(3e8 / max(1, len(self.other))))
         self.complete = False
 
     def refine(self, colour: Unsigned) -> Unsigned:
+        check_end()
         self.budget -= 1
         cells = len(np.unique(colour))
         while cells < len(colour):
@@ -244,6 +247,7 @@ def _verified(instance: Instance, images: list[Ints]) -> list[tuple[Ints, Ints]]
     members = [(np.arange(instance.records), np.arange(instance.outputs))]
     known = {members[0][0].tobytes()}
     for records in images:
+        check_end()
         if records.tobytes() in known or not _keeps_pairs(instance, records):
             continue
         outputs = _outputs_image(instance.cost, records, probe)
@@ -261,13 +265,15 @@ def _verified(instance: Instance, images: list[Ints]) -> list[tuple[Ints, Ints]]
     return members
 
 
-def find_symmetry(instance: Instance) -> Symmetry:
-    """Find the symmetries of a connected instance, at most `LARGEST`; the trivial group where none."""
-    search = _Search(instance)
-    images = search.run()
-    if len(images) < 2 or not search.complete:
+def find_symmetry(instance: Instance, *, deadline: float | None = None) -> Symmetry:
+    """Find the symmetries of a connected instance, at most `LARGEST`; the trivial group where none, or no time."""
+    try:
+        with ending_at(deadline):
+            search = _Search(instance)
+            images = search.run()
+            members = _verified(instance, images) if search.complete else []
+    except StoppedError:
         return Symmetry.trivial(instance)
-    members = _verified(instance, images)
     if len(members) < 2 or not _is_group(members):
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])

@@ -2,7 +2,8 @@
 
 from privopt.metric.proof.base import PROOF, Proof
 from privopt.metric.proof.making import multipliers_of, prove, read_proof
+from privopt.metric.proof.nearby import prove_nearby
 from privopt.metric.proof.rows import Rows
 from privopt.metric.proof.trees import Trees
 
-__all__ = ["PROOF", "Proof", "Rows", "Trees", "multipliers_of", "prove", "read_proof"]
+__all__ = ["PROOF", "Proof", "Rows", "Trees", "multipliers_of", "prove", "prove_nearby", "read_proof"]

@@ -70,7 +70,7 @@ class Search:
         if (left is None and not patient) or data.cost.size > LARGEST:
             return
         if self._reserve is None:
-            self._reserve = Reserve(data, context)
+            self._reserve = Reserve(data, context, bounded=False)
             self._reserve.make()
             if self._reserve.release is not None:
                 self._take(self._reserve.release, "exponential")
