@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +9,6 @@ from pathlib import Path
 import pytest
 from examples import EXAMPLES, SECRETIVE
 from toys import write_toy
-
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: tests interrupt all the same
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-os.fsync = lambda handle: None
-"""What a test's own process writes need not outlive a power cut; test_publish.py holds what waits for the disk."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,18 +20,6 @@ def pytest_collection_modifyitems(config, items):
         if getattr(getattr(item, "function", None), "__module__", "") == "privopt.testing.kit":
             group = f"{item.path.stem} {item.originalname} {item.callspec.params['method']}"
             item.add_marker(pytest.mark.xdist_group(group))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory):
-    """What holds is remembered in a folder of the tests' own, also by the processes that they start."""
-    before = os.environ.get("PRIVOPT_CACHE")
-    os.environ["PRIVOPT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["PRIVOPT_CACHE"]
-    else:
-        os.environ["PRIVOPT_CACHE"] = before
 
 
 @pytest.fixture
@@ -83,7 +63,7 @@ def result_of():
 
 
 @pytest.fixture(scope="session")
-def example(tmp_path_factory):
+def example(tmp_path_factory, entropy):
     """DIR of an example problem by its name in examples.py, solved once; copy it before changing anything."""
     from privopt.run.solve import Options, solve
 
@@ -94,7 +74,9 @@ def example(tmp_path_factory):
             found = (SECRETIVE if secretive else EXAMPLES)[name]
             folder = tmp_path_factory.mktemp(name)
             problem = found.write(folder / "problem")
-            made[name, secretive] = solve(found.mechanism, problem, folder / "out", Options(**found.options)).folder
+            with entropy.of(f"{name} {secretive}"):
+                done = solve(found.mechanism, problem, folder / "out", Options(**found.options))
+            made[name, secretive] = done.folder
         return made[name, secretive]
 
     return solved

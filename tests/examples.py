@@ -92,14 +92,14 @@ HOUSEHOLDS: Final = (81233, 82411, 83597, 84761, 85933, 87119)
 """Households of two persons in the six counties."""
 
 
-def _counties(folder: Path, epsilon: float = 0.002) -> Path:
-    """Households by size in six counties of two states."""
+def _counties(folder: Path, epsilon: float = 0.002, times: int = 1) -> Path:
+    """Households by size in six counties of two states, so many times."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = ["level_1,level_2,level_3,size,groups"]
     for number, two in enumerate(HOUSEHOLDS):
         for size in range(1, 13):
             groups = two if size == 2 else round(61007 * (0.5 + 0.2 * number) * 0.62 ** (size - 1)) + size
-            rows.append(f"Land,State {number // 3 + 1},County {number + 1},{size},{groups}")
+            rows.append(f"Land,State {number // 3 + 1},County {number + 1},{size},{times * groups}")
     (folder / "counts.csv").write_text("\n".join(rows) + "\n")
     text = f'[hierarchy]\ncounts = "counts.csv"\nsizes = 12\n[privacy]\nepsilon = {epsilon}\n'
     (folder / "problem.toml").write_text(text)
@@ -135,18 +135,22 @@ EXAMPLES: Final = {
 }
 """By name."""
 
+MANY: Final = 100_003
+CLIENTS: Final = (70121 * MANY, 70997 * MANY)
+
 SECRETIVE: Final = {
     "fl-linear": Example(
         mechanism="fl-linear",
-        write=lambda folder: _towns(folder, 70121, 70997, 1e-7, '[fl-linear]\ndelta = 0.3\nmargin = "paper"\n'),
+        write=lambda folder: _towns(folder, *CLIENTS, 1e-10, '[fl-linear]\ndelta = 0.3\nmargin = "paper"\n'),
         options={},
-        secrets=tuple(str(n) for n in np.linspace(70121, 70997, 60).astype(int)),
+        secrets=tuple(str(n) for n in np.linspace(*CLIENTS, 60).astype(int)),
     ),
     "hierarchical-dp": Example(
         mechanism="hierarchical-dp",
-        write=lambda folder: _counties(folder, 1e-7),
+        write=lambda folder: _counties(folder, 1e-10, MANY),
         options={},
-        secrets=tuple(map(str, HOUSEHOLDS)),
+        secrets=tuple(str(MANY * count) for count in HOUSEHOLDS),
     ),
 }
-"""The same with so little epsilon that a true count in print is no accident."""
+"""The same with so little epsilon that a true count in print is no accident: the noise is as wide as the counts, and
+of their 10 digits hashes, times and noisy counts in print hold one by chance less than once in 1e7 times."""

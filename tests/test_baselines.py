@@ -124,7 +124,7 @@ def test_the_audit_tells_what_an_attacker_gets(tmp_path, mechanism, toy):
 def test_tiny_and_huge_epsilons_are_certified(tmp_path, mechanism, epsilon):
     points = [(0, 0), (1, 0), (0, 1), (3, 3), (3, 3)]
     problem = write(tmp_path / "map", (points, points[:4], [1, 0, 0, 0, 0], epsilon, "", 1.0))
-    solve(mechanism, problem, tmp_path / "out", Options(time_limit=60))
+    solve(mechanism, problem, tmp_path / "out", Options(time_limit=600))
     assert verify(tmp_path / "out").complaints == ()
 
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import textwrap
-import time
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -215,23 +214,20 @@ def test_specs_refuse_guarantees_that_are_no_name_and_no_methods():
 
 def test_list_imports_nothing_heavy_and_is_quick():
     code = (
-        "import sys, time, json; start = time.perf_counter(); sys.argv = ['privopt', 'list', '--json']\n"
+        "import sys, time, json; sys.argv = ['privopt', 'list', '--json']\n"
         "from privopt.command.cli import main\n"
         "try: main()\n"
         "except SystemExit as stop: code = stop.code\n"
         "heavy = {'numpy', 'sympy', 'scipy', 'mip', 'highspy', 'numba', 'polars', 'opendp'} & set(sys.modules)\n"
-        "print(json.dumps([code, sorted(heavy)]), file=sys.stderr)"
+        "print(json.dumps([code, sorted(heavy), time.process_time()]), file=sys.stderr)"
     )
-    runs = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        runs.append(time.perf_counter() - start)
-    assert json.loads(done.stderr) == [0, []]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *found, seconds = json.loads(done.stderr)
+    assert found == [0, []]
     names = {row["name"] for row in json.loads(done.stdout)}
     assert {"optimal-lp", "exponential", "planar-laplace", "const-opt"} <= names
     assert all(set(row) == {"name", "plugin", "version", "guarantee", "summary"} for row in json.loads(done.stdout))
-    assert min(runs) < 2.0  # measured 0.2 s; the bound leaves room for busy machines
+    assert seconds < 2.0  # of the processor, measured 0.2: the waits of a busy machine are none of them
 
 
 @pytest.mark.parametrize("returned", ["None", "'acme'", "3"])

@@ -213,7 +213,7 @@ def test_names() -> None:
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -243,7 +243,7 @@ def test_a_script_without_a_main_guard_and_a_clean_stdout(tmp_path: Path) -> Non
     """)
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path
     )
     assert (done.stdout, done.stderr, done.returncode) == ("3.0 3.0\n", "", 0)
 

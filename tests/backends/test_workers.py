@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,16 @@ def test_forked_children_use_workers_of_their_own() -> None:
 
 def test_highs_that_overruns_is_ended_and_its_best_point_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("privopt.backends.highs._limit_told", lambda seconds, started: 1e9)
+    heard: list[Any] = []
+
+    def hear(self: Worker, value: Any) -> None:
+        self.latest = value
+        heard.append(value)
+
+    monkeypatch.setattr(Worker, "hear", hear)
     monkeypatch.setattr("privopt.backends._highs_calls.ask", lambda solver, problem, limit: ask(solver, problem, 3.0))
+    clock = SimpleNamespace(monotonic=lambda: 1e9 if heard else 0.0)  # the time has come when there is a point
+    monkeypatch.setattr("privopt.backends.workers.time", clock)
     started = time.monotonic()
     found = Highs().solve(hard(), time_limit=3.0)
     assert time.monotonic() - started < 60  # the model takes minutes
@@ -167,19 +177,24 @@ def test_an_interrupt_ends_highs_at_once_and_its_best_point_is_handed_over(monke
     monkeypatch.setattr(Worker, "hear", hear)
     with pytest.raises(Interrupted) as caught:
         Highs().solve(hard())
-    assert time.monotonic() - sent[0] < 10  # the model takes minutes
+    assert time.monotonic() - sent[0] < 60  # the model takes minutes
     assert caught.value.result.outcome is Outcome.FEASIBLE
     assert caught.value.result.violation <= 1e-6
 
 
 def test_an_interrupt_before_any_point_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle.close()
+    monkeypatch.setattr(Worker, "hear", lambda self, value: None)  # no point comes, however late the interrupt does
     started = time.monotonic()
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    idle.close()  # starting a worker takes longer
-    with pytest.raises(KeyboardInterrupt) as caught:
+
+    def solve() -> None:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         Highs().solve(hard())
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        solve()
     assert not isinstance(caught.value, Interrupted)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # the model takes minutes
 
 
 def test_a_model_solved_to_an_interrupt_is_feasible(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ class Watched:
     def open(self, path):
         self.page.goto(path.as_uri())
         if self.page.locator("#map").count():
-            self.page.wait_for_selector("#map[data-ready]", timeout=20_000)
+            self.page.wait_for_selector("#map[data-ready]", timeout=300_000)
         return self.page
 
     @property

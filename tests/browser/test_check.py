@@ -38,7 +38,7 @@ def pressed(watched, path):
     seen = watched()
     page = seen.open(path)
     page.click("#check-run")
-    page.wait_for_selector('#check-claims[data-verdict]:not([data-verdict="running"])', timeout=60_000)
+    page.wait_for_selector('#check-claims[data-verdict]:not([data-verdict="running"])', timeout=300_000)
     assert seen.complaints == []
     assert seen.outside == []
     claims = page.locator("#check-claims")
@@ -47,7 +47,7 @@ def pressed(watched, path):
 
 def run(path):
     """The same by node, without a browser."""
-    done = subprocess.run(["node", RUN, path], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["node", RUN, path], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return found["verdict"], found["lines"]

@@ -66,7 +66,7 @@ def test_the_optimum_of_the_whole(seed, parts, solver):
     apart = Apart(form, solver, least=1)
     basis = None
     for _ in range(2):  # the second time from the basis of the first
-        answer = apart.solve(time_limit=30.0, basis=basis)
+        answer = apart.solve(time_limit=600.0, basis=basis)
         basis = apart.basis
         assert apart.parts > 1
         assert answer.outcome is Outcome.OPTIMAL
@@ -78,7 +78,7 @@ def test_the_optimum_of_the_whole(seed, parts, solver):
         assert answer.iterations == 0
     row = sparse.csr_matrix(np.ones((1, form.shape[1])))
     apart.add_rows(row, np.array([-np.inf]), np.array([float(answer.x.sum()) - 0.01]))
-    joined = apart.solve(time_limit=30.0, basis=basis)
+    joined = apart.solve(time_limit=600.0, basis=basis)
     assert apart.parts == 1
     if joined.outcome is Outcome.OPTIMAL:
         assert joined.objective >= whole.objective - 1e-7
@@ -89,7 +89,7 @@ def test_an_infeasible_component_is_told():
     rows = np.array([0])
     apart = Apart(form, "highs", least=1)
     apart.change_row_bounds(rows, np.array([1e6]), np.array([2e6]))
-    assert apart.solve(time_limit=30.0).outcome is Outcome.INFEASIBLE
+    assert apart.solve(time_limit=600.0).outcome is Outcome.INFEASIBLE
 
 
 def two_towns():

@@ -230,7 +230,7 @@ class Page:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         return shell.returncode, shell.stdout + shell.stderr
 

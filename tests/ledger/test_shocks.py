@@ -17,7 +17,7 @@ from privopt.run.ledger.entries import Cost
 from privopt.run.ledger.ledger import Ledger
 
 KILLING = Path(__file__).with_name("killing.py")
-COST = Cost(epsilon="0.5", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
+COST = Cost(epsilon="0.50390625", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
 
 
 def said_by(*arguments):
@@ -83,7 +83,7 @@ def test_a_changed_byte_is_found_or_changes_nothing(tmp_path):
     assert found > 200
 
 
-@pytest.mark.parametrize("text", ["anna", "bert", "0.5", "morning", "per km", "ab" * 32])
+@pytest.mark.parametrize("text", ["anna", "bert", "0.50390625", "morning", "per km", "ab" * 32])
 def test_a_changed_text_names_the_entry(tmp_path, text):
     filled(tmp_path / "l")
     raw = (tmp_path / "l").read_bytes()
@@ -164,5 +164,5 @@ def test_charges_of_many_subjects_take_linear_time_and_little_room(tmp_path):
         for _ in range(4):
             assert all(ledger.charge_each([f"s{n % 100}" for n in range(5_000)], COST))
         ledger.check()
-        assert ledger.account("s3").spent == Fraction(100)
+        assert ledger.account("s3").spent == 200 * Fraction(COST.epsilon)
     assert (tmp_path / "l").stat().st_size < 20_000 * 130

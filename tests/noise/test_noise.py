@@ -16,8 +16,8 @@ from privopt.interfaces.notions import AdditiveNoise
 from privopt.noise import OPENDP_DRAWS, continuous_laplace, discrete_laplace, split_budget
 from privopt.run.report.page import _decimals
 
-#: One run in 1e7 fails by chance, for each test below.
-RARE = 1e-7
+#: One run in 1e9 fails by chance, for each test below: what OpenDP draws is new each time.
+RARE = 1e-9
 
 
 def probabilities(reciprocal, reach):

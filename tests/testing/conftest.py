@@ -15,4 +15,4 @@ def quick():
     """Effort that finds every planted fault: more examples than ci, no long search for the smallest."""
     from privopt.testing.efforts import Effort
 
-    return Effort(name="quick", examples=60, seconds=150.0, shrinking=2.0, draws=8_000)
+    return Effort(name="quick", examples=60, seconds=1500.0, shrinking=2.0, draws=8_000)

@@ -150,8 +150,12 @@ def profile_of(fault):
     return noise.HALF if fault in (noise.HalfTheNoise, noise.TrueCountsDeclared) else None
 
 
-CAUGHT = evolve(EFFORTS["ci"], shrinking=0.2)
-"""No more problems than at ci; the smallest example, which nobody reads here, would take seconds of each fault."""
+CAUGHT = evolve(EFFORTS["ci"], shrinking=0.2, seconds=1000.0)
+"""As many problems as at ci, on slow machines too; the smallest example, which nobody reads here, would take seconds of
+each fault."""
+
+TRIED = [evolve(EFFORTS["dev"], seconds=3.0), pytest.param(EFFORTS["ci"], marks=pytest.mark.slow)]
+"""How hard what is right is tried."""
 
 LONG = (hostile.TailsCutOff, hostile.HalfTheVariance)
 """Found by hundreds of thousands of draws."""
@@ -179,19 +183,21 @@ def test_every_check_has_a_planted_fault():
     assert {check for check, _, _ in FAULTS} == set(CHECKS)
 
 
+@pytest.mark.parametrize("how", TRIED, ids=lambda how: how.name)
 @pytest.mark.parametrize(("right", "kind"), RIGHT)
-def test_what_is_right_passes_every_check(right, kind):
+def test_what_is_right_passes_every_check(right, kind, how):
     tried = subject(right, guarantee=kind)
-    results = run_checks(tried, how=EFFORTS["ci"])
+    results = run_checks(tried, how=how)
     tried.close()
     assert [result for result in results if result.status == "failed"] == []
     assert sum(result.status == "passed" for result in results) >= 12
 
 
+@pytest.mark.parametrize("how", TRIED, ids=lambda how: how.name)
 @pytest.mark.parametrize(("right", "kind"), ODD)
-def test_what_is_right_and_looks_odd_is_not_blamed(right, kind):
+def test_what_is_right_and_looks_odd_is_not_blamed(right, kind, how):
     tried = subject(right, guarantee=kind)
-    results = run_checks(tried, how=EFFORTS["dev"])
+    results = run_checks(tried, how=how)
     tried.close()
     assert [result for result in results if result.status == "failed"] == []
 

@@ -85,7 +85,7 @@ def cluster(tmp_path):
         address, *pids = process.stdout.readline().split()
         yield f"dask://{address}", [int(pid) for pid in pids]
         process.stdin.close()
-        process.wait(timeout=60)
+        process.wait(timeout=300)
 
 
 def test_two_processes_release_the_same_bit_for_bit(alone, tmp_path):

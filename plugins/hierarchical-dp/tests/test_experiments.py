@@ -66,7 +66,7 @@ def test_virginia_is_refused_with_the_figure(tmp_path):
 
 
 def test_a_method_is_timed_in_a_process_of_its_own():
-    assert 0 < runtimes.seconds_within(60.0, "top-down", 4, 1, True) < 60
+    assert 0 < runtimes.seconds_within(600.0, "top-down", 4, 1, True) < 600
 
 
 def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp_path, monkeypatch):

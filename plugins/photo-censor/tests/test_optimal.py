@@ -85,9 +85,9 @@ def test_top_1_is_polynomial_and_exact(draw_album, truth):
             check(plan, Task(top_k=1), exact)
             assert plan.deleted == want
     large = Album(scores=rng.normal(0, 1, (250, 512)) + 3.0 * (np.arange(512) == 9), true=9)
-    start = time.perf_counter()
+    start = time.process_time()
     assert top_1(large).protected >= 1
-    assert time.perf_counter() - start < 60  # trying subsets would take for ever
+    assert time.process_time() - start < 60  # trying subsets would take for ever
 
 
 def test_greedy_is_valid_and_its_bound_true(draw_album, truth):

@@ -1,0 +1,91 @@
+"""What every test stands on, the plugins' too: a cache of its own, and draws that are the same each time."""
+
+import os
+import random
+import signal
+from contextlib import contextmanager
+
+import numpy.random  # noqa: F401 - seeds itself once, as it is imported
+import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: tests interrupt all the same
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+os.fsync = lambda handle: None
+"""What a test's own process writes need not outlive a power cut; test_publish.py holds what waits for the disk."""
+
+
+class Entropy:
+    """``os.urandom`` of the tests: a stream for each test and each wider fixture, which its name alone decides.
+
+    Not in processes that tests start, nor in what is not Python (OpenDP draws from the system).
+    """
+
+    def __init__(self):
+        self.system, self.stream, self.fixed = os.urandom, None, False
+
+    def __call__(self, count):
+        """So many bytes."""
+        return self.stream.randbytes(count) if self.stream else self.system(count)
+
+    @contextmanager
+    def of(self, name):
+        """The stream of that name, from its beginning."""
+        before = self.stream
+        self.stream = random.Random(name) if self.fixed else None
+        try:
+            yield
+        finally:
+            self.stream = before
+
+    def forget(self):
+        """In a forked child: two of them would draw alike."""
+        self.stream, self.fixed = None, False
+
+
+ENTROPY = Entropy()
+os.urandom = random._urandom = ENTROPY  # the latter is behind secrets, SystemRandom and NumPy's seeds
+os.register_at_fork(after_in_child=ENTROPY.forget)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure():
+    """Where Hypothesis draws alike in each run, mechanisms do; ``make test DRAWS=default`` draws both anew."""
+    from hypothesis import settings
+
+    ENTROPY.fixed = settings().derandomize
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Each test draws from a stream of its own."""
+    with ENTROPY.of(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """What a fixture draws for several tests does not depend on the one that comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with ENTROPY.of(f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param_index', '')}"):
+        return (yield)
+
+
+@pytest.fixture(scope="session")
+def entropy():
+    """Where what is kept for several tests draws from: ``with entropy.of("name"): ...``."""
+    return ENTROPY
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """What holds is remembered in a folder of the tests' own, also by the processes that they start."""
+    before = os.environ.get("PRIVOPT_CACHE")
+    os.environ["PRIVOPT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["PRIVOPT_CACHE"]
+    else:
+        os.environ["PRIVOPT_CACHE"] = before
