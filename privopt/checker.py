@@ -8,11 +8,10 @@ docs/reference/proof.md. Decimals in TOML and CSV mean what is written; reals ar
 # ruff: noqa: B905, D101, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas in one line)
 from __future__ import annotations
 
-import ast, csv, decimal, hashlib, heapq, io, itertools, json, math, re, runpy, stat, struct, sys, tomllib, zipfile
-from collections import Counter
+import ast, collections, csv, decimal, functools, hashlib, heapq, io, itertools, json, math
+import re, runpy, stat, struct, sys, tomllib, zipfile
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from operator import mul, sub, truediv
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +25,7 @@ PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239))
 exponential: Any = lambda x, s=-TINY: low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + s)) + (s > 0) if x else ONE
 TABLES = """records outputs distance privacy utility photos
 bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
-kept: Any = lru_cache(4096)  # distances are asked for three times, and a grid has few of them
+kept: Any = functools.lru_cache(4096)  # distances are asked for three times, and a grid has few of them
 LETTERS = dict(zip(re.findall("..", "f2f4f8b1i1i2i4i8u1u2u4u8"), "efd?bhiqBHIQ"))  # of numbers, as struct has them
 
 
@@ -122,8 +121,7 @@ class Problem:  # the problem file in ``problem/``, and the files that it names
         return dict(zip([n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)], map(list, zip(*rows))))
 
     def roads(self, file: object) -> list[tuple[str, str, Fraction]]:  # from, to, and length of each
-        cells = self.columns(file)
-        found = list(zip(cells["from"], cells["to"], map(rational, cells["km"])))
+        found = [(a, b, rational(km)) for a, b, km in zip(*map(self.columns(file).__getitem__, ("from", "to", "km")))]
         need(min(km for _, _, km in found) >= 0, f"problem/{file}: a length below 0", 2)
         return found
 
@@ -200,9 +198,8 @@ def shortest(start: object, after: Callable[[Any], Any], most: float = math.inf)
 def ways(given: list[tuple[str, str, Fraction]], one_way: bool = False) -> Callable[[str, list[str]], list[Any]]:
     shared = math.lcm(*{length.denominator for _, _, length in given})  # the shortest to an end from each start
     before: dict[str, list[tuple[str, int]]] = {name: [] for road in given for name in road[:2]}
-    for tail, head, length in given:
+    for tail, head, length in given + [(head, tail, length) for tail, head, length in given if not one_way]:
         before[head].append((tail, int(length * shared)))
-        before[tail].extend([] if one_way else [(head, int(length * shared))])
     found: Any = lambda end: {name: (n << BITS) // shared for name, n in shortest(end, before.__getitem__).items()}
     return lambda end, starts: list(map(found(end).get, starts))
 
@@ -273,8 +270,8 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
 
     def losses(self, problem: Problem, everywhere: Fraction | None) -> None:  # column(k): 2**-80 too low at most
         table, records, outputs = problem.tables["utility"], self.records.ids, self.outputs.ids
-        keys = "kind prior cost edges directed targets" + " remap" * (table.get("remap") is False)  # true: of verify
-        kind = problem.table("utility", keys).get("kind")
+        keys = "kind prior cost edges directed targets" + " remap" * (type(table.get("remap")) is bool)
+        kind, self.remap = map(problem.table("utility", keys).get, ("kind", "remap"))
         given, self.whole = problem.shares(table.get("prior"), "p", records)
         need(given.keys() == {*records} and kind in ("distance", "matrix", "travel-cost"), f"[utility] {table}", 2)
         self.prior, self.column = [given.get(name, 0) for name in self.points], self.ends
@@ -362,8 +359,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         need(self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2)
         if self.anywhere:
             region = metric.region(self.epsilon, float(self.problem.tables["privacy"].get("split_km", 0)), ground)
-            same = region == [part.rows or [*part.flat] for part in ground] and not pairs.flat
-            need(same, "mechanism.npz: another region than the problem's, or pairs beside it")
+            need(region == [a.rows or [*a.flat] for a in ground] and not pairs.flat, "mechanism.npz: another region")
         metric.losses(self.problem, self.epsilon if self.anywhere else None)
         self.size, self.width, self.rows = len(metric.points), len(metric.outputs.ids), weights.rows
         same = [*records.flat] == metric.points and [*outputs.flat] == metric.outputs.ids
@@ -432,7 +428,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         return lambda k, costs: self.climb([on[code] for on, code in zip(hung, two.rows[k])], prices, costs)
 
     def climb(self, tree: list[Any], prices: list[int], costs: list[int]) -> None:  # in place
-        waiting = Counter([p for p, _, _ in tree])  # a root waits for itself, and is never free
+        waiting = collections.Counter([p for p, _, _ in tree])  # a root waits for itself, and is never free
         free = [i for i in range(self.size) if i not in waiting]
         for i in free:  # leaves first: it grows
             (p, above, times), g = tree[i], costs[i] - prices[i]
@@ -443,17 +439,21 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         need(len(free) + sum(i == on[0] for i, on in enumerate(tree)) == self.size, "proof.npz: trees: in a circle")
 
     def objective(self) -> str:  # the loss, and the bound that no such matrix has one below, output by output
-        total, least, floor, claimed = 0, list[int](), 0, self.result["objective"]["lower_bound"]
+        total, least, floor, seen, claimed = 0, list[int](), 0, list[Any](), self.result["objective"]["lower_bound"]
         need(not 0 < self.result["objective"]["value"] < 2.0**-128, "objective.value: too little to be checked here", 2)
         need((proved := (self.folder / "proof.npz").exists()) == (claimed is not None), "bound or proof.npz: one alone")
         multipliers = self.proof() if proved else lambda k, costs: ()
         for k, weights in enumerate(zip(*self.rows)):
-            costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
+            exact = [p * c for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
+            costs, seen = [c // self.metric.whole for c in exact], seen + [exact] * bool(self.metric.remap)
             total, floor = total + sum(map(mul, costs, weights)), min(floor, *costs)
             for i, j, f in multipliers(k, costs) or ():
                 costs[i], costs[j] = costs[i] + f, costs[j] - (self.growth[i, j] * f >> BITS) - 1
             least = list(map(min, least or costs, costs))
-        self.value, details = total / (TOTAL * ONE), self.result["details"]
+        self.value, details, top = total / (TOTAL * ONE), self.result["details"], [max(map(abs, c)) for c in zip(*seen)]
+        for k, weights in enumerate(zip(*self.rows) if seen else ()):  # who sees k loses no less by others
+            own, *others, most = (sum(map(mul, weights, c)) for c in (seen[k], *seen, top))
+            need(10**8 * (own - min(others)) <= most, f"utility.remap: an output loses less than output {k}")
         step: Any = lambda x, unit: ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2  # down, to odd multiples of unit / 2
         if "value_unit" in details:
             need(type(unit := details["value_unit"]) is float and unit > 0, "details.value_unit: no unit", 2)

@@ -181,6 +181,8 @@ def _file(
         within = "\neverywhere = true"
         if loss != "matrix":  # vertices that are added have no costs
             within += rng.choice(["", "\nsplit_km = 0.4", f"\nsplit_km = {rng.uniform(0.2, 1):.3f}"])
+    if rng.spawn(1)[0].random() < 0.25:
+        utility += "\nremap = true"
     own = "\n[const-opt]\nradius = 1.0" if mechanism == "const-opt" else ""
     own = "\n[bd-mdp]\nsubsets = 2" if mechanism == "bd-mdp" else own
     text = (

@@ -39,7 +39,6 @@ def said(folder) -> tuple[int, str]:
         ("cell_km = 0.5, south_west = [41.86", "cell_km = 15000, south_west = [-41.86", "beyond a pole"),
         ("cols = 3", "cols = 3000000", "wanted one of grid"),
         ("rows = 2, cols = 3", "rows = 1000000000000, cols = -1", "wanted one of grid"),
-        ("[utility]", "[utility]\nremap = true", "remap"),
     ],
 )
 def test_places_and_losses_that_are_none_are_named(grid, tmp_path, old, new, why):

@@ -3,7 +3,7 @@
 "use strict";
 (() => {
   const ROOM = 256n, ONE = 1n << ROOM, TOTAL = 1n << 63n, FLAT = 45n * ONE, RADIUS = 6371n;
-  const { readable, decimal, exactly, above, numbers, bytes, npy, csv, lines } = reading;
+  const { readable, decimal, exactly, above, nearest, numbers, bytes, npy, csv, lines } = reading;
   let data, tables, result; // what the page carries
 
   class Refused extends Error {} // a claim that does not hold; any other error: something that cannot be read here
@@ -15,9 +15,10 @@
   const gcd = (a, b) => { while (b) [a, b] = [b, a % b]; return a; };
   const lcm = (numbers) => numbers.reduce((a, b) => (a / gcd(a, b)) * b, 1n);
   const bits = (n) => BigInt(n.toString(2).length);
-  function root(n) { // the integer square root
+  function root(n) { // the integer square root, begun above it, near its double
     if (n < 2n) return n;
-    let x = 1n << ((bits(n) + 1n) >> 1n);
+    const shift = 2n * BigInt(Math.max(0, 2 * n.toString(16).length - 48));
+    let x = BigInt(Math.ceil(Math.sqrt(Number((n >> shift) + 1n)) * (1 + 2 ** -50))) << (shift / 2n);
     for (;;) { const y = (x + n / x) >> 1n; if (y >= x) return x; x = y; }
   }
 
@@ -64,7 +65,7 @@
 
   // ---- places, distances, losses
   function places(name) {
-    const given = table(name, "grid points vectors ids count columns"), found = { kind: "plain", at: [] };
+    const given = table(name, "grid points vectors ids count columns mesh"), found = { kind: "plain", at: [] };
     if (given.grid) {
       const { rows, cols, cell_km: side, south_west: corner } = given.grid, [n, d] = decimal(side);
       const cells = Array.from({ length: rows * cols }, (_, at) => [BigInt(Math.floor(at / cols)), BigInt(at % cols)]);
@@ -85,7 +86,8 @@
     } else if (given.vectors) {
       Object.assign(found, { kind: "vector", at: npy(given.vectors).map((row) => row.map(exactly)) });
       found.ids = given.ids ? lines(given.ids) : found.at.map((_, at) => String(at));
-    } else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
+    } else if (given.mesh) Object.assign(found, area.mesh(given.mesh));
+    else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
     readable(new Set(found.ids).size === found.ids.length, `[${name}]: an id that stands twice`);
     const beyond = found.kind === "geographic" && found.at.some(([lat]) => 2n * (lat < 0n ? -lat : lat) > PI);
     readable(!beyond, `[${name}]: a place beyond a pole`);
@@ -114,14 +116,18 @@
     }
     return found;
   }
-  function roads(name, oneWay) {
-    const cells = csv(name), km = cells.km.map(decimal), shared = lcm(km.map(([, d]) => d)), before = new Map();
-    for (const node of [...cells.from, ...cells.to]) before.set(node, []);
-    km.forEach(([n, d], at) => {
-      readable(n >= 0n, `${name}: a length below 0`);
-      before.get(cells.to[at]).push([cells.from[at], (n * shared) / d]);
-      if (!oneWay) before.get(cells.from[at]).push([cells.to[at], (n * shared) / d]);
-    });
+  function roads(name) { // from, to, and length of each
+    const cells = csv(name), km = cells.km.map(decimal);
+    readable(km.every(([n]) => n >= 0n), `${name}: a length below 0`);
+    return km.map((length, at) => [cells.from[at], cells.to[at], length]);
+  }
+  function ways(given, oneWay) { // the shortest to an end from each start
+    const shared = lcm([...new Set(given.map(([, , [, d]]) => d))]), before = new Map();
+    for (const node of given.flatMap(([a, b]) => [a, b])) before.set(node, []);
+    for (const [tail, head, [n, d]] of given) {
+      before.get(head).push([tail, (n * shared) / d]);
+      if (!oneWay) before.get(tail).push([head, (n * shared) / d]);
+    }
     return (end, starts) => {
       const found = shortest(end, (node) => before.get(node));
       return starts.map((start) => (found.has(start) ? (found.get(start) << ROOM) / shared : null));
@@ -131,37 +137,44 @@
     const given = table("distance", "kind edges matrix output_matrix"), kind = given.kind, records = places("records");
     const outputs = tables.outputs ? places("outputs") : records, [n, width] = [records.ids.length, outputs.ids.length];
     const unit = kind === "matrix" || records.kind === "vector" ? "unit of distance" : "km";
-    const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null };
+    const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null, points: records.ids };
     const fits = { euclidean: ["planar", "vector"], haversine: ["geographic"] }[kind];
     const alike = records.kind === outputs.kind && records.at[0]?.length === outputs.at[0]?.length;
     readable(!fits || (fits.includes(records.kind) && alike), `${records.kind} places beside distance.kind ${kind}`);
     let here = records.at, there = outputs.at, way;
+    const squares = (a, b) => a.reduce((sum, x, at) => sum + (x - b[at]) ** 2n, 0n);
     if (kind === "euclidean") {
-      const shared = lcm([...here, ...there].flat().map(([, d]) => d)), whole = (at) => at.map(([n, d]) => (n * shared) / d);
-      [here, there] = [here.map(whole), there.map(whole)];
-      const squares = (a, b) => a.reduce((sum, x, at) => sum + (x - b[at]) ** 2n, 0n);
+      const shared = lcm([10n ** 6n << 64n, ...new Set([...here, ...there].flat().map(([, d]) => d))]);
+      made.ready = (at) => at.map(([n, d]) => (n * shared) / d);
       way = (a, b) => root((squares(a, b) << (2n * ROOM)) / (shared * shared));
-    } else if (kind === "haversine") {
-      [here, there] = [here, there].map((points) => points.map(([lat, lon]) => [lat, lon, cosine(lat)]));
+    } else if (kind === "haversine") { // by the chord between unit vectors
+      const flat = (lat, lon) => (cosine(lat) * cosine(lon)) >> ROOM, quarter = PI / 2n;
+      made.ready = ([lat, lon]) => [flat(lat, lon), flat(lat, lon - quarter), cosine(lat - quarter)];
       way = (a, b) => {
-        if (a[0] === b[0] && a[1] === b[1]) return 0n;
-        const turn = (((a[2] * b[2]) >> ROOM) * (ONE - cosine(abs(a[1] - b[1])))) >> ROOM;
-        const found = 2n * RADIUS * arcsineOfRoot((ONE - cosine(abs(a[0] - b[0])) + turn) >> 1n) - (ONE >> 96n);
+        if (a.every((x, at) => x === b[at])) return 0n;
+        const found = 2n * RADIUS * arcsineOfRoot(squares(a, b) >> (ROOM + 2n)) - (ONE >> 96n);
         return found > 0n ? found : 0n;
       };
+    }
+    if (way) {
+      [here, there] = [here, there].map((at) => at.map(made.ready));
+      made.place = (more) => { here = [...here, ...more.map(made.ready)]; };
+      made.toOutput = (k, at) => way(there[k], at);
     }
     made.own = (i) => here.map((at) => way(here[i], at));
     made.ends = (k) => here.map((at) => way(there[k], at));
     if (kind === "graph") {
-      const ways = (made.roads = roads(given.edges, false));
-      made.own = (i) => ways(records.ids[i], records.ids);
-      made.ends = (k) => ways(outputs.ids[k], records.ids);
+      made.streets = roads(given.edges);
+      made.roads = ways(made.streets, false);
+      made.own = (i) => made.roads(made.points[i], made.points);
+      made.ends = (k) => made.roads(outputs.ids[k], made.points);
     } else if (kind === "matrix") {
       const own = npy(given.matrix, n, n), across = given.output_matrix && npy(given.output_matrix, n, width);
       readable(own.flat().every((d) => d >= 0), `${given.matrix}: a distance below 0`);
       made.own = (i) => own[i].map((d, j) => low(exactly(d < own[j][i] ? d : own[j][i])));
       made.ends = !tables.outputs ? made.own : (k) => across.map((row) => low(exactly(row[k])));
     } else readable(way, `distance.kind ${kind} is unknown to this page`);
+    if (tables.privacy.everywhere) area.region(made, epsilon);
     return made;
   }
   function shares(name, column, ids) {
@@ -175,24 +188,25 @@
     return [cells.id, whole, whole.reduce((a, b) => a + b, 0n)];
   }
   function losses(of) { // by output: each at most the true one
-    const given = table("utility", "kind prior cost edges directed targets remap");
-    readable(!given.remap || given.remap === "false", "utility.remap: outputs as best guesses, which verify looks at");
+    const given = table("utility", "kind prior cost edges directed targets remap" + (tables.privacy.everywhere ? " positions" : ""));
+    readable(typeof (given.remap ?? false) === "boolean", "utility.remap: neither true nor false");
     const records = of.records.ids, outputs = of.outputs.ids;
     of.lossUnit = of.unit.replace("unit of", "units of");
     if (given.kind === "distance") return of.ends;
     if (given.kind === "matrix") {
       const cost = npy(given.cost, records.length, outputs.length);
       of.lossUnit = "units of cost";
+      readable(of.points.length === records.length, "losses of a table beside vertices that were added");
       return (k) => cost.map((row) => low(exactly(row[k])));
     }
     readable(given.kind === "travel-cost", `utility.kind ${given.kind} is unknown to this page`);
     if (given.edges) of.lossUnit = "km";
     const [targets, weights, total] = shares(given.targets, "weight", records);
-    const ways = given.edges ? roads(given.edges, given.directed === true) : of.roads;
+    const travel = given.edges ? ways(roads(given.edges), given.directed === true) : of.roads;
     const turned = (columns) => columns[0].map((_, at) => columns.map((column) => column[at]));
     const own = (row) => targets.map((target) => row[records.indexOf(target)]);
-    const near = ways ? turned(targets.map((t) => ways(t, records))) : records.map((_, i) => own(of.own(i)));
-    const far = ways ? turned(targets.map((t) => ways(t, outputs))) : outputs.map((_, k) => own(of.ends(k)));
+    const near = travel ? turned(targets.map((t) => travel(t, of.points))) : of.points.map((_, i) => own(of.own(i)));
+    const far = travel ? turned(targets.map((t) => travel(t, outputs))) : outputs.map((_, k) => own(of.ends(k)));
     return (k) => near.map((row) => {
       const sum = row.reduce((s, x, at) => (weights[at] ? s + weights[at] * abs(x - far[k][at]) : s), 0n);
       const found = sum / total - of.room - 1n;
@@ -202,7 +216,7 @@
 
   // ---- the claims
   const state = {};
-  let epsilon, within, limit;
+  let epsilon, within, limit, area;
   const same = (ids, found) => ids.length === found.length && ids.every((id, at) => id === found[at]);
   const near = (x, y, by) => Number.isFinite(x) && Math.abs(x - y) <= by * Math.max(Math.abs(x), Math.abs(y));
   function alike(stated, wanted, where, by = 1e-9) { // nothing else is stated; numbers are near one another
@@ -216,13 +230,15 @@
   function load() {
     data = reading.open(document.getElementById("check-data").textContent);
     ({ problem: tables, result } = data);
-    const given = table("privacy", "kind epsilon neighbours_within");
+    const given = table("privacy", "kind epsilon everywhere " + (tables.privacy.everywhere ? "split_km" : "neighbours_within"));
+    readable(typeof (given.everywhere ?? false) === "boolean", "privacy.everywhere is neither true nor false");
     readable((given.kind ?? "metric-dp") === "metric-dp", `privacy.kind ${given.kind} is unknown to this page`);
     epsilon = decimal(given.epsilon);
     within = given.neighbours_within === undefined ? null : Number(given.neighbours_within);
     readable(within === null || within > 0, "neighbours_within is not above 0");
     limit = within && low(exactly(above(within))) - 1n; // distances, rounded down to doubles, pass no limit's double
     readable(epsilon[0] > 0n, "epsilon is not above 0");
+    area = regions({ need, readable, div, up, low, lcm, root, cosine, radians, ways, PI, ONE, ROOM, RADIUS, tables, data });
   }
   function step([n, d], unit) { // an odd multiple of half a unit that a rational is rounded down to
     const [top, bottom] = exactly(unit);
@@ -280,12 +296,35 @@
       return left.map((x, i) => x + prices[i]);
     };
   }
+  function slopes(triangles) { // |grad z| is at most epsilon times the least z: squares of whole numbers
+    for (const corners of triangles) {
+      const [[ax, ay], [bx, by], [cx, cy]] = corners.map((v) => state.of.vertices[v]), twice = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax);
+      let [top, bottom] = [0n, 1n];
+      data.outputs.forEach((_, k) => {
+        const z = corners.map((v) => state.rows[v][k]), least = z.reduce((a, b) => (a < b ? a : b)), [p, q] = [z[1] - z[0], z[2] - z[0]];
+        const slope = (p * (cy - ay) - q * (by - ay)) ** 2n + (q * (bx - ax) - p * (cx - ax)) ** 2n;
+        if (slope * bottom > least * least * top) [top, bottom] = [slope, least * least];
+      });
+      const kept = twice > 0n && top * (epsilon[1] * 10n ** 6n) ** 2n <= bottom * (epsilon[0] * twice) ** 2n;
+      need(kept, `in triangle ${corners} a weight changes by more than epsilon times the least, per km`);
+      state.worst = Math.max(state.worst, (Math.sqrt(nearest([top, bottom])) * 1e6) / Number(twice));
+    }
+    return `${triangles.length} triangles at ${data.outputs.length} outputs, and so between any two points of them`;
+  }
+  function guesses() { // whoever sees an output expects to lose no less by others: by 1e-8 of the most to lose
+    const columns = [...state.exact, state.exact[0].map((_, i) => state.exact.map((costs) => abs(costs[i])).reduce((a, b) => (a > b ? a : b)))];
+    data.outputs.forEach((output, k) => {
+      const losses = columns.map((costs) => costs.reduce((sum, c, i) => sum + c * state.rows[i][k], 0n)), most = losses.pop();
+      const less = losses.findIndex((loss) => 10n ** 8n * (losses[k] - loss) > most);
+      need(less === -1, `utility.remap: ${data.outputs[less]} would lose less than output ${output}`);
+    });
+  }
   const claims = {
     integers() {
       load();
       state.of = metric();
-      const n = state.of.records.ids.length, width = state.of.outputs.ids.length;
-      need(same(state.of.records.ids, data.records) && same(state.of.outputs.ids, data.outputs), "other records or outputs");
+      const n = state.of.points.length, width = state.of.outputs.ids.length;
+      need(same(state.of.points, data.records) && same(state.of.outputs.ids, data.outputs), "other records or outputs");
       const flat = numbers(bytes(data.weights), "<u8");
       need(flat.length === n * width, "a table of another size");
       state.rows = Array.from({ length: n }, (_, i) => flat.slice(i * width, (i + 1) * width));
@@ -295,27 +334,34 @@
     },
     privacy() {
       const n = state.rows.length, ends = whole64(data.pairs), lengths = doubles(data.distances);
-      const after = state.rows.map(() => []), direct = new Map();
+      const after = state.rows.map(() => []), direct = new Map(), { pieces, triangles } = state.of;
       need(ends.length === 2 * lengths.length, "pairs without distances");
-      Object.assign(state, { worst: 0, checked: lengths.length * data.outputs.length });
-      lengths.forEach((d, p) => {
-        const [i, j] = ends.slice(2 * p, 2 * p + 2), [top, bottom] = exactly(d);
+      Object.assign(state, { worst: 0, checked: (triangles || pieces || lengths).length * data.outputs.length });
+      const held = lengths.map((d, p) => {
+        const [i, j] = ends.slice(2 * p, 2 * p + 2), [top, bottom] = exactly(d), x = div((epsilon[0] * top) << ROOM, epsilon[1] * bottom);
         need(i >= 0 && i < n && j >= 0 && j < n && i !== j && d >= 0, "a pair that is none");
-        const x = div((epsilon[0] * top) << ROOM, epsilon[1] * bottom), most = exponential(x < FLAT ? x : FLAT, false);
+        return [i, j, d, () => exponential(x < FLAT ? x : FLAT, false)];
+      });
+      for (const [a, b, km, factor] of pieces || []) held.push([a, b, nearest(km), () => low(factor)]);
+      for (const [i, j, d, growth] of held) {
+        const [top, bottom] = exactly(d), most = growth();
         for (const [a, b] of [[i, j], [j, i]]) {
           const one = state.rows[a], other = state.rows[b];
           for (let k = 0; k < one.length; k++) {
             need(one[k] << ROOM <= most * other[k], `${data.records[a]} against ${data.records[b]} at ${data.outputs[k]}`);
             const excess = Number(one[k] - other[k]) / Number(other[k] || TOTAL);
-            state.worst = Math.max(state.worst, Math.log1p(Math.max(excess, 0)) / (d || 1));
+            const more = Math.max(excess, 0), rate = pieces ? 16 * Math.expm1(Math.log1p(more / 2) / 8) : Math.log1p(more);
+            state.worst = Math.max(state.worst, rate / (d || 1));
           }
           const length = one.every((w, k) => w === other[k]) ? 0n : up(top << ROOM, bottom); // equal rows keep any distance
           after[a].push([b, length]);
           direct.set(`${a} ${b}`, length);
         }
-      });
-      state.required = state.rows.map((_, i) => state.of.own(i).map((d, j) =>
+      }
+      state.required = state.rows.map((_, i) => (state.of.held || state.of.own)(i).map((d, j) =>
         (j === i || d === null || (within !== null && d > limit) ? null : d)));
+      if (triangles) return slopes(triangles);
+      if (pieces) return `${pieces.length} pieces of streets at ${data.outputs.length} outputs, both ways, and so between any two points`;
       let implied = 0;
       state.required.forEach((row, i) => {
         const left = row.map((d, j) => j > i && d !== null && !(direct.get(`${i} ${j}`) <= d));
@@ -331,22 +377,26 @@
         `per ${state.of.unit}; ${implied} more follow from them`;
     },
     loss() {
-      const [ids, given, whole] = shares(tables.utility.prior, "p", state.of.records.ids), column = losses(state.of);
-      const share = new Map(ids.map((id, at) => [id, given[at]]));
-      readable(ids.length === data.records.length && data.records.every((id) => share.has(id)), "a prior of other records");
-      state.costs = data.outputs.map((_, k) => column(k).map((c, i) => div(share.get(data.records[i]) * c, whole)));
+      const { of } = state, { prior, kind, remap } = tables.utility, records = of.records.ids, vertices = losses(of);
+      const spread = tables.privacy.everywhere && prior === undefined, [ids, given, all] = shares(prior, "p", records);
+      const share = new Map(ids.map((id, at) => [id, given[at]])), column = spread ? area.anywhere(of, epsilon, vertices, kind === "distance") : vertices;
+      readable(ids.length === records.length && records.every((id) => share.has(id)), "a prior of other records");
+      const weight = of.points.map((id, i) => (spread ? 1n : i < records.length ? share.get(id) : 0n)), whole = spread ? 1n : all;
+      state.exact = data.outputs.map((_, k) => column(k).map((c, i) => weight[i] * c));
+      state.costs = state.exact.map((costs) => costs.map((c) => div(c, whole)));
       let total = 0n;
       state.costs.forEach((costs, k) => costs.forEach((c, i) => { total += c * state.rows[i][k]; }));
       const { value: stated } = result.objective, { value_unit: unit } = result.details;
       readable(!(stated > 0 && stated < 2 ** -128), "a loss too little to be checked here");
       let value = Number(total >> 200n) / Number(1n << 119n);
-      if (state.exact = unit !== undefined) { // rounded up to an odd multiple of half the unit, then to a double
+      if ((state.rounded = unit !== undefined)) { // rounded up to an odd multiple of half the unit, then to a double
         need(2 ** -48 * Math.abs(stated) <= unit && unit <= 2 ** -30 * Math.max(1, Math.abs(stated)), `value_unit: ${unit}`);
         const [n, d] = step([-total, ONE * TOTAL], unit), [p, q] = exactly(-stated), [r, s] = exactly(above(-stated));
         need(p * d <= n * q && n * s < r * d, `${stated} is stated, ${value} found`);
         value = stated;
       } else need(near(stated, value, 1e-9), `${stated} is stated, ${value} found`);
       state.value = value;
+      if (remap) guesses();
       return `${value} ${state.of.lossUnit}`;
     },
     bound() {
@@ -372,9 +422,9 @@
       const [n, d] = decimal(guarantee.epsilon_text), text = (words) => (typeof words === "string" ? words : "a text");
       need(n * epsilon[1] === epsilon[0] * d, "epsilon_text is not the problem's epsilon");
       const best = objective.value, gap = bound === null ? null : Math.max(0, (best - bound) / Math.max(Math.abs(best), 1e-12));
-      alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective", state.exact ? 0 : 1e-9);
+      alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective", state.rounded ? 0 : 1e-9);
       const float = Number(tables.privacy.epsilon), kind = "metric-dp", unit = `per ${of.unit}`;
-      const scope = within === null ? { scope: "all-pairs" }
+      const scope = within === null ? { scope: tables.privacy.everywhere ? "everywhere" : "all-pairs" }
         : { scope: "neighbours", neighbours_within: within };
       const { epsilon_text, statement } = guarantee;
       alike(guarantee, { kind, epsilon: float, epsilon_text, unit, ...scope, statement: text(statement) }, "guarantee", 0);

@@ -22,8 +22,8 @@ __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
 """Records, and outputs, of a release that a page carries: a browser proves it in seconds."""
-SCRIPTS: Final = ("check_read.js", "check.js")
-SCOPES: Final = ("all-pairs", "neighbours")
+SCRIPTS: Final = ("check_read.js", "check_region.js", "check.js")
+SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
 
 
@@ -37,7 +37,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     """
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
-    whole = len(release.pairs) or size[0] == 1
+    whole, region = len(release.pairs) or size[0] == 1 or release.region is not None, release.region
     if max(size) > MOST_RECORDS or result.guarantee.scope not in SCOPES or result.mark or not whole:
         return None
     tables = {name: problem[name] for name in TABLES if name in problem}
@@ -53,10 +53,12 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         "pairs": _raw(release.pairs, "<i8"),
         "distances": _raw(release.distances, "<f8"),
     }
+    if region is not None:
+        content["region"] = {name: _typed(part) for name, part in region.arrays().items()}
     if (folder / PROOF).exists():
         proof = read_proof(folder, size)
         parts = {name: getattr(proof, name) for name in proof.KINDS} | {"unit": np.array([proof.unit])}
-        content["proof"] = {name: [part.dtype.str, _raw(part, part.dtype.str)] for name, part in parts.items()}
+        content["proof"] = {name: _typed(part) for name, part in parts.items()}
     script = "".join(files("privopt.metric").joinpath(name).read_text("utf-8") for name in SCRIPTS)
     return Section(
         title="Check it here",
@@ -85,6 +87,10 @@ def _names(table: Any, name: str) -> bool:
 
 def _text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
+
+
+def _typed(array: NDArray[Any]) -> list[str]:
+    return [array.dtype.str, _raw(array, array.dtype.str)]
 
 
 def _raw(array: NDArray[Any], kind: str) -> str:

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["best_outputs", "remapped", "worse_outputs"]
 
 TIE: Final = 1e-9
-"""Relative difference of two expected losses up to which they are the same: rounding must not choose."""
+"""Difference of two expected losses, as a part of the most to lose, up to which they are the same, not rounding apart.
+
+The most adds up over outputs, as losses do: outputs that come together are as good as each was.
+"""
 
 BLOCK: Final = 1 << 24
 """Entries of a block of expected losses, at most."""
@@ -36,7 +39,8 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = TIE) 
     Args:
         release: (N, K).
         weighted: (N, K) p_i c_ik: the loss of output k for record i, prior included.
-        tie: relative difference of losses up to which they are the same; of several the first is taken.
+        tie: up to which difference losses are the same, of what the costliest output of each record would be; of
+            several the first is taken.
 
     Notes:
         N K^2 multiplications, in blocks.
@@ -44,12 +48,13 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = TIE) 
     z = release.probabilities
     count = z.shape[1]
     best = np.arange(count, dtype=np.int64)
+    most = np.abs(weighted).max(axis=1)
     used = np.flatnonzero(release.weights.any(axis=0))
     for rows in slices(len(used), count, BLOCK):
         part = used[rows]
         losses = z[:, part].T @ weighted
         least = losses.min(axis=1)
-        within = least + tie * np.abs(least)
+        within = least + tie * (z[:, part].T @ most)
         own = losses[np.arange(len(part)), part] <= within
         best[part] = np.where(own, part, (losses <= within[:, None]).argmax(axis=1))
     return best

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forgeries import METRIC, make
+from forgeries import LISTED, METRIC, REGIONS, make
+from forms import forms
 
 from privopt.metric.check_page import MOST_RECORDS
 from privopt.run.report.make import write_report
@@ -87,7 +88,7 @@ def proof(content, name, change):
     content["proof"][name] = [kind, base64.b64encode(values.tobytes()).decode()]
 
 
-@pytest.mark.parametrize("base", METRIC)
+@pytest.mark.parametrize("base", [*METRIC, *REGIONS, *LISTED, "guesses"])
 def test_the_browser_proves_every_claim(base, checked, watched):
     said, lines = pressed(watched, checked(base))
     assert said == "holds", lines
@@ -100,12 +101,36 @@ def test_the_browser_proves_every_claim(base, checked, watched):
     ]
     result = json.loads((checked(base).parent / "result.json").read_text())
     assert float(lines[2].split()[2]) == result["objective"]["value"] or "value_unit" not in result["details"]
+    assert float(lines[3].split("less than ")[1].split()[0]) == result["objective"]["lower_bound"]
 
 
 @pytest.mark.parametrize("name", ["optimal-lp", "words", "bd-mdp"])
 def test_examples_hold(name, example, tmp_path, verdict):
     said, lines = verdict(write_report(shutil.copytree(example(name), tmp_path / "out")))
     assert said == "holds", lines
+
+
+PAGES = (2, 9, 15, 28, 30)
+"""Random problems whose pages the fast suite proves: planes and streets, people listed and not, guesses."""
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=[pytest.mark.slow] * (number not in PAGES)) for number in range(500)]
+)
+def test_random_problems_hold_and_come_to_the_same_numbers(number, tmp_path, verdict):
+    form = forms(number)
+    if form.mechanism == "photo-censor":
+        pytest.skip("a page proves matrices alone")
+    problem = form.write(tmp_path / "problem")
+    folder = solve(form.mechanism, problem, tmp_path / "out", Options(**form.options)).folder
+    if max(np.load(folder / "mechanism.npz")["weights"].shape) > MOST_RECORDS:
+        pytest.skip("too many vertices for a page")
+    found, lines = verdict(write_report(folder))
+    assert found == "holds", lines
+    objective = json.loads((folder / "result.json").read_text())["objective"]
+    assert float(lines[2].split()[2]) == objective["value"]
+    if objective["lower_bound"] is not None:
+        assert float(lines[3].split("less than ")[1].split()[0]) == objective["lower_bound"]
 
 
 def said(part, key, value):
@@ -173,6 +198,83 @@ def test_a_page_that_was_tampered_with_fails(name, checked, tmp_path, verdict):
     said, lines = verdict(tampered(checked("town"), tmp_path / "report.html", TAMPERED[name]))
     assert said == "does not hold", lines
     assert lines[-1].startswith("✗")
+
+
+def file(name, old, new):
+    """Other text in one of the problem's files."""
+
+    def change(content):
+        text = base64.b64decode(content["files"][name]).decode()
+        assert old in text
+        content["files"][name] = base64.b64encode(text.replace(old, new, 1).encode()).decode()
+
+    return change
+
+
+def region(name, change):
+    """The same of an array of the region."""
+
+    def changed(content):
+        kind, raw = content["region"][name]
+        values = np.frombuffer(base64.b64decode(raw), dtype=kind).copy()
+        change(values)
+        content["region"][name] = [kind, base64.b64encode(values.tobytes()).decode()]
+
+    return changed
+
+
+def swapped(content):
+    """Outputs 0 and 1 are released for one another: as private as before, and no longer the best guesses."""
+    array(
+        content,
+        "weights",
+        "<u8",
+        lambda w: w.reshape(6, 6).__setitem__(slice(None), w.reshape(6, 6)[:, [0, 2, 1, 3, 4, 5]]),
+    )
+    content["result"]["objective"].update(value=0.61, lower_bound=None, gap=None)
+
+
+ANYWHERE = {
+    ("people", "a millimetre"): file("people.csv", "0.5,0.1,2", "0.500001,0.1,2"),
+    ("people", "places changed over"): file("people.csv", "x,y", "y,x"),
+    ("people", "one less"): file("people.csv", "3,-1,0.5\n", ""),
+    ("people", "one twice"): file("people.csv", "3,-1,0.5\n", "3,-1,0.5\n3,-1,0.5\n"),
+    ("people", "weights"): file("people.csv", "0.5,0.1,2", "0.5,0.1,1.9999999"),
+    ("people", "evenly"): lambda c: c["problem"]["utility"].pop("positions"),
+    ("people", "a vertex"): region("vertices", lambda v: v.__setitem__(0, v[0] + 1)),
+    ("people", "triangles"): region("simplices", lambda s: s.__setitem__(slice(3), s[[0, 2, 1]])),
+    ("people", "no region"): lambda c: c["problem"]["privacy"].pop("everywhere"),
+    ("people", "epsilon"): lambda c: c["problem"]["privacy"].update(epsilon="1.999"),
+    ("people", "the bound"): lambda c: c["result"]["objective"].update(lower_bound=c["result"]["objective"]["value"]),
+    ("riders", "a row moved"): file("people.csv", "41.904,", "41.9041,"),
+    ("riders", "a node moved"): file("points.csv", "b,41.9,12.41", "b,41.9,12.411"),
+    ("riders", "a street longer"): file("roads.csv", "a,b,0.9", "a,b,0.91"),
+    ("riders", "a street first"): file("roads.csv", "a,b,0.9\nb,c,1.2\n", "b,c,1.2\na,b,0.9\n"),
+    ("riders", "lengths"): region("lengths", lambda x: x.__imul__(1 + 2.0**-52)),
+    ("riders", "steps"): region("snap_steps", lambda s: s.fill(4)),
+    ("riders", "weights"): lambda c: array(c, "weights", "<u8", lambda w: w.__setitem__(slice(None), np.roll(w, 4))),
+    ("triangles", "weights"): lambda c: array(c, "weights", "<u8", lambda w: w.__setitem__(slice(None), np.roll(w, 6))),
+    ("squares", "cut finer"): lambda c: c["problem"]["privacy"].update(split_km="0.1"),
+    ("streets", "pieces"): lambda c: c["problem"]["privacy"].update(split_km="0.3"),
+    ("guesses", "others"): swapped,
+}
+NOWHERE = {
+    ("people", bad): file("people.csv", "0.5,0.1,2", f"{bad},0.1,2") for bad in ("nan", "inf", "1e200", "", "0x1")
+} | {
+    ("people", "weight below 0"): file("people.csv", "0.5,0.1,2", "0.5,0.1,-2"),
+    ("people", "another system"): file("people.csv", "x,y", "lat,lon"),
+    ("people", "a prior beside them"): lambda c: c["problem"]["utility"].update(prior="people.csv"),
+    ("riders", "x and y"): file("people.csv", "lat,lon", "x,y"),
+    ("riders", "beyond a pole"): file("people.csv", "42.3,", "92.3,"),
+    ("guesses", "remap"): lambda c: c["problem"]["utility"].update(remap="true"),
+}
+
+
+@pytest.mark.parametrize(("base", "name"), [*ANYWHERE, *NOWHERE])
+def test_regions_people_and_guesses_that_were_tampered_with_fail(base, name, checked, tmp_path, verdict):
+    wanted, change = ("does not hold", ANYWHERE) if (base, name) in ANYWHERE else ("cannot be read here", NOWHERE)
+    said, lines = verdict(tampered(checked(base), tmp_path / "report.html", change[base, name]))
+    assert said == wanted, lines
 
 
 ROWS = {

@@ -11,13 +11,14 @@ from forgeries.arrays import arrays_of, planes_of, regions_of
 from forgeries.bases import BASES, LISTED, METRIC, PLANES, REGIONS, make
 from forgeries.changes import Forgery
 from forgeries.claims import claims_of, files_of
+from forgeries.guesses import guesses_of, restated
 from forgeries.people import people_of
 from forgeries.photos import photos_of
 from forgeries.problems import problems_of
 from forgeries.proofs import proofs_of
 from privopt.run.folder import sums_text
 
-__all__ = ["BASES", "METRIC", "Forgery", "forge", "forgeries", "make"]
+__all__ = ["BASES", "LISTED", "METRIC", "REGIONS", "Forgery", "forge", "forgeries", "make", "restated"]
 
 
 def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
@@ -31,6 +32,8 @@ def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
     elif base in REGIONS:
         yield from planes_of(folder, base) if base in PLANES else regions_of(folder)
         yield from proofs_of(folder)
+    elif base == "guesses":
+        yield from guesses_of()
     elif base in LISTED:
         yield from people_of(base)
     else:

@@ -66,6 +66,12 @@ def _plane(text: str) -> Callable[[Path], Path]:
     return write
 
 
+def _guesses(folder: Path) -> Path:
+    problem = _town(folder)
+    problem.write_text(problem.read_text() + "remap = true\n")
+    return problem
+
+
 def _people(folder: Path) -> Path:
     problem = _plane(TRIANGLES.replace("prior", "positions").replace("positions.csv", "people.csv"))(folder)
     (folder / "prior.csv").unlink()
@@ -113,6 +119,7 @@ BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "streets": ("optimal-lp", _streets),
     "triangles": ("optimal-lp", _plane(TRIANGLES)),
     "squares": ("optimal-lp", _plane(SQUARES)),
+    "guesses": ("optimal-lp", _guesses),
     "people": ("optimal-lp", _people),
     "riders": ("optimal-lp", write_riders),
     "soft": ("optimal-lp", _town),
@@ -129,5 +136,5 @@ def make(base: str, folder: Path) -> Path:
     """The DIR of a base, solved."""
     mechanism, write = BASES[base]
     method = "interior-point" if base == "soft" else "full"  # its multipliers make no trees
-    options = Options(method=method, solver="highs") if base in METRIC + REGIONS + LISTED else Options()
+    options = Options(method=method, solver="highs") if mechanism == "optimal-lp" else Options()
     return solve(mechanism, write(folder / "problem"), folder / "out", options).folder

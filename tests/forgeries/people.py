@@ -44,7 +44,10 @@ def people_of(base: str) -> Iterator[Forgery]:
     more = ",x,y" if degrees else ",lat,lon"
     both = [edited(row, row + ",1,1", file) for row in sorted({*rows}) for _ in range(rows.count(row))]
     yield Forgery(name="people: two systems", change=several(*both, edited(head, head + more, file)))
+    yield Forgery(name="somebody twice", change=edited(rows[0], f"{rows[0]}\n{rows[0]}", file))
     if weighed:
+        yield Forgery(name="a millimetre", change=edited("0.5,0.1,2", "0.500001,0.1,2", file))
+        yield Forgery(name="two swapped", change=edited("0.5,0.1,2\n0.3,0.05,1", "0.3,0.05,2\n0.5,0.1,1", file))
         for weight in ("1.999999", "-2", "", "two", "nan"):
             yield Forgery(name=f"a weight {weight!r}", change=edited("0.5,0.1,2", f"0.5,0.1,{weight}", file))
         gone = [edited(row, f"{row.rpartition(',')[0]},0", file) for row in rows]
