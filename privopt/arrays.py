@@ -47,7 +47,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 def read_only(array: A) -> A:
-    """The same array, never to be written again; a copy where it is a view of one that may be."""
+    """The array made read-only; a read-only copy where it is a view of an array that can still be written."""
     if array.flags.writeable:
         array = array if array.base is None else array.copy()
         array.setflags(write=False)

@@ -129,7 +129,7 @@ class InputError(PrivoptError):
 
 @contextmanager
 def faults_in(file: str) -> Iterator[None]:
-    """Let faults of ``"problem"``, as code calls the problem file that does not know its name, name ``file``."""
+    """Put the problem file's name into faults of code that calls it ``"problem"`` for want of its name."""
     try:
         yield
     except InputError as error:
@@ -146,7 +146,7 @@ class UsageError(PrivoptError):
 
 
 def check_number(name: str, found: object, wanted: str, *, least: float = -inf, whole: bool = False) -> None:
-    """Refuse what is no finite number of at least ``least``: text, a truth value, nothing.
+    """Refuse anything but a finite number of at least ``least``.
 
     >>> check_number("gap", "1e-6", "a number")
     Traceback (most recent call last):

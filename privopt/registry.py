@@ -317,7 +317,7 @@ def _installed() -> Registry:
 
 @contextmanager
 def using(taken: Registry) -> Iterator[None]:
-    """Let :func:`registry` be ``taken`` inside the block, in this thread: for mechanisms that are not installed."""
+    """A block in which :func:`registry` returns ``taken``, in this thread: for mechanisms that are not installed."""
     token = _instead.set(taken)
     try:
         yield

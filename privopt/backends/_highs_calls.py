@@ -49,7 +49,7 @@ def highspy_module() -> ModuleType:
 
 
 def call(status: HighsStatus, what: str) -> None:
-    """Hold a status.
+    """Raise where a call of HiGHS returned an error.
 
     Raises:
         SolverError: HiGHS refused.

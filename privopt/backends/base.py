@@ -41,7 +41,7 @@ class Unsound(SolverError):  # noqa: N818
 
 @frozen(kw_only=True)
 class Options:
-    """What a solve was asked; as of ``Backend.solve``."""
+    """Options of one solve, as :meth:`Backend.solve` takes them."""
 
     time_limit: float | None = None
     gap: float = 1e-6

@@ -67,7 +67,7 @@ class Cbc(Backend):
         return f"(python-mip {version('mip')})"
 
     def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
-        """By the worker process; the answer is checked by the caller."""
+        """Solve in the worker process; the caller checks the answer."""
         started = time.monotonic()
         empty = np.diff(conditioned.A.tocsr().indptr) == 0
         if (conditioned.row_lower[empty] > 0).any() or (conditioned.row_upper[empty] < 0).any():

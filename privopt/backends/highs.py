@@ -58,7 +58,7 @@ class Highs(Backend):
         return HighsSession(form, tolerance=tolerance, method=method, options=options)
 
     def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
-        """In this process; with integers in the worker, where it can be ended."""
+        """Solve in this process; a model with integers in a worker process, which can be ended."""
         started = time.monotonic()
         tolerance, presolve = ((TOLERANCE, "choose"), (TOLERANCE, "off"), (1e-7, "choose"))[attempt]
         settings = settings_of(

@@ -32,7 +32,7 @@ class Basis:
     rows: NDArray[np.int8]
 
     def resized(self, rows: int) -> Basis:
-        """The same with rows appended, basic as new ones are."""
+        """The basis with rows appended, which are basic."""
         more = rows - len(self.rows)
         return evolve(self, rows=np.concatenate([self.rows, np.ones(more, dtype=np.int8)])) if more > 0 else self
 
@@ -117,7 +117,7 @@ class Session(ABC):
 
 
 class ColdSession(Session):
-    """By a backend without warm starts: every solve is from new.
+    """A session of a backend without warm starts: every solve begins from nothing.
 
     Rays come from the elastic form, which pays for every missed row.
 

@@ -10,6 +10,7 @@ from privopt.declare.schema import (
     files_of,
     key,
     non_negative,
+    one_of,
     positive,
 )
 from privopt.declare.show import problem_html
@@ -26,6 +27,7 @@ __all__ = [
     "key",
     "load_problem",
     "non_negative",
+    "one_of",
     "positive",
     "problem_html",
     "structure",

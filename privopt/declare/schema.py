@@ -18,7 +18,7 @@ attrs classes, and any of them ``| None``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -223,14 +223,19 @@ def non_negative(value: float | Fraction) -> str | None:
     return None if value >= 0 else "a number of at least 0"
 
 
-def at_least(least: float) -> Check:
+def at_least(least: float | Fraction) -> Check:
     """Check: a number of at least ``least``."""
-    return lambda value: None if value >= least else f"a number of at least {least:g}"
+    return lambda value: None if value >= least else f"a number of at least {float(least):g}"
 
 
 def between(low: float, high: float) -> Check:
     """Check: a number above ``low`` and below ``high``."""
     return lambda value: None if low < value < high else f"a number above {low:g} and below {high:g}"
+
+
+def one_of(values: Collection[object]) -> Check:
+    """Check: one of ``values``."""
+    return lambda value: None if value in values else f"one of {', '.join(map(str, values))}"
 
 
 share: Final = between(0, 1)

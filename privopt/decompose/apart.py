@@ -79,7 +79,7 @@ class Apart(ColdSession):
 
     @property
     def basis(self) -> Basis | None:
-        """Of the last solve."""
+        """The basis of the last solve."""
         return self._basis
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:

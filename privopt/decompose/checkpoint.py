@@ -26,7 +26,7 @@ _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
 
 def fingerprint(split: Split) -> str:
-    """Of the form and its blocks: a checkpoint belongs to one of them."""
+    """A hash of the form and its blocks, which says whose a checkpoint is."""
     form, digest = split.form, hashlib.sha256()
     arrays = (
         form.c,

@@ -14,7 +14,7 @@ __all__ = ["explained", "tell_unbounded"]
 
 
 def tell_unbounded(split: Split, solver: str, limit: float | None, what: str, largest: float) -> None:
-    """Tell what it means on the whole form that ``what`` has no bound within columns of ``largest``.
+    """Raise the error that says what it means for the whole form that ``what`` has no bound.
 
     Raises:
         UnboundedError, InfeasibleError: one of the two.

@@ -56,10 +56,6 @@ def Eq(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
     return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
 
 
-def _one_column(value: Iterable[Any]) -> list[Any]:
-    return [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in value]
-
-
 def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
     """Read index tuples.
 
@@ -88,7 +84,8 @@ def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...],
                 raise ModelError(f"where: tuples of {sorted({len(x) for x in wide})} entries, wanted one length")
             columns = [list(column) for column in zip(*wide, strict=True)]
         else:
-            columns = [_one_column(listed)] if listed else [np.zeros(0, np.int64)] * len(first if named else indices)
+            column = [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in listed]
+            columns = [column] if listed else [np.zeros(0, np.int64)] * len(first if named else indices)
     if not named:
         first = tuple(indices[: len(columns)])
     if len(columns) != len(first):

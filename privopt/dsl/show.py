@@ -55,13 +55,9 @@ def _variable(variable: Variable) -> str:
     return f"{variable.name}{sets} {_domain(variable)}"
 
 
-def _goal(model: Model) -> str:
-    return "minimize" if model.sense == "min" else "maximize"
-
-
 def text(model: Model) -> str:
     """The model as plain text, one family a line."""
-    lines = [f"{model.name}: {_goal(model)} {0 if model.objective is None else model.objective}"]
+    lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:
         if isinstance(family, Block):
             lines.append(f"  {family.name}: {family.matrix.shape[0]} ready rows")

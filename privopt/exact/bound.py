@@ -102,7 +102,7 @@ class Kept:
         *,
         most: float = math.inf,
     ) -> Self:
-        """Those of pairs, both ways, that count.
+        """The multipliers of pairs, both ways, that are worth keeping.
 
         Of the rows (i, .) of one output those with the least multipliers are left out while they add up to ``spare[i]``
         at most: a multiplier of (i, j) adds itself to g_ik and takes from g_jk, so the bound loses at most the sum of
@@ -151,7 +151,7 @@ class Kept:
         )
 
     def only(self, chosen: Bools) -> Self:
-        """Those of (M,) multipliers that are chosen, over the pairs that they need."""
+        """The chosen ones of (M,) multipliers, over the pairs that they need."""
         rows, used = self.rows[chosen], np.zeros(len(self.pairs), dtype=np.bool_)
         used[rows] = True
         return evolve(

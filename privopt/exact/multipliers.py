@@ -45,7 +45,7 @@ class Multipliers:
 
     @classmethod
     def whole(cls, forward: Floats, backward: Floats, *, columns: int = _COLUMNS) -> Multipliers:
-        """Of two arrays of shape (P, K), in blocks of so many columns."""
+        """Multipliers from two arrays of shape (P, K), in blocks of so many columns."""
         outputs = forward.shape[1]
 
         def blocks() -> Iterator[Block]:
@@ -57,7 +57,7 @@ class Multipliers:
 
     @classmethod
     def sparse(cls, few: Callable[[], Iterator[Few]], pairs: int) -> Multipliers:
-        """Of those that are not 0; outputs in order, each row of one once."""
+        """Multipliers from those that are not 0: outputs in order, no row of an output twice."""
 
         def blocks() -> Iterator[Block]:
             step, known = max(1, min(_COLUMNS, 4_000_000 // max(1, pairs))), few()
@@ -72,14 +72,14 @@ class Multipliers:
 
     @classmethod
     def zero(cls, pairs: int, outputs: int) -> Multipliers:
-        """All 0: they prove every record's cheapest output."""
+        """Multipliers that are all 0: they prove every record's cheapest output."""
 
         rows, backward, values = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_), np.zeros(0)
         return cls.sparse(lambda: ((k, rows, backward, values) for k in range(outputs)), pairs)
 
     @classmethod
     def among(cls, own: Multipliers, rows: Ints, pairs: int) -> Multipliers:
-        """Of some of all pairs, their numbers ``rows`` in order; those of the others are 0."""
+        """Multipliers over all pairs from those of the pairs ``rows`` (in order); the others get 0."""
         if len(rows) == pairs:
             return own
         if own.part is not None:

@@ -72,7 +72,7 @@ class Executor(ABC):
         """End the workers; with ``wait=False`` at once, whatever they are doing."""
 
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
-        """As the built-in map, in order; element n runs under key n modulo jobs."""
+        """Like the built-in map, results in order; element n runs under key n modulo jobs."""
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
         ]
@@ -99,7 +99,7 @@ class Feeding(Executor):
         self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
     def hold(self, value: object) -> object:
-        """Known while somebody holds it."""
+        """Hold a value; workers keep it until nobody holds it any more."""
         held = Held(value, next(self._numbers))
         self._live[held.number] = held
         return held

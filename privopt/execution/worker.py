@@ -157,7 +157,7 @@ class Worker:
         return self.process.poll() is None
 
     def death(self) -> str:
-        """How it died, after its end: the signal or exit code, and the last line of a quiet worker's errors."""
+        """How a worker died: the signal or exit code, and the last line of a quiet worker's errors."""
         code = self.process.wait()
         lines: list[str] = []
         if self._errors is not None:

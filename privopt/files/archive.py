@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, open_regular
 
-__all__ = ["parse_npy", "parse_npz", "read_npz"]
+__all__ = ["npy_bytes", "parse_npy", "parse_npz", "read_npz"]
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -34,6 +34,13 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if any(side < 0 for side in shape):
         raise ValueError(f"shape {shape}")
     return shape, columns_first, dtype
+
+
+def npy_bytes(array: object) -> bytes:
+    """An array as an ``.npy`` file."""
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(array), allow_pickle=False)
+    return stream.getvalue()
 
 
 def parse_npy(contents: bytes) -> NDArray[Any]:

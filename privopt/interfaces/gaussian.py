@@ -73,7 +73,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def hidden(cls, guarantee: Guarantee) -> str:
-        """That little shows, where the factor and what comes on top are small."""
+        """What follows where the factor and the probability on top are small: little shows."""
         epsilon, delta = cls.point(guarantee)
         if epsilon <= math.log(USELESS_FACTOR) and delta <= 1 / USELESS_FACTOR:
             return super().hidden(guarantee)

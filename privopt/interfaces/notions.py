@@ -71,7 +71,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """That the promise hides next to nothing, where a guess may be as good as a useless factor of odds makes it."""
+        """A warning that the promise hides next to nothing, where a guess can be nearly certain."""
         if cls.guess(result.guarantee) <= USELESS_FACTOR / (USELESS_FACTOR + 1):
             return ()
         return (
@@ -104,7 +104,7 @@ class Scaled(Protocol):
 
     @property
     def scales(self) -> Sequence[Fraction]:
-        """Of each call, exactly: :attr:`privopt.noise.NoiseRecord.scale`, not what was meant."""
+        """The scale of each call, exactly: :attr:`privopt.noise.NoiseRecord.scale`, not what was meant."""
 
 
 @frozen(kw_only=True)
@@ -201,7 +201,7 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """That there is none."""
+        """A sentence that says that there is no guarantee."""
         return "This result promises no privacy: it was asked for with --allow-unsafe."
 
     @classmethod

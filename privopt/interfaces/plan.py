@@ -63,7 +63,7 @@ class Plan:
         }
 
     def lines(self) -> list[str]:
-        """As a table in plain text."""
+        """The plan as a table in plain text."""
         wide = max(12, *(len(part) for part in self.parts))
         head = f"{self.budget:>12}" + "".join(f"  {part:>{wide}}" for part in self.parts)
         rows = [

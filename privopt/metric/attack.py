@@ -27,6 +27,7 @@ __all__ = [
     "achieved_epsilon",
     "audit_matrix",
     "bayes_error",
+    "clopper_pearson",
     "entropy_bits",
     "epsilon_lower",
     "expected_loss",
@@ -229,17 +230,26 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
 
 def _log_ratio_bound(hits: ArrayLike, n: int, others: ArrayLike, m: int, alpha: float, delta: float) -> Floats:
     """log (lower bounds of the first probabilities less delta / upper bounds of the second), each at 1 - alpha."""
-    low, high = _clopper_pearson_low(hits, n, alpha), 1.0 - _clopper_pearson_low(m - np.asarray(others), m, alpha)
+    low, high = clopper_pearson(hits, n, alpha)[0], clopper_pearson(others, m, alpha)[1]
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
 
 
-def _clopper_pearson_low(hits: ArrayLike, n: int, alpha: float) -> Floats:
-    """One-sided Clopper-Pearson lower bounds of binomial probabilities."""
+def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of probabilities, each of which fails with probability ``error`` at most.
+
+    >>> low, high = clopper_pearson(0, 100, 0.05)
+    >>> float(low), round(float(high), 4)
+    (0.0, 0.0295)
+
+    Source: Clopper, Pearson, Biometrika 26, 1934.
+    """
     from scipy.special import betaincinv
 
-    hits = np.asarray(hits)
-    return np.where(hits > 0, betaincinv(np.maximum(hits, 1), n - hits + 1, alpha), 0.0)
+    k, n = np.asarray(hits, dtype=np.float64), np.asarray(draws, dtype=np.float64)
+    low = np.where(k > 0, betaincinv(np.maximum(k, 0.5), n - k + 1, error), 0.0)
+    high = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 0.5), 1.0 - error), 1.0)
+    return low, high
 
 
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]

@@ -65,7 +65,7 @@ class GivenMatrix:
 
     @classmethod
     def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
-        """The same of an array in memory.
+        """Look at every number of an array in memory.
 
         Raises:
             InputError: as :meth:`read`, faults in the name given.

@@ -123,7 +123,7 @@ class DistanceLoss(LossKind):
         return np.asarray(spaces.metric.no_less(cost) - cost)
 
     def unit(self, distance: str) -> str:
-        """That of the distance."""
+        """The unit of the distance."""
         return _plural(distance)
 
 

@@ -110,7 +110,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """The same matrix as a release of this class, with its further fields."""
+        """Another release's matrix as a release of this class, with its further fields."""
         parts: dict[str, Any] = {part.name: getattr(matrix, part.name) for part in fields(MatrixRelease)} | more
         return cls(**parts)
 

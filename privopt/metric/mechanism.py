@@ -99,9 +99,10 @@ class Matrix:
             family: name of the privacy rows; without such a family there is no bound.
             details: further ones.
         """
+        has_rows = any(block.name == family for block in solution.form.families)
         return cls(
             z=solution.value(variable),
-            multipliers=multipliers_of(solution, data, family) if _has(solution, family) else None,
+            multipliers=multipliers_of(solution, data, family) if has_rows else None,
             over=data.needed,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1], **(details or {})},
@@ -149,10 +150,6 @@ def _share(share: float, last: float | None) -> float | None:
     return None if last is None else now + share * (last - now)
 
 
-def _has(solution: Solution, family: str) -> bool:
-    return any(block.name == family for block in solution.form.families)
-
-
 class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
 
@@ -192,7 +189,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return made
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
-        """That of ``[privacy] kind``, for methods that take any."""
+        """The notion that ``[privacy] kind`` names, for methods that take any."""
         return problem.declared.privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
@@ -279,7 +276,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return None, None, "no time to prove a bound"  # the release is certified: it is worth more than its bound
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """Those of its matrix (:func:`privopt.metric.matrix.matrix_bytes`)."""
+        """What its matrix takes (:func:`privopt.metric.matrix.matrix_bytes`)."""
         records, outputs = problem.data.shape
         every = problem.data.within is None and problem.data.region is None
         pairs = records * (records - 1) // 2 if every else len(problem.data.pairs)

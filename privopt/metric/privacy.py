@@ -127,7 +127,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """At which distance two records are hardly told apart."""
+        """At which distance two records are hard to distinguish."""
         return _promise(result.guarantee)
 
     @classmethod

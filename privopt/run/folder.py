@@ -132,12 +132,8 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
     """``sha256sum``'s lines for all the files of a folder that its SHA256SUMS covers."""
-    files, _ = files_in(folder)
-    return "".join(_sum_line(name, sha256(folder / name)) for name in files if _covered(name, private))
-
-
-def _covered(name: str, private: bool) -> bool:
-    return name not in {SUMS, REPORT} and (private or not name.startswith(f"{PRIVATE}/"))
+    covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")} - {SUMS, REPORT}
+    return "".join(_sum_line(name, sha256(folder / name)) for name in sorted(covered))
 
 
 def _sum_line(name: str, digest: str) -> str:

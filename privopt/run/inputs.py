@@ -81,7 +81,7 @@ class ProblemCopy:
 
     @property
     def sha256(self) -> str:
-        """Of the problem file as copied."""
+        """The SHA-256 of the problem file as copied."""
         return hashlib.sha256(self.contents).hexdigest()
 
     def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:

@@ -71,12 +71,12 @@ class Certified:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``privopt certify --json`` prints it, infinite not yet as "inf"."""
+        """The JSON object of ``privopt certify --json``, infinite numbers not yet as "inf"."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """The same in words."""
+        """The findings in words."""
         kept = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {self.epsilon:.12g} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
         lines = [f"keeps {kept}{where}"]

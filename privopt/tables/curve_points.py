@@ -62,7 +62,7 @@ class Ranked:
 
     @classmethod
     def of(cls, problem: MetricInstance[Any]) -> Ranked | None:
-        """Those of a problem."""
+        """The ranked outputs of a problem."""
         if not problem.data.crossed:
             return None
         data = problem.data
@@ -162,7 +162,7 @@ def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
 
 
 def own_points(own: Own, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
-    """The same release at every epsilon that it keeps; "infeasible" below."""
+    """Points of one matrix at every epsilon: the same release where it keeps it, "infeasible" below."""
     points = []
     for epsilon, bound in zip(epsilons, bounds, strict=True):
         point = evolve(own.point, epsilon=epsilon)

@@ -60,7 +60,7 @@ CONTACTS: Final = re.compile(
 
 
 def like_positions(names: Sequence[str]) -> list[str]:
-    """Those of a table's columns that are named like coordinates, but for where reports lie.
+    """A table's columns that are named like coordinates, those of reports left out.
 
     >>> like_positions(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
@@ -69,7 +69,7 @@ def like_positions(names: Sequence[str]) -> list[str]:
 
 
 def like_places(names: Sequence[str]) -> list[str]:
-    """Those that are named like a place without being coordinates: a station, an address, a zone, a trip's other end.
+    """Columns that are named like a place without being coordinates: a station, an address, a zone, a trip's other end.
 
     >>> like_places(["start_station_name", "PULocationID", "zipcode", "to", "stop_time", "platform", "stop_report"])
     ['start_station_name', 'PULocationID', 'zipcode', 'to']

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from types import UnionType
 from typing import Any, Final
 
 import narwhals as nw
@@ -245,18 +246,11 @@ def metric_problem(
             array where :func:`distances` or :func:`cost` of it is wanted.
         InputError: a prior that will not do.
     """
-    for what, part in (("places", places), ("outputs", outputs)):
-        if not isinstance(part, Part) and (what, part) != ("outputs", None):
-            found = f"found {type(part).__name__}, wanted privopt.records of a table, privopt.vectors of an array"
-            raise UsageError(f"{what}: {found}, or privopt.grid")
-    chosen: tuple[tuple[str, object, str], ...] = (
-        ("distance", distance, "distances(D)"),
-        ("utility", utility, "cost(C)"),
-    )
-    for name, given, maker in chosen:
-        if not isinstance(given, (str, Part)):
-            found = f"found {type(given).__name__}, wanted the name of a kind, or privopt.{maker} of an array"
-            raise UsageError(f"{name}: {found}")
+    of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
+    _expect("places", places, Part, of_places)
+    _expect("outputs", outputs, Part | None, of_places)
+    _expect("distance", distance, str | Part, "the name of a kind, or privopt.distances(D) of an array")
+    _expect("utility", utility, str | Part, "the name of a kind, or privopt.cost(C) of an array")
     named = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
@@ -285,6 +279,11 @@ def metric_problem(
         utility=Part(values={**loss.values, **more}, files=files),
         **tables,
     )
+
+
+def _expect(name: str, given: object, kinds: type | UnionType, wanted: str) -> None:
+    if not isinstance(given, kinds):
+        raise UsageError(f"{name}: found {type(given).__name__}, wanted {wanted}")
 
 
 def _moved(part: Part, folder: str) -> Part:

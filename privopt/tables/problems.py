@@ -6,7 +6,6 @@ messages included, is the same whether it lies on disk or not.
 
 from __future__ import annotations
 
-import io
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from privopt.declare.schema import File
 from privopt.declare.tables import csv_bytes
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
+from privopt.files.archive import npy_bytes
 
 __all__ = [
     "NAME",
@@ -191,13 +191,6 @@ def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
     """Put a file where a problem keeps them; its name."""
     files[name] = raw
     return name
-
-
-def npy_bytes(array: object) -> bytes:
-    """An array as a .npy file."""
-    out = io.BytesIO()
-    np.save(out, np.asarray(array), allow_pickle=False)
-    return out.getvalue()
 
 
 def frame_of(given: object, what: str) -> nw.DataFrame[Any]:

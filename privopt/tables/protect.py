@@ -146,7 +146,7 @@ class Protector:
         return made if charging is None else made.charged_to(charging)
 
     def charged_to(self, charging: Charging) -> Protector:
-        """The same, with each report charged to its subject.
+        """A protector that charges each report to its subject.
 
         Raises:
             UsageError: a seed draws the reports, or places are kept beside traces.

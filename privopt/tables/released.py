@@ -64,12 +64,12 @@ class Released:
 
     @property
     def result(self) -> Result:
-        """All that is said of it."""
+        """Everything that result.json says of the release."""
         return self.opened.result
 
     @property
     def loss(self) -> float:
-        """What it costs, in :attr:`unit`."""
+        """The loss of the release, in :attr:`unit`."""
         return self.result.objective.value
 
     @property

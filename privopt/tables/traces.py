@@ -123,7 +123,7 @@ class Tracer:
         return cls(walker=release.walker, subject=subject, time=time, source=source, unit=data.unit, more=more)
 
     def charged_to(self, charging: Charging) -> Self:
-        """The same, with each segment charged in a ledger too; before the first row.
+        """A tracer that also charges each segment in a ledger; to be called before the first row.
 
         Raises:
             UsageError: kept reports of places beside it.

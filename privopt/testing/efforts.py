@@ -35,7 +35,7 @@ class Effort:
     draws: int
 
     def settings(self) -> hypothesis.settings:
-        """As Hypothesis's settings: no database, no deadline, the kit's own clock instead."""
+        """The profile as settings of Hypothesis: no database, no deadline, the kit's own clock instead."""
         from hypothesis import HealthCheck, Phase, settings
 
         return settings(

@@ -98,7 +98,7 @@ class Keeper(ABC):
         return b""
 
     def close(self) -> None:  # noqa: B027  (many have nothing to close)
-        """Let go of files."""
+        """Close files."""
 
 
 @cache
@@ -122,11 +122,11 @@ class OwnKeeper(Keeper):
 
     @property
     def path(self) -> Path:
-        """Of the ledger."""
+        """The ledger's file."""
         return self.setting.folder / "ledger"
 
     def report(self, rows: Sequence[Row], source: Source) -> list[str | None]:
-        """As ``apply`` does."""
+        """Charge and draw as ``apply`` does."""
         columns = {"who": [who for who, _ in rows], "place": [place for _, place in rows]}
         with Charging.to(self.ledger, "who", self.cost, sticky=self.keeps) as charging:
             protector = self.protector(charging)
@@ -139,7 +139,7 @@ class OwnKeeper(Keeper):
         return Protector.of(self.release, self.problem.data, Secret.of(id="place"), charging=charging)
 
     def charges(self) -> list[tuple[str, Fraction, int]]:
-        """By a connection of its own."""
+        """The charges, read through a connection of its own."""
         with Ledger(self.path, make=False) as other:
             return [(charge.subject, charge.cost.epsilon, charge.time) for charge in other.charges()]
 
@@ -299,16 +299,13 @@ def _hidden(trial: _Trial) -> str | None:
         keeper, _ = trial.keeper()
         here, there = list(keeper.secrets)[:2]
         keeper.report([("anna", here)] if visits == "same" else [("bert", there)], bytes)  # all draw the first output
-        found.append(_slices(keeper.stored()))
+        raw = keeper.stored()
+        found.append({raw[place : place + SLICE] for place in range(len(raw) - SLICE + 1)})
         keeper.close()
     common = (found[0] & found[1]) - found[2]
     if common:
         return f"{sorted(common)[0].hex()} stands in two stores of the same visit: its key is made of the secret alone"
     return None
-
-
-def _slices(raw: bytes) -> set[bytes]:
-    return {raw[place : place + SLICE] for place in range(len(raw) - SLICE + 1)}
 
 
 KEEPER_CHECKS: Final[dict[str, tuple[Callable[[_Trial], str | None], bool]]] = {

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from attrs import evolve, field, frozen
 
 from privopt.declare.write import to_toml
+from privopt.files.archive import npy_bytes
 
 __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"]
 
@@ -33,13 +33,6 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     lines = [",".join(header)]
     lines += [",".join(repr(float(c)) if isinstance(c, (float, np.floating)) else str(c) for c in row) for row in rows]
     return ("\n".join(lines) + "\n").encode()
-
-
-def npy_bytes(array: npt.ArrayLike) -> bytes:
-    """An ``.npy`` file of an array."""
-    stream = io.BytesIO()
-    np.save(stream, np.asarray(array), allow_pickle=False)
-    return stream.getvalue()
 
 
 def _frozen_files(files: Mapping[str, bytes]) -> Mapping[str, bytes]:

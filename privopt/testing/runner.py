@@ -61,7 +61,7 @@ class CheckResult:
     missed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As ``privopt check --json`` writes it."""
+        """The JSON object of one check in ``privopt check --json``."""
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 

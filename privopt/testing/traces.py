@@ -43,7 +43,7 @@ def law_of(walker: Walker, trace: Sequence[int]) -> Mapping[Reports, float]:
 
 
 def probability_of(walker: Walker, trace: Sequence[int], seen: Sequence[tuple[bool, int]]) -> float:
-    """Of one sequence: the product over its segments, each a sum over the threshold's noise."""
+    """The probability of one sequence: the product over its segments, each a sum over the threshold's noise."""
     numbers = walker.prediction
     rate, test = float(numbers.threshold), float(numbers.test)
     noise = np.arange(int(TAIL / rate) + 2)

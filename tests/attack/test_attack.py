@@ -14,6 +14,7 @@ from privopt.exact import draw_laplace
 from privopt.metric.attack import (
     achieved_epsilon,
     bayes_error,
+    clopper_pearson,
     entropy_bits,
     epsilon_lower,
     expected_loss,
@@ -98,12 +99,10 @@ def test_bayes_loss_and_entropy_by_the_definition():
     assert entropy_bits(np.array([[1.0, 0.0]]), np.ones(1)) == 0.0
 
 
-def test_the_quantile_is_clopper_pearsons():
-    from privopt.metric.attack import _clopper_pearson_low
-
+def test_bounds_of_probabilities_are_clopper_pearsons():
     for hits, n in ((0, 9), (3, 9), (9, 9), (700, 1000)):
-        reference = binomtest(hits, n, alternative="greater").proportion_ci(0.99, method="exact").low
-        assert _clopper_pearson_low(hits, n, 0.01) == pytest.approx(reference, abs=1e-12)
+        reference = binomtest(hits, n).proportion_ci(0.98, method="exact")
+        assert clopper_pearson(hits, n, 0.01) == pytest.approx((reference.low, reference.high), abs=1e-12)
 
 
 def randomised_response(rng, truth, keep, count):

@@ -160,7 +160,7 @@ def test_mechanisms_and_methods_that_cannot_tell_say_so(tmp_path):
     path = tmp_path / "p.toml"
     path.write_text("[records]\ngrid = { rows = 2, cols = 2, cell_km = 1.0 }\n[privacy]\nepsilon = 1.0\n")
     done = CliRunner().invoke(cli, ["plan", "exponential", str(path)], standalone_mode=False)
-    assert done.return_value or done.exit_code == 2
+    assert (done.return_value or done.exit_code) == 2
     assert "cannot tell" in done.stderr
     assert _plan(_problem(tmp_path, COUNTS), "--method", "cumulative-chain-as-published")[0] == 2
     path.write_text("[hierarchy]\nsizes = 6\n[privacy]\nepsilon = 1\n")

@@ -22,6 +22,7 @@ from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_hierarchical_dp import methods, relations
 from privopt_hierarchical_dp.expected import errors_on, expected_errors
+from privopt_hierarchical_dp.fitting import fit
 from privopt_hierarchical_dp.kit import related
 from privopt_hierarchical_dp.laws import noise_of
 from privopt_hierarchical_dp.least_squares import intervals
@@ -30,6 +31,7 @@ from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
 from privopt_hierarchical_dp.release import HierarchyRelease
+from privopt_hierarchical_dp.tasks import task_of
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -114,19 +116,16 @@ def _caught(check, relation, method):
 )
 def test_the_kit_catches_noise_for_another_relation(monkeypatch, relation, method, times):
     """Planted: whole groups with the noise for one individual, and the other way round."""
-    wrong = 1
-    monkeypatch.setattr(Relation, "sensitivity", lambda self, query, most: wrong)
+    monkeypatch.setattr(Relation, "sensitivity", lambda self, query, most: 1)
     assert times in _caught("sensitivity", relation, method)
 
 
 def test_the_kit_catches_the_wrong_cumulative_counts(monkeypatch):
     """Planted: groups appear, and those of size s or less are measured."""
     right = methods.measured
-
-    def planted(method, counts, *, totals, relation):
-        return right(method, counts, totals=totals)
-
-    monkeypatch.setattr(methods, "measured", planted)
+    monkeypatch.setattr(
+        methods, "measured", lambda method, counts, *, totals, relation: right(method, counts, totals=totals)
+    )
     assert "times the" in _caught("sensitivity", "individuals", CUMULATIVE)
 
 
@@ -264,20 +263,17 @@ def test_errors_to_expect_are_about_those_that_occur():
     )
     for method in ("cumulative-smoothed", "hierarchical-dp"):
         real = errors_on([leaves] * 12, tree, problem, method).errors.mean(axis=0)
-        told = []
+        expected = []
         for seed in range(12):
             noisy, records = methods.draw(
                 method, add_up(tree, leaves), methods.level_budgets(Fraction(1, 2), method, 2, None), totals=False,
                 most=1, seed=seed, relation=relations.relation_of(problem),
             )  # fmt: skip
-            from privopt_hierarchical_dp.fitting import fit
-            from privopt_hierarchical_dp.tasks import task_of
-
             found = fit(task_of(problem, method, tree, noisy, []))[0]
             scales = tuple(Fraction(record.scale) for record in records)
             release = HierarchyRelease(tree=tree, counts=found.counts, noisy=noisy, totals=[], scales=scales)
-            told.append(expected_errors(release, problem, method, 1, seed=seed).errors[0])
-        ratio = np.mean(told, axis=0) / real
+            expected.append(expected_errors(release, problem, method, 1, seed=seed).errors[0])
+        ratio = np.mean(expected, axis=0) / real
         assert ((ratio > 0.6) & (ratio < 1.6)).all()
 
 

@@ -29,7 +29,7 @@ class OptimalLP(MetricMechanism[MetricProblem]):
     any_notion = frozenset({"full"})
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """By the whole LP, or by one of the structured solvers."""
+        """The matrix by the whole LP, or by one of the structured solvers."""
         from privopt.metric.baselines.lp import solve_full, solve_structured
 
         if context.method == "full":

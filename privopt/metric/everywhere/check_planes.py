@@ -353,7 +353,7 @@ class Matrix(checker.Matrix):
     metric: Plane
 
     def privacy(self) -> str:
-        """Of each triangle and output |grad z| is at most epsilon times the least z, by squares of whole numbers."""
+        """Whether |grad z| is at most epsilon times the least z on each triangle, for each output; in whole numbers."""
         said, at = super().privacy(), self.metric.at
         for corners in self.metric.corners:
             (ax, ay), (bx, by), (cx, cy) = (at[v] for v in corners)

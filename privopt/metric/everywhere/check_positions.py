@@ -83,7 +83,7 @@ class People(check_planes.Plane):
         self.straight, self.sides = list[Any](), list[tuple[Point, Point]]()
 
     def losses(self, problem: checker.Problem, everywhere: Fraction | None) -> None:
-        """Of people at listed positions, where there are any, in place of those all over the region."""
+        """Losses of people at listed positions, where there are any, in place of people all over the region."""
         table = problem.tables["utility"]
         if everywhere and "positions" in table and "prior" not in table:
             self.read(problem, table.pop("positions"))

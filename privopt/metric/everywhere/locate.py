@@ -70,7 +70,7 @@ class Cells:
 
     @property
     def plain(self) -> tuple[Ints, int, Ints, Ints, Ints]:
-        """As compiled functions take it."""
+        """The grid as a tuple of arrays, for compiled functions."""
         return self.origin, self.side, self.shape, self.start, self.items
 
 
@@ -222,6 +222,16 @@ class Sides:
 
 
 @jit()
+def _foot(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
+    """How far a side is from a position, in doubles, and how far along the side its nearest point lies, in [0, 1]."""
+    ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
+    wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
+    length = wx * wx + wy * wy
+    gone = 0.0 if length == 0.0 else min(max(-(ax * wx + ay * wy) / length, 0.0), 1.0)
+    return np.hypot(ax + gone * wx, ay + gone * wy), gone
+
+
+@jit()
 def _nearest(
     positions: Any,
     tails: Any,
@@ -264,12 +274,7 @@ def _nearest(
                         continue
                     for place in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
                         item = items[place]
-                        ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
-                        wx = float(heads[item, 0] - tails[item, 0])
-                        wy = float(heads[item, 1] - tails[item, 1])
-                        length = wx * wx + wy * wy
-                        gone = 0.0 if length == 0.0 else min(max(-(ax * wx + ay * wy) / length, 0.0), 1.0)
-                        away = np.hypot(ax + gone * wx, ay + gone * wy)
+                        away, gone = _foot(tails, heads, item, x, y)
                         slack = (away + reach) * 2.0**-44
                         if away > best + slack:
                             continue

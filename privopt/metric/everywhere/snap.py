@@ -236,7 +236,7 @@ class Snapper:
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> Snapped:
-        """The same of positions in whole mm of the plane."""
+        """Snap positions in whole millimetres of the plane."""
         if self._triangles is None:
             side, shares, away = self._sides.nearest(positions)
             return Snapped(

@@ -82,7 +82,7 @@ class Arrays:
         return _as(np.zeros(shape))
 
     def contiguous(self, array: Array) -> Array:
-        """The same array, its last axis next in memory."""
+        """The array with its last axis contiguous in memory."""
         return _as(np.ascontiguousarray(_own(array)))
 
     def cholesky(self, array: Array) -> Array:

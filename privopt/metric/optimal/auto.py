@@ -158,12 +158,11 @@ def _long_methods(memory: float, whole: Needed) -> dict[str, tuple[Callable[...,
         "interior-point": (solve_interior_point, whole),
         "spanner": (partial(solve_spanner, memory=memory), whole),  # its programs take less
         "few-outputs": (partial(_few_outputs, memory=memory), lambda instance: few_outputs_bytes(instance, 8)),
-        "parts": (partial(solve_by_parts, count=PARTS), _parts_bytes),
+        "parts": (
+            partial(solve_by_parts, count=PARTS),
+            lambda instance: parts_bytes(instance, PARTS, allowed_threads()),
+        ),
     }
-
-
-def _parts_bytes(instance: Instance) -> float:
-    return parts_bytes(instance, PARTS, allowed_threads())
 
 
 def _few_outputs(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from functools import partial
+from operator import methodcaller
 
 import numpy as np
 from attrs import define
@@ -27,7 +27,7 @@ from privopt.metric.optimal.block_outputs import BlockEngine
 from privopt.metric.optimal.coupling import ROOMS, Coupling, couple
 from privopt.metric.optimal.elimination import eliminate
 from privopt.metric.optimal.instance import Instance, Solution
-from privopt.metric.optimal.interior_state import Engine, Outputs, State, begin
+from privopt.metric.optimal.interior_state import Engine, State, begin
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 
@@ -147,17 +147,9 @@ def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
         if np.abs(missing).max() < within:
             return
         prices = state.prices(coupling.solve(missing, SHARE))
-        if min(state.each(partial(_straighten, prices))) <= -1:
+        if min(state.each(methodcaller("straighten", prices))) <= -1:
             return
         state.each(lambda group: group.take())
-
-
-def _move(add: tuple[float, float], step: tuple[float, float], group: Outputs) -> None:
-    group.move(add, step)
-
-
-def _straighten(prices: Floats, group: Outputs) -> float:
-    return group.straighten(prices)
 
 
 def _multipliers(state: State) -> Multipliers:
@@ -221,7 +213,7 @@ def _iterate(state: State, gap: float, progress: Progress | None) -> tuple[str, 
             dy, add, (tp, td) = _direction(state, coupling, seen.missing, seen.mu)
             keep = 0.9 if iteration < 2 else 0.995
             step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
-            state.each(partial(_move, add, step))
+            state.each(methodcaller("move", add, step))
             state.y = state.y + step[1] * dy
             _restore_sums(state, coupling, STRAIGHT)
             if max(step) < 1e-4:

@@ -59,6 +59,7 @@ def _allowed(gap: float) -> float:
 
 
 def _expected(slack: float) -> float:
+    """The gap that a stretch above 1 suits: the inverse of `_allowed`."""
     return math.pow(slack / 1.6, 4 / 3)
 
 

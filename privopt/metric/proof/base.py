@@ -84,7 +84,7 @@ class Proof(ABC):
         return self.enclosed(data, weighted)[0]
 
     def stating(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """With a unit at which no evaluation can be in doubt about what is stated; and that, no more than the loss.
+        """The proof with a unit at which every evaluation states the same number, and that number, at most the loss.
 
         Args:
             data: the problem's.

@@ -1,4 +1,4 @@
-"""What of a solver's multipliers is stored, and how it is read back."""
+"""Which of a solver's multipliers are stored, and how they are read back."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def prove(
     near: float | None = None,
     seconds: float | None = None,
 ) -> tuple[Proof, float]:
-    """What is stored of multipliers, and what is stated of the bound that it gives.
+    """Turn a solver's multipliers into a proof, and say which bound it states.
 
     All of them where a smaller proof would miss the gap asked for; fewer where they do not fit. Trees where they make
     trees.

@@ -103,7 +103,7 @@ def kept_of(
     spare: float = 0.0,
     most: float = math.inf,
 ) -> tuple[Kept, float]:
-    """What of a solver's multipliers is worth storing, and what it proves, rounded down.
+    """The multipliers of a solver that are worth storing, and what they prove, rounded down.
 
     Args:
         multipliers: any.

@@ -143,6 +143,25 @@ def _take(heap: Any, where: Any, key: Any, size: int) -> int:  # pragma: no cove
     return least
 
 
+@jit()
+def _touch(seen: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
+    """Note a node, once, among the first `count` of `touched`; returns how many there are now."""
+    if seen[j]:
+        return count
+    seen[j] = True
+    touched[count] = j
+    return count + 1
+
+
+@jit()
+def _clear(nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, seen: Any) -> None:  # pragma: no cover
+    """Forget what a search found of some nodes."""
+    for j in nodes:
+        _forget(best, j)
+        _forget(detour, j)
+        length[j], give_up[j], seen[j] = np.inf, np.inf, False
+
+
 @jit(few=lambda start, node, *_: len(start) * len(node) <= 3_000)
 def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
@@ -169,10 +188,8 @@ def short_enough(
     heap, where, touched = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     seen = np.zeros(n, dtype=np.bool_)
     total = np.empty((1, width), dtype=np.int64)
-    for j in range(n):
-        _forget(best, j)
-        _forget(detour, j)
-        length[j], wanted[j], give_up[j], where[j] = np.inf, -1.0, np.inf, -1
+    wanted[:], where[:] = -1.0, -1
+    _clear(np.arange(n), best, detour, length, give_up, seen)
     more = 1.0 + 1e-12  # far above what rounding can do to a key, far below what matters for speed
     for source in range(n):
         if ask[source] == ask[source + 1]:
@@ -186,10 +203,7 @@ def short_enough(
             if weight[e] > limit:
                 break
             j = node[e]
-            if not seen[j]:
-                seen[j] = True
-                touched[count] = j
-                count += 1
+            count = _touch(seen, touched, count, j)
             if j != source and _less(exact, e, best, j):
                 _copy(best, j, exact, e)
                 length[j] = weight[e]
@@ -207,10 +221,7 @@ def short_enough(
                 if reach > give_up[j] or j == source:
                     continue
                 _add(best, r, exact, e, total)
-                if not seen[j]:
-                    seen[j] = True
-                    touched[count] = j
-                    count += 1
+                count = _touch(seen, touched, count, j)
                 if two_edges and _less(total, 0, detour, j):
                     _copy(detour, j, total, 0)
                 if _less(total, 0, best, j):
@@ -221,11 +232,5 @@ def short_enough(
         for q in range(ask[source], ask[source + 1]):
             answer[q] = not _less(exact_bound, q, detour if two_edges else best, goal[q])
             wanted[goal[q]] = -1.0
-        for t in range(count):
-            j = touched[t]
-            _forget(best, j)
-            _forget(detour, j)
-            length[j] = np.inf
-            give_up[j] = np.inf
-            seen[j] = False
+        _clear(touched[:count], best, detour, length, give_up, seen)
     return answer

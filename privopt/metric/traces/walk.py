@@ -138,17 +138,10 @@ class Walker:
         outputs, kept = np.full(len(rows), _NOBODY, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
         cumulated = np.cumsum(self.weights, axis=1, dtype=np.uint64)
         numbers = self.prediction
-        rates = np.array(
-            [term for rate in (numbers.threshold, numbers.test) for term in (rate.numerator, rate.denominator)],
-            dtype=np.uint64,
-        )
+        rates = np.array([numbers.threshold.as_integer_ratio(), numbers.test.as_integer_ratio()], np.uint64).ravel()
         left, used = np.empty(0, dtype=np.uint64), 0
         while True:
-            for epsilon, first in ((self.terms.report, True), (self.terms.segment, False)):
-                waiting = (at < ends) & ~state.paid[:count] & ~state.spent[:count]
-                due = np.flatnonzero(waiting & ((state.last[:count] < 0) == first))
-                allowed = np.array(charge(due.tolist(), epsilon), dtype=np.bool_)
-                state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
+            self._charge_due(at < ends, state, charge)
             if not ((at < ends) & state.paid[:count]).any():
                 break
             if len(left) < _FEW or used == 0:
@@ -174,6 +167,15 @@ class Walker:
         rank[order] = np.arange(len(order))
         spent = state.spent[subjects] & (rank >= at[subjects])
         return Walked(outputs=outputs, kept=kept, spent=spent)
+
+    def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
+        """Charge subjects with rows left for their next report or segment, where they have not paid for it yet."""
+        count = len(rows_left)
+        for epsilon, first in ((self.terms.report, True), (self.terms.segment, False)):
+            waiting = rows_left & ~state.paid[:count] & ~state.spent[:count]
+            due = np.flatnonzero(waiting & ((state.last[:count] < 0) == first))
+            allowed = np.array(charge(due.tolist(), epsilon), dtype=np.bool_)
+            state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
         """The threshold's noise in a few values, for attacks: (R,) probabilities and (R,) values, in steps."""

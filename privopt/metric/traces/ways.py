@@ -52,7 +52,7 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """Of a problem whose guarantee holds at every point.
+        """The ways of a problem whose guarantee holds at every point.
 
         Raises:
             InputError: outputs without a place on the plane, or ways too long for doubles.

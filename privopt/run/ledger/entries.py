@@ -142,7 +142,7 @@ class Terms:
 
     @classmethod
     def charge(cls, cost: Cost) -> Terms:
-        """Of a cost."""
+        """The entry of a charge."""
         return cls(
             kind="charge",
             notion=cost.notion,
@@ -154,7 +154,7 @@ class Terms:
 
     @classmethod
     def limit(cls, limit: Limit) -> Terms:
-        """Of a limit."""
+        """The entry of a limit."""
         hours = "" if limit.hours is None else exact_text(Fraction(limit.hours))
         return cls(kind="limit", amount=exact_text(Fraction(limit.amount)), hours=hours)
 

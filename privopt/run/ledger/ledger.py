@@ -183,7 +183,7 @@ class Ledger:
             return next((done for done in range(times) if not book.charge(name, cost, terms, limit)), times)
 
     def booked(self, subjects: Sequence[str], cost: Cost) -> list[Mark | None]:
-        """As :meth:`charge_each`: the entry of each report that was charged, None of the others."""
+        """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
             names = {subject: self._charged_as(book, subject) for subject in dict.fromkeys(subjects)}
             return [
@@ -329,7 +329,7 @@ class Ledger:
         return events.to_opendp(charge.cost for charge in self.charges(subject))
 
     def to_dp_accounting(self, subject: str) -> object:
-        """The same as an event of dp-accounting: see :func:`privopt.run.ledger.events.to_dp_accounting`."""
+        """A subject's charges as one event of dp-accounting: see :func:`privopt.run.ledger.events.to_dp_accounting`."""
         return events.to_dp_accounting(charge.cost for charge in self.charges(subject))
 
     def named(self, subject: str) -> str:
@@ -340,7 +340,7 @@ class Ledger:
             return self._asked_as(book, subject)
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Those entries that this ledger holds: none of another's, nor of its own that a backup lacks."""
+        """Which of some entries are in this ledger: none of another ledger's, nor those that a backup has lost."""
         with self._reading() as book:
             return {(number, digest) for number, digest in set(marks) if book.hash_of(number) == digest}
 

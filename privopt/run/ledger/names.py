@@ -36,7 +36,7 @@ class Names:
 
     @classmethod
     def by(cls, path: Path | None, *, make: bool) -> Self:
-        """With the key in a file; None for names as they are.
+        """Names hashed with the key in a file; with None, names as they are.
 
         Raises:
             InputError, UsageError, StoppedError: see :func:`key_at`.

@@ -69,7 +69,7 @@ class Sticky:
 
     @classmethod
     def beside(cls, ledger: Ledger, *, make: bool = True) -> Self:
-        """Those of a ledger."""
+        """The kept reports that belong to a ledger."""
         return cls(ledger.path.with_name(f"{ledger.path.name}.sticky"), ledger, make)
 
     def __attrs_post_init__(self) -> None:

@@ -14,7 +14,8 @@ from privopt.declare.notebook import card
 from privopt.errors import UsageError, check_number
 from privopt.execution.limits import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
-from privopt.tables.estimate.finite import clopper_pearson, finite_sample, nested_sets
+from privopt.metric.attack import clopper_pearson
+from privopt.tables.estimate.finite import finite_sample, nested_sets
 from privopt.tables.estimate.profile import gap_for, profile_intervals
 from privopt.tables.estimate.smooth import Rows, resolved_fit
 
@@ -259,7 +260,7 @@ def _intervals(
         if each.counts.any():  # a release without reports says nothing
             whole = np.hstack([each.channel.probabilities, each.channel.probabilities @ sets])
             hits = np.concatenate([each.counts, each.counts @ sets])
-            low, high = clopper_pearson(hits, float(each.counts.sum()), alpha)
+            low, high = clopper_pearson(hits, float(each.counts.sum()), alpha / 2)
             sides.append((whole, low, high, np.arange(whole.shape[1]) >= len(each.counts)))
     whole, low, high, are_sets = (np.hstack(parts) for parts in zip(*sides, strict=True))
     bounds = finite_sample(whole, np.flatnonzero(are_sets), low, high, functionals, progress)

@@ -20,7 +20,7 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
-__all__ = ["clopper_pearson", "finite_sample", "nested_sets"]
+__all__ = ["finite_sample", "nested_sets"]
 
 MOST_SETS: Final = 254
 """Sets of outputs: seven halvings of all."""
@@ -61,25 +61,6 @@ def nested_sets(columns: Floats) -> Floats:
     for place, members in enumerate(found):
         made[used[members], place] = 1.0
     return made
-
-
-def clopper_pearson(counts: Floats, total: float, alpha: float) -> tuple[Floats, Floats]:
-    """Two-sided bounds of binomial probabilities, each at confidence 1 - alpha.
-
-    Args:
-        counts: (K,) hits.
-        total: trials of each.
-        alpha: in (0, 1).
-
-    Returns:
-        Lower and upper, (K,) each.
-    """
-    from scipy.special import betaincinv
-
-    rest = total - counts
-    low = np.where(counts > 0, betaincinv(np.maximum(counts, 1), rest + 1, alpha / 2), 0.0)
-    high = np.where(rest > 0, betaincinv(counts + 1, np.maximum(rest, 1), 1 - alpha / 2), 1.0)
-    return low, high
 
 
 def finite_sample(

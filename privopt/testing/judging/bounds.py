@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats
+from privopt.metric.attack import clopper_pearson
 
 __all__ = ["clopper_pearson", "divergence_lower", "log_odds_lower", "seen_from"]
 
@@ -16,23 +17,6 @@ POWER: Final = 0.9
 """How often what is said to be seen is seen, at least."""
 LARGEST: Final = 100.0
 """Factors of a claim beyond which nothing is said."""
-
-
-def clopper_pearson(hits: npt.ArrayLike, draws: npt.ArrayLike, error: float) -> tuple[Floats, Floats]:
-    """Lower and upper bounds of probabilities, each of which fails with probability ``error`` at most.
-
-    >>> low, high = clopper_pearson(0, 100, 0.05)
-    >>> float(low), round(float(high), 4)
-    (0.0, 0.0295)
-
-    Source: Clopper, Pearson, Biometrika 26, 1934.
-    """
-    from scipy.stats import beta
-
-    k, n = np.asarray(hits, dtype=np.float64), np.asarray(draws, dtype=np.float64)
-    low = np.where(k > 0, beta.ppf(error, np.maximum(k, 0.5), n - k + 1), 0.0)
-    high = np.where(k < n, beta.ppf(1.0 - error, k + 1, np.maximum(n - k, 0.5)), 1.0)
-    return low, high
 
 
 def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:

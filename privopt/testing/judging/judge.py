@@ -141,7 +141,7 @@ def judge(
     seed: int = 0,
     progress: Callable[[str], object] | None = None,
 ) -> Verdict:
-    """Hold a function against what it claims, by its draws alone.
+    """Test whether a function keeps the guarantee that it claims, by its draws alone.
 
     Rounds, each four times as long as the one before: pairs of inputs are searched with some draws, the most promising
     events tested with fresh ones. Errors are shared out among all tests of all rounds, the last planned one has half.

@@ -55,17 +55,14 @@ def _numbers(output: Any) -> Floats | None:
         if raw.dtype.kind == "c":
             return np.stack([raw.real.ravel(), raw.imag.ravel()], axis=1).ravel().astype(np.float64)
         if raw.dtype.kind in "iu" or (raw.dtype.kind == "O" and all(type(each) is int for each in raw.flat)):
-            whole = [int(each) for each in raw.flat] if raw.size and _beyond(raw) else []
+            beyond = raw.size and max(int(raw.max()), -int(raw.min())) > 2**53
+            whole = [int(each) for each in raw.flat] if beyond else []
             if whole:
                 sizes = [float(min(max(each, -LARGEST), LARGEST)) for each in whole]
                 return np.array([*sizes, *(each % 2**32 for each in whole)], dtype=np.float64)
         return np.asarray(output, dtype=np.float64).ravel()
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _beyond(raw: NDArray[Any]) -> bool:
-    return bool(max(int(raw.max()), -int(raw.min())) > 2**53)
 
 
 def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
@@ -196,8 +193,11 @@ def views_of(one: Table, two: Table) -> list[View]:
     single = one.numbers.shape[1] == 1
     for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:COLUMNS].tolist():
         words = "the number" if single else f"number {column}"
-        for what, change in (("", _itself), ("what is above a whole of ", _above_whole), ("last bits of ", _zeros)):
-            made.append(_cut(one, two, lambda numbers, c=column, f=change: f(numbers[:, c]), f"{what}{words}"))  # type: ignore[misc]
+        made += [
+            _cut(one, two, lambda numbers, c=column: numbers[:, c], words),  # type: ignore[misc]
+            _cut(one, two, lambda numbers, c=column: numbers[:, c] % 1.0, f"what is above a whole of {words}"),  # type: ignore[misc]
+            _cut(one, two, lambda numbers, c=column: _zeros(numbers[:, c]), f"last bits of {words}"),  # type: ignore[misc]
+        ]
     if single:
         return made
     direction = (means[0] - means[1]) / spread**2
@@ -209,14 +209,6 @@ def views_of(one: Table, two: Table) -> list[View]:
         ("a classifier's score", _classifier(one.numbers, two.numbers)),
     ]
     return made + [_cut(one, two, values, words) for words, values in whole]
-
-
-def _itself(values: Floats) -> Floats:
-    return values
-
-
-def _above_whole(values: Floats) -> Floats:
-    return np.asarray(values % 1.0)
 
 
 def _zeros(values: Floats) -> Floats:

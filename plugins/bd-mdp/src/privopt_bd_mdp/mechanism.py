@@ -33,7 +33,7 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
     kit = "privopt_bd_mdp.kit:PROFILE"
 
     def matrix(self, problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:
-        """By decomposition, or by a method of optimal-lp."""
+        """The matrix by decomposition, or by a method of optimal-lp."""
         from privopt.metric.optimal.auto import METHODS
 
         if context.method == "full":
@@ -45,7 +45,7 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
     def report(
         self, problem: MetricInstance[BDmDPProblem], release: MatrixRelease, result: Result
     ) -> Sequence[Section]:
-        """That of the metric mechanisms, and the decomposition."""
+        """The report of metric mechanisms, and a section on the decomposition."""
         from privopt_bd_mdp.report import sections
 
         return [*super().report(problem, release, result), *sections(result)]

@@ -16,7 +16,6 @@ O(n log n) time, O(n) memory.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -78,30 +77,6 @@ def box_reach(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats,
 
 
 @jit()
-def _select(keys: Any, index: Any, start: int, end: int, middle: int) -> None:
-    """Reorder ``index[start:end]`` so that ``middle`` divides smaller keys from larger ones (quickselect)."""
-    left, right = start, end - 1
-    while left < right:
-        pivot = keys[index[(left + right) // 2]]
-        i, j = left, right
-        while i <= j:
-            while keys[index[i]] < pivot:
-                i += 1
-            while keys[index[j]] > pivot:
-                j -= 1
-            if i <= j:
-                index[i], index[j] = index[j], index[i]
-                i += 1
-                j -= 1
-        if middle <= j:
-            right = j
-        elif middle >= i:
-            left = i
-        else:
-            return
-
-
-@jit()
 def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
     """Build the tree over all points given; at least one.
 
@@ -135,7 +110,8 @@ def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
                 if high[node, axis] - low[node, axis] > high[node, widest] - low[node, widest]:
                     widest = axis
             middle = (start[node] + end[node]) // 2
-            _select(columns[widest], index, start[node], end[node], middle)
+            here = index[start[node] : end[node]]
+            index[start[node] : end[node]] = here[np.argpartition(columns[widest][here], middle - start[node])]
             start[2 * node + 1], end[2 * node + 1] = start[node], middle
             start[2 * node + 2], end[2 * node + 2] = middle, end[node]
     return boxed[index], exact[index], cost[index], rank[index], index, low, high, least_cost, least_rank, start, end

@@ -76,7 +76,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Of locations, and of their matrix (tests/test_memory.py, 1,500); programs ask for more."""
+        """Bytes of the locations and their matrix (tests/test_memory.py, 1,500); integer programs ask for more."""
         size = problem.data.site.size
         return A_LOCATION * size + A_DISTANCE * size**2 * isinstance(problem.data.site.metric, Matrix)
 

@@ -31,10 +31,6 @@ LARGEST = 1e100
 """Size of coordinates and costs whose squares and products are doubles."""
 
 
-def _budget(value: Any) -> str | None:
-    return None if value >= LEAST_EPSILON else "a number of at least 1e-10"
-
-
 def _probability(value: Any) -> str | None:
     return None if LEAST_PROBABILITY <= value < 1 else f"a number of at least {LEAST_PROBABILITY:g} and below 1"
 
@@ -74,7 +70,7 @@ class DistanceTable:
 class Privacy:
     """How much may leak, and how often capacities may fail."""
 
-    epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=_budget)
+    epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(LEAST_EPSILON))
     failure_probability: float = key(
         default=0.1, help="alpha: with 1 - alpha no facility overflows", check=_probability
     )

@@ -122,7 +122,7 @@ class Pairs:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Floats]:
-        """As kernels take them."""
+        """The pairs as a tuple of arrays, for compiled functions."""
         return self.start, self.client, self.cost
 
 

@@ -143,7 +143,7 @@ class Limits:
         return [*self.broken_totals([level.sum(axis=1) for level in counts]), *own]
 
     def broken_totals(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """The same of numbers of groups (R_l,) of all sizes."""
+        """What is out of bounds among numbers of groups (R_l,) of all sizes together."""
         return self._told(self.totals, totals)
 
     def _told(self, ends: Range, values: Sequence[Ints]) -> list[tuple[str, int, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Ints
 from privopt.errors import StoppedError, UsageError
 from privopt_hierarchical_dp import half_prices, qip
 from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
@@ -131,7 +131,7 @@ def _moved(task: Task, limits: Limits, found: Fit) -> Fit:
 
 @contextmanager
 def falling_back() -> Iterator[None]:
-    """Around what an interrupted fit falls back on: a library whose import was broken off may fail in any way.
+    """A block for what an interrupted fit falls back on: a library whose import was broken off may fail in any way.
 
     Raises:
         StoppedError: it did.
@@ -156,10 +156,6 @@ def fit_at_once(task: Task) -> tuple[Fit, Mapping[str, Any]]:
         quick = "cumulative-dp" if task.totals is None else "cumulative-smoothed"
     found, _ = fit(evolve(task, method=quick, stopped=lambda: True))
     return evolve(found, lower_bound=None, proved=False), {"stopped": True}
-
-
-def _uniform(task: Task, size: int) -> list[Floats]:
-    return [np.full(size, weight) for weight in task.scaled]
 
 
 def _known(task: Task) -> list[Ints]:
@@ -188,10 +184,6 @@ def _with_totals(task: Task, noisy: list[Ints], *, cumulative: bool) -> Fit:
         time_limit=task.time_limit,
         stopped=task.stopped,
     )
-
-
-def _chain(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    return _with_totals(task, task.noisy, cumulative=True), {}
 
 
 def _model_1(task: Task, noisy: list[Ints]) -> Fit:
@@ -227,10 +219,6 @@ def _walled(task: Task, noisy: list[Ints]) -> list[Ints]:
             "weights that are closer to each other"
         )
     return [np.where(zero, -wall, level) for zero, level in zip(task.zeros.levels, noisy, strict=True)]
-
-
-def _hierarchical_dp(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    return _model_1(task, task.noisy), {}
 
 
 def _isotonic(task: Task, level: int, noisy: Ints, high: Ints) -> Ints:
@@ -283,7 +271,7 @@ def _cumulative_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     size = task.noisy[0].shape[1]
     if size == 0:  # one size, whose counts are the totals
         return Fit(counts=[total[:, None] for total in _known(task)], lower_bound=None, iterations=0, solver="none"), {}
-    weights = _uniform(task, size)
+    weights = [np.full(size, weight) for weight in task.scaled]
     noisy = [level.astype(np.float64) for level in task.noisy]
     if task.totals is None:
         tops = [np.full(width, task.total) for width in task.tree.widths]
@@ -346,11 +334,11 @@ def _integer_program(task: Task) -> tuple[Fit, Mapping[str, Any]]:
 
 _FITS: dict[str, Callable[[Task], tuple[Fit, Mapping[str, Any]]]] = {
     "cumulative-smoothed": _smoothed,
-    "cumulative-chain": _chain,
+    "cumulative-chain": lambda task: (_with_totals(task, task.noisy, cumulative=True), {}),
     "cumulative-dp": _cumulative_dp,
     "cumulative": _integer_program,
     "cumulative-relaxed": _cumulative_relaxed,
-    "hierarchical-dp": _hierarchical_dp,
+    "hierarchical-dp": lambda task: (_model_1(task, task.noisy), {}),
     "hierarchical": _integer_program,
     "hierarchical-relaxed": _hierarchical_relaxed,
     "top-down": _top_down,

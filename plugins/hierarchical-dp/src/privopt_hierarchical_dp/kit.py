@@ -204,7 +204,7 @@ def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | No
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Of Model 1, by the paper's cost tables merged in the plainest way (M_dp^OP): every split of every value."""
+    """The optimum of Model 1, by the paper's cost tables merged in the plainest way (M_dp^OP)."""
     values = np.arange(total + 1)
 
     def beside(a: Ints, b: Ints) -> Ints:
@@ -258,7 +258,7 @@ PROFILES: Final[dict[str, Profile]] = {
 
 
 def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str = "", listed: bool = False) -> Profile:
-    """The same for problems of a relation of neighbours, a notion and a least size.
+    """The profile for problems of a relation of neighbours, a notion and a least size.
 
     ``zeros``: sizes are impossible ``"everywhere"``, or in some ``"regions"``; ``listed``: a table has the regions.
     """

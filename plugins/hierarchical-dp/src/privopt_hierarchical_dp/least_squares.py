@@ -246,7 +246,7 @@ class Ends:
     released: Ints
 
     def spread(self, keep: Ints, size: int) -> Ends:
-        """Those of columns ``keep`` among ``size``; the others are 0."""
+        """The ends over ``size`` columns, of which these are the columns ``keep``; the others are 0."""
         shape = (len(self.mean), size)
         mean, reach, released = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
         mean[:, keep], reach[:, keep], released[:, keep] = self.mean, self.reach, self.released

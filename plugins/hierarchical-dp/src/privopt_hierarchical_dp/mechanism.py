@@ -83,7 +83,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return PostProcessing(problem=problem.declared, method=method)
 
     def bytes_needed(self, problem: PublishedHierarchy, method: str) -> float:
-        """Of each region's counts by size (tests/test_memory.py, 120,000)."""
+        """Bytes of each region's counts by size (tests/test_memory.py, 120,000)."""
         regions = problem.groups.tree.regions if isinstance(problem, HierarchyInstance) else 0
         return AN_ENTRY * regions * problem.declared.hierarchy.sizes
 

@@ -73,12 +73,11 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     tree, leaves, source = _public(declared, file)
     shares = _shares(declared, file, method, tree)
     small = tree.regions * declared.hierarchy.classes <= SMALL
+    basis, errors = "least squares from the noisy values alone", _analytic(tree, method)
     if leaves is not None:
         refuse_size(method, tree, declared.hierarchy.classes)
         drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
         basis, errors = f"mean of {drawn} on the public counts of {source}", _trials(tree, leaves, method)
-    else:
-        basis, errors = "least squares from the noisy values alone", _analytic(tree, method)
 
     def expected(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int, seed: int = 0) -> Floats:
         context.report(phase)

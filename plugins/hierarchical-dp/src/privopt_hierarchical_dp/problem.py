@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from privopt.declare import File, at_least, between, key, positive, problem_html
+from privopt.declare import File, at_least, between, key, one_of, positive, problem_html
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.laws import KINDS
 from privopt_hierarchical_dp.relations import RELATIONS, check_relation, relation_of
@@ -28,18 +28,6 @@ def _weights(value: Any) -> str | None:
     return (
         None if value and min(value) >= 0 and value[-1] > 0 else "numbers of at least 0, one a level, the last above 0"
     )
-
-
-def _kind(value: Any) -> str | None:
-    return None if value in KINDS else f"one of {', '.join(KINDS)}"
-
-
-def _relation(value: Any) -> str | None:
-    return None if value in RELATIONS else f"one of {', '.join(RELATIONS)}"
-
-
-def _first(value: Any) -> str | None:
-    return None if value in (0, 1) else "0 or 1"
 
 
 @frozen(kw_only=True)
@@ -87,7 +75,7 @@ class HierarchyTable:
         default=1,
         help="the least size that is a class; 0: vacant units are one, and the number of units is public",
         unit="individuals",
-        check=_first,
+        check=one_of((0, 1)),
     )
 
     @property
@@ -100,7 +88,7 @@ class HierarchyTable:
 class Privacy:
     """How much may leak."""
 
-    kind: str = key(default="pure-dp", help="the notion: pure-dp, zcdp or approx-dp", check=_kind)
+    kind: str = key(default="pure-dp", help="the notion: pure-dp, zcdp or approx-dp", check=one_of(KINDS))
     epsilon: Fraction | None = key(
         default=None,
         help="pure-dp, approx-dp: budget of one individual, over all levels",
@@ -118,7 +106,7 @@ class Privacy:
         help="what is hidden: sizes (an individual moves an existing group by a size; numbers of groups are exact), "
         "individuals (one joins or leaves, who lives alone too), groups (one of any size appears or vanishes; the "
         "budget is a group's); in the last two no number of groups is exact",
-        check=_relation,
+        check=one_of(RELATIONS),
     )
 
     def checked(self, file: str) -> None:

@@ -42,7 +42,7 @@ class _UnreadableError(InputError):
 
 
 def rows_named(read: Callable[Concatenate[File, P], R]) -> Callable[Concatenate[File, P], R]:
-    """Let a function of a table name the first row that is none."""
+    """Make a reader of tables name the first row that cannot be read."""
 
     @wraps(read)
     def named(source: File, /, *args: P.args, **options: P.kwargs) -> R:
@@ -90,7 +90,7 @@ def read_back(path: Path, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFra
 
 
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
-    """What a frame says.
+    """Collect a lazy frame.
 
     Raises:
         InputError: rows that cannot be read.

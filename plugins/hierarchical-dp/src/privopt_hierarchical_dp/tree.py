@@ -164,7 +164,7 @@ class Regions:
 
     @classmethod
     def of(cls, paths: Sequence[tuple[str, ...]], *, file: str) -> Regions:
-        """Those that a table lists.
+        """The regions that a table lists.
 
         Raises:
             InputError: paths that make no tree.
@@ -177,7 +177,7 @@ class Regions:
         )
 
     def place(self, path: tuple[str, ...]) -> int | None:
-        """That of the leaf with a path; None for what is none."""
+        """The place of the leaf with this path; None where there is no such leaf."""
         return self.leaves.get(_cut(path))
 
     def unlisted(self, paths: Iterable[tuple[str, ...]], name: str) -> list[Fault]:

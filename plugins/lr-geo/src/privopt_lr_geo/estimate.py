@@ -117,7 +117,7 @@ class Costs:
         return self.data.cost[records]
 
     def details(self) -> dict[str, Any]:
-        """What there is to say."""
+        """What ``details`` says of the costs."""
         return {}
 
 

@@ -73,11 +73,11 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Those of the users' rows."""
+        """Bytes of the users' rows."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-        """By the method asked for.
+        """Solve by the method asked for.
 
         Raises:
             StoppedError: a limit came before anything feasible.

@@ -82,7 +82,7 @@ class Package:
     free: NDArray[np.bool_]
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
+        """The message as bytes."""
         return pack(self)
 
     @classmethod
@@ -122,7 +122,7 @@ class Answer:
     z: Floats
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
+        """The message as bytes."""
         return pack(self)
 
     @classmethod

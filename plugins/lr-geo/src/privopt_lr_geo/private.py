@@ -58,7 +58,7 @@ class Band:
 
     @classmethod
     def of(cls, data: MetricData, share: Fraction) -> Self:
-        """That which ``share`` of epsilon pays for; of a map without records at distance 0."""
+        """The band that ``share`` of epsilon pays for, on a map without records at distance 0."""
         lengths = data.distances[data.distances > 0]
         least = Fraction(float(lengths.min())) if lengths.size else None
         spent = min(Fraction(STEEPEST), data.epsilon * share * (least or 0))

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, read_only
-from privopt.declare import File, at_least, key, non_negative, positive
+from privopt.declare import File, at_least, between, key, non_negative, positive
 from privopt.errors import Fault, InputError
 from privopt.metric.data import MetricData, load
 from privopt.metric.losses import TravelCost
@@ -36,10 +36,6 @@ class RandomUsers:
 
 def _share(value: float) -> str | None:
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
-
-
-def _part(value: Fraction) -> str | None:
-    return None if 0 < value < 1 else "a number above 0 and below 1"
 
 
 @frozen(kw_only=True)
@@ -72,7 +68,7 @@ class LRGeoOptions:
     private_share: Fraction = key(
         Fraction(1, 2),
         help="of epsilon, what rows of the users' own may take; the public reference keeps the rest",
-        check=_part,
+        check=between(0, 1),
     )
     indicator: Literal["distance", "cost"] = key(
         "distance",

@@ -76,7 +76,7 @@ class Central:
 
     @property
     def largest_exponent(self) -> float:
-        """Of all rows: z_e <= exp(budget) z_g, z_e <= exp(above) y_k and y_k <= exp(-below) z_e."""
+        """The largest exponent of rows z_e <= exp(budget) z_g, z_e <= exp(above) y_k and y_k <= exp(-below) z_e."""
         parts = [part for piece in self.pieces for part in (piece.budgets, piece.above, -piece.below)]
         return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
 

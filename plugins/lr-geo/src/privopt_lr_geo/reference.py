@@ -56,7 +56,7 @@ class Places:
 
     @classmethod
     def of(cls, problem: LRGeoInstance) -> Places:
-        """Of a problem whose loss is travel between places with coordinates (``problem.py`` sees to that)."""
+        """The places of a problem whose loss is travel between places with coordinates (``problem.py`` checks it)."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
@@ -155,7 +155,7 @@ class Request:
     radius: float
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
+        """The message as bytes."""
         return pack(self)
 
     @classmethod
@@ -182,7 +182,7 @@ class Extract:
     beta: NDArray[np.float32]
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
+        """The message as bytes."""
         return pack(self)
 
     @classmethod

@@ -114,7 +114,7 @@ def _exponential(problem: LRGeoInstance) -> Floats | None:
 
 
 def figures(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-    """By file name."""
+    """The figures by file name."""
     made: dict[str, Figure] = {}
     user, data = _middle(problem), problem.data
     if data.outputs.coordinates is not None:

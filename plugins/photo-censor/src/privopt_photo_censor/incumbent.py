@@ -60,7 +60,7 @@ class Shared:
 
     @property
     def value(self) -> int:
-        """Of the incumbent: photos kept, or locations protected; -1 where there is none."""
+        """The incumbent's value: photos kept, or locations protected; -1 where there is none."""
         return int(self.state[3 if self.budget else 2])
 
     @property

@@ -49,7 +49,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
         privacy["top_k"] = draw(st.integers(1, locations - 1)) if tasks else 1
     privacy["margin"] = draw(st.sampled_from([0.0, 0.25, 0.1]))
     made = GeneratedProblem(toml=to_toml({"photos": table, "privacy": privacy}), files={SCORES: npy_bytes(scores)})
-    assume(_greedy_ends(_album(made), _task(made)))
+    assume(_greedy_ends(_album(made), Task(top_k=privacy.get("top_k"), budget=privacy.get("deletion_budget"))))
     return made
 
 
@@ -68,10 +68,6 @@ def _album(problem: GeneratedProblem) -> Album:
         keep_at_least=problem.get("photos.keep_at_least", 1),
         margin=float(problem.get("privacy.margin", 0)),
     )
-
-
-def _task(problem: GeneratedProblem) -> Task:
-    return Task(top_k=problem.get("privacy.top_k"), budget=problem.get("privacy.deletion_budget"))
 
 
 def _greedy_ends(album: Album, task: Task) -> bool:

@@ -60,7 +60,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return PhotoInstance.of(declared, file)
 
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
-        """Of a folder of photos the scores that lie with the release stand in for the photos."""
+        """Read a release back; for a folder of photos the scores beside the release stand in for the photos."""
         if declared.photos.folder is None:
             return super().reopen(declared, file, folder)
         problem = PhotoInstance.scored(declared, file, *read_scores(folder))
@@ -82,7 +82,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return Deleted() if problem.declared.task.top_k is not None else ProtectedK(album=problem.data.album)
 
     def bytes_needed(self, problem: PhotoInstance, method: str) -> float:
-        """Of scores (tests/test_memory.py, 700,000)."""
+        """Bytes of the scores (tests/test_memory.py, 700,000)."""
         return A_SCORE[method == "milp"] * problem.data.album.scores.size
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:

@@ -182,5 +182,5 @@ PROFILE = Profile(
 
 
 def related(relation: str, *, kind: str = "pure-dp") -> Profile:
-    """The same for problems of a relation of neighbours and a notion."""
+    """The profile for problems of a relation of neighbours and a notion."""
     return evolve(PROFILE, problems=problems(kind, relation), notion="" if kind == "pure-dp" else kind)

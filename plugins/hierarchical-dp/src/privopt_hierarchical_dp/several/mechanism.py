@@ -87,7 +87,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         return Distance(problem=problem.declared)
 
     def bytes_needed(self, problem: TablesRead, method: str) -> float:
-        """Of each region's cells in every table (tests/test_memory.py, 120,000)."""
+        """Bytes of each region's cells in every table (tests/test_memory.py, 120,000)."""
         domain = problem.declared.domain
         own = A_CELL * problem.tree.regions * sum(domain.cells(table) for table in domain.tables)
         return own if problem.bounds is None else own + A_BOUNDED_CELL * problem.bounds.leaf_cells

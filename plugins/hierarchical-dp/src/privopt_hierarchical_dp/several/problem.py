@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from privopt.declare import File, between, key, positive, problem_html
+from privopt.declare import File, between, key, one_of, positive, problem_html
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.problem import Privacy, shares_wanted
@@ -23,10 +23,6 @@ MOST_UNEVEN: Final = 10**6
 """By how much shares may differ."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """Columns of ``tables/NAME.csv`` beside the attributes."""
-
-
-def _relation(value: Any) -> str | None:
-    return None if value in TABLE_RELATIONS else f"one of {', '.join(TABLE_RELATIONS)}"
 
 
 def _attributes(value: Any) -> str | None:
@@ -97,7 +93,7 @@ class TablesPrivacy(Privacy):
         default="individuals",
         help="what is hidden: individuals (one joins or leaves), moves (one changes any values, its region too; the "
         "number of all is exact), attributes (one changes values and stays in its region; regions' numbers are exact)",
-        check=_relation,
+        check=one_of(TABLE_RELATIONS),
     )
 
 
