@@ -1,12 +1,8 @@
 """The kit's own machinery: one call, strict expectations, what it draws, how it tells."""
 
-import math
 import os
-import random
 import subprocess
 import sys
-import tomllib
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,46 +10,29 @@ import attrs
 import numpy as np
 import pytest
 from faults import counts, matrix, ranks
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 
-from privopt.declare import key, load_problem
+from privopt.declare import key
 from privopt.errors import InfeasibleError, UnknownNameError, UsageError
 from privopt.metric.losses import ExpectedLoss
-from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.metric.problem import MetricProblem
 from privopt.noise import discrete_laplace
 from privopt.registry import registry
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing import (
     GeneratedProblem,
-    Profile,
-    Variant,
     conformance,
-    csv_bytes,
-    metric_problems,
-    metric_profile,
     run_check,
     run_checks,
     subject,
-    to_toml,
 )
 from privopt.testing.checks import CHECKS, forged
-from privopt.testing.checks.inputs import wrongs
+from privopt.testing.checks.inputs import faulty_inputs
 from privopt.testing.efforts import EFFORTS, effort
-from privopt.testing.exports import exports
+from privopt.testing.fingerprints import fingerprint
 from privopt.testing.metric import default_profile
 from privopt.testing.noise import answered
 from privopt.testing.runner import expected_for, judged
-from privopt.testing.strategies import (
-    SHAPES,
-    costs,
-    count_vectors,
-    hierarchies,
-    metric_spaces,
-    priors,
-    score_matrices,
-)
-from privopt.testing.under_trial import fingerprint
 
 few = settings(max_examples=30, deadline=None, database=None)
 
@@ -94,7 +73,7 @@ class Outer:
 
 @pytest.mark.parametrize("toml", ['shape = "square"', "[shape]\nradius = 2.0", ""])
 def test_a_key_may_be_text_or_a_table(toml):
-    made = list(wrongs(GeneratedProblem(toml=toml, files={}), Outer))
+    made = list(faulty_inputs(GeneratedProblem(toml=toml, files={}), Outer))
     assert any("shape" in wrong.names for wrong in made)
     assert any("radius" in wrong.names for wrong in made) == ("radius" in toml)
 
@@ -188,93 +167,6 @@ class TestTelling:
         assert {name for name in before if before[name] != after[name]} == {"problem['a'][1]"}
 
 
-class TestProblems:
-    @given(
-        st.dictionaries(
-            st.text('ab-_ é"', min_size=1, max_size=4),
-            st.recursive(
-                st.booleans() | st.integers(-9, 9) | st.floats(-5, 5) | st.text('x"\\\n€', max_size=4),
-                lambda inner: st.lists(inner, max_size=2),
-                max_leaves=4,
-            ),
-            max_size=4,
-        )
-    )
-    @few
-    def test_toml_reads_back(self, table):
-        assert tomllib.loads(to_toml({"t": table, "x": 1})) == {"t": table, "x": 1}
-
-    def test_keys_are_set_and_left_out(self):
-        problem = GeneratedProblem(toml='[privacy]\nepsilon = 0.1\n[a]\nb = "c"\n')
-        assert problem.get("privacy.epsilon") == Decimal("0.1")
-        assert problem.with_key("privacy.epsilon", Decimal("0.30")).get("privacy.epsilon") == Decimal("0.30")
-        assert problem.without_key("a.b").get("a.b", "none") == "none"
-        assert problem.get("a.b.c") is None
-
-    def test_tables_read_back_as_the_same_doubles(self):
-        assert csv_bytes(["x"], [[0.1 + 0.2], ["a"], [3]]) == b"x\n0.30000000000000004\na\n3\n"
-
-    @pytest.mark.parametrize("variant", ["relabelling", "reordering", "units"])
-    def test_variants_are_problems(self, variant, tmp_path):
-        @given(metric_problems())
-        @few
-        def check(problem):
-            made = metric_profile().variants[variant](problem, random.Random(0))
-            if made is not None:
-                folder = tmp_path / str(abs(hash(problem.identity)))
-                files = problem.write(folder / "1"), made.problem.write(folder / "2")
-                one, two = (MetricInstance.of(load_problem(MetricProblem, file)) for file in files)
-                assert np.isclose(one.data.weighted.sum() * made.factor, two.data.weighted.sum())
-                assert np.allclose(
-                    np.sort(one.data.distances * float(one.data.epsilon)),
-                    np.sort(two.data.distances * float(two.data.epsilon)),
-                )
-
-        check()
-
-
-class TestStrategies:
-    @pytest.mark.parametrize("shape", SHAPES)
-    def test_spaces_are_metric_spaces(self, shape):
-        @given(metric_spaces(6, [shape]))
-        @few
-        def check(space):
-            d = space.distances
-            assert 1 <= len(space) <= 6
-            assert (np.diag(d) == 0).all()
-            assert (d == d.T).all()
-            assert (d[:, :, None] + d[None, :, :] >= d[:, None, :] * (1 - 1e-12)).all()
-            assert space.kind in ("euclidean", "haversine", "graph", "matrix")
-
-        check()
-
-    def test_the_hard_shapes_are_what_they_say(self):
-        from hypothesis import find
-
-        assert 0 in find(metric_spaces(4, ["coincident"]), lambda s: len(s) > 1).distances[np.triu_indices(2, 1)]
-        assert math.isinf(find(metric_spaces(4, ["islands"]), lambda s: len(s) > 1).distances.max())
-        twins = find(metric_spaces(4, ["twins"]), lambda s: len(s) > 1).distances
-        assert 0 < twins[twins > 0].min() <= 1.1e-3
-
-    @given(st.integers(1, 5).flatmap(lambda n: st.tuples(priors(n), costs(n, 3), count_vectors(n))))
-    @few
-    def test_priors_costs_counts(self, drawn):
-        prior, cost, people = drawn
-        assert math.isclose(sum(prior), 1)
-        assert cost.shape == (len(prior), 3)
-        assert (cost >= 0).all()
-        assert all(n >= 0 for n in people)
-
-    @given(hierarchies(), score_matrices())
-    @few
-    def test_hierarchies_and_scores(self, tree, scores):
-        header, rows = tree.table()
-        assert len(header) == tree.levels + 2
-        assert len(rows) == len(tree.leaves) * tree.sizes
-        assert len({path[-1] for path in tree.leaves}) == len(tree.leaves)
-        assert (scores <= 0).all()
-
-
 def test_an_infeasible_problem_is_passed_over():
     tried = subject(ranks.RightRanks, guarantee="top-k")
     assert run_check("solves", tried, how=EFFORTS["dev"]).status == "passed"
@@ -321,40 +213,6 @@ def main():
 
     def test_a_script_without_the_guard_is_told_so(self, tmp_path):
         assert 'put its call under if __name__ == "__main__":' in self.script(tmp_path, "main()")
-
-
-class TestExports:
-    def problem(self, **files):
-        return GeneratedProblem(toml="", files=files)
-
-    def all(self, problem, **options):
-        profile = Profile(problems=st.just(problem), **options)
-        return {made.change: made.problem.files for made in exports(profile, problem, ["c.csv"], random.Random(1))}
-
-    def test_other_orders_and_other_forms(self):
-        made = self.all(self.problem(**{"c.csv": b"id,x,count\na,0.5,3\nb,1.5,12\n"}))
-        assert [files["c.csv"] for change, files in made.items() if "by size" in change] == [
-            b"id,x,count\nb,1.5,12\na,0.5,3\n"
-        ]
-        assert made["numbers were padded"]["c.csv"] == b"id,x,count\na,0.50,3\nb,1.50,12\n"
-        quoted = next(files["c.csv"] for change, files in made.items() if "quotes" in change)
-        assert quoted == b'\xef\xbb\xbf"id","x","count"\r\n"a","0.5","3"\r\n"b","1.5","12"\r\n'
-        assert any("shuffled" in change for change in made)
-
-    def test_rows_stay_where_an_array_goes_with_them_or_their_order_means_something(self):
-        table = b"id,count\na,3\nb,12\n"
-        beside = self.all(self.problem(**{"c.csv": table, "d.npy": b""}))
-        sequence = self.all(self.problem(**{"c.csv": table}), variants={"reordering": lambda problem, chance: None})
-        for made in (beside, sequence):
-            assert not any("shuffled" in change or "by size" in change for change in made)
-            assert made
-
-    def test_the_profiles_own_way_is_taken_where_it_moves_secrets_alone(self):
-        both = self.problem(**{"c.csv": b"id,count\na,3\nb,12\n", "ids.csv": b"id\na\nb\n"})
-        way = Variant(problem=both.with_file("c.csv", b"id,count\nb,12\na,3\n"), change="mine")
-        assert "mine" in self.all(both, variants={"reordering": lambda problem, chance: way})
-        public = Variant(problem=way.problem.with_file("ids.csv", b"id\nb\na\n"), change="mine")
-        assert "mine" not in self.all(both, variants={"reordering": lambda problem, chance: public})
 
 
 def test_noise_answered_alike_does_not_depend_on_the_input():

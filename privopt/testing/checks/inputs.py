@@ -19,7 +19,7 @@ from privopt.testing.exports import number_in, secret_files
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import told
 
-__all__ = ["Wrong", "wrongs"]
+__all__ = ["Wrong", "faulty_inputs"]
 
 SOME: Final = 25
 """Faults tried on one problem; nightly tries all."""
@@ -48,7 +48,7 @@ def bad_input(trial: Trial) -> None:
     problem = trial.problem()
     trial.run(problem)
     secret = secret_files(trial.subject.declared(problem))
-    cases = list(wrongs(problem, trial.subject.mechanism_class.problem_class, secret))
+    cases = list(faulty_inputs(problem, trial.subject.mechanism_class.problem_class, secret))
     if trial.effort.name != "nightly":
         cases = _some(trial.chance(problem).sample(cases, len(cases)))
     for wrong in cases:
@@ -91,7 +91,7 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
         trial.fail(f"{wrong.what}: the message does not name {' or '.join(wrong.names)}: {error}", wrong.problem)
 
 
-def wrongs(problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()) -> Iterator[Wrong]:
+def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()) -> Iterator[Wrong]:
     """Problems with one thing wrong each, out of what the problem class declares; some of their files are secret."""
     yield Wrong(problem=attrs.evolve(problem, toml=problem.toml + "\n[[["), what="the TOML was broken", names=("TOML",))
     yield from _table(problem, problem_class, "")
