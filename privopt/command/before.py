@@ -18,6 +18,7 @@ from privopt.command.guard import (
     PATH,
     SOLVER,
     STOPPED_FEASIBLE,
+    ending,
     guarded,
     positive,
     say_when_compiling,
@@ -84,7 +85,7 @@ def curve(
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     say_when_compiling(quiet=quiet)
-    with progress_display(quiet=quiet, limit=time_limit) as progress:
+    with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_curves(problem, names, epsilon, out, report, asked, matrices)
     for line in found.notes:

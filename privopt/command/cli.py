@@ -28,6 +28,7 @@ from privopt.command.guard import (
     SOLVER,
     STOPPED_EMPTY,
     STOPPED_FEASIBLE,
+    ending,
     guarded,
     positive,
     say_when_compiling,
@@ -171,7 +172,7 @@ def solve(
     say_when_compiling(quiet=quiet)
     limit, gap = options["time_limit"], options["gap"]
     wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
-    with progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
+    with ending(limit), progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
         complain(f"warning: {line}")

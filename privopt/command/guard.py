@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Final, ParamSpec
@@ -21,6 +22,7 @@ __all__ = [
     "PATH",
     "SEED",
     "SOLVER",
+    "ending",
     "guarded",
     "pair",
     "positive",
@@ -38,6 +40,9 @@ BAD_USAGE: Final = 2
 STOPPED_FEASIBLE: Final = 4
 STOPPED_EMPTY: Final = 5
 NO_PRIVACY: Final = 6
+
+OVER, LAST = 1.1, 4.7
+"""A command with a limit ends by so many times that and so many seconds, counted from its process's start."""
 
 PATH: Final = click.Path(path_type=Path)
 SEED: Final = click.IntRange(0, 2**63 - 1)
@@ -87,6 +92,24 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         sys.exit(code or DONE)
 
     return run
+
+
+@contextmanager
+def ending(limit: float | None) -> Iterator[None]:
+    """A block of a command that has a time limit: code 5 where nothing in it looked at the clock in time.
+
+    Args:
+        limit: seconds for the whole command, or None.
+    """
+    from privopt.execution.watch import ended_after, lived
+
+    def end() -> None:
+        complain("the time limit came before a result was certified and written; nothing written")
+        sys.stderr.flush()
+        os._exit(STOPPED_EMPTY)
+
+    with ended_after(None if limit is None else OVER * limit + LAST - lived(), end):
+        yield
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:

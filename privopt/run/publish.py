@@ -18,6 +18,7 @@ from typing import Final
 from attrs import define
 
 from privopt.errors import StoppedError, UsageError
+from privopt.execution.watch import settling
 from privopt.run.folder import PRIVATE, RESULT, SUMS, sums_text
 
 __all__ = [
@@ -110,7 +111,8 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
         yield made
         _flush(work)
         check_file(target, force=force, option=option)  # another run may have finished meanwhile
-        made.replace(target)
+        with settling():
+            made.replace(target)
 
 
 def check_new(target: Path, *, option: str = "--out") -> None:
@@ -348,6 +350,11 @@ def _flush(folder: Path) -> None:
 
 def _swap(work: Path, target: Path) -> Path | None:
     """Give the finished folder its name; returns where the one before it lies now."""
+    with settling():
+        return _renamed(work, target)
+
+
+def _renamed(work: Path, target: Path) -> Path | None:
     if not target.exists() or not any(target.iterdir()):
         work.rename(target)
         return None
