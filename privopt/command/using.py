@@ -78,7 +78,7 @@ def sample(
     if position is not None:
         with progress_display(quiet=False) as progress:
             opened = open_verified(folder, progress=progress)
-        draw = draw_at(opened, position, degrees=at is not None)
+        draw = draw_at(opened, position, degrees=at is not None, note=lambda said: complain(f"note: {said}"))
     else:
         with progress_display(quiet=False) as progress:
             name, release = open_to_sample(folder, progress=progress)
