@@ -1,4 +1,4 @@
-"""What is asked: problem files, declared once, read with every fault named."""
+"""Problem files: declared once as classes, read with every fault named."""
 
 from privopt.declare.describe import describe_keys
 from privopt.declare.schema import (

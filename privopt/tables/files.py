@@ -127,7 +127,7 @@ class TableFile:
         return whole
 
     def batches(self) -> Iterator[pl.DataFrame]:
-        """Its rows, in order.
+        """The table's rows in order, a batch at a time.
 
         Raises:
             InputError: a row, or bytes, that are no table.
@@ -270,7 +270,7 @@ class TableWriter:
         self._begun = True
 
     def finish(self) -> None:
-        """Make the file whole.
+        """Finish the file: it appears whole, under its own name.
 
         Raises:
             StoppedError: it cannot be written.

@@ -194,7 +194,7 @@ def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
 
 
 def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
-    """Any kind of table; a dict of columns too.
+    """Any kind of table, or a dict of columns, as a narwhals frame.
 
     Raises:
         UsageError: it is none.
@@ -230,7 +230,7 @@ def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
 
 
 def values_of(given: object) -> object:
-    """A column by itself, of pandas say, as a list; whatever else as it is."""
+    """A single column, of pandas say, as a list; anything else unchanged."""
     column = nw.from_native(given, series_only=True, pass_through=True)
     return column.to_list() if isinstance(column, nw.Series) else given
 
@@ -241,7 +241,7 @@ def table(given: object) -> pl.DataFrame:
 
 
 def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:
-    """Its columns in polars; what is no text, number or truth value, as text."""
+    """A table's columns in polars; values that are no text, number or truth value become text."""
     columns = []
     for name in frame.columns:
         native = frame[name].to_native()

@@ -282,7 +282,7 @@ class Protector:
         return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """What its owner must look at before a table is published, a sentence each.
+        """What the table's owner must look at before publishing it, a sentence each.
 
         Args:
             names: of the table's columns before, and of its index.

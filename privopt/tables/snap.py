@@ -80,7 +80,7 @@ class Strays:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snap:
-    """Finds the record of each row.
+    """Finds the record that each row of a table is about.
 
     Attributes:
         ids: (N,) of the rows of the release.

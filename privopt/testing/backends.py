@@ -30,7 +30,7 @@ from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
 from privopt.testing.models import TOLERANCE, FoundError, fail, kkt_faults, linear_programs, try_solver
 from privopt.testing.runner import CheckResult
-from privopt.testing.under_trial import told
+from privopt.testing.under_trial import error_text
 
 __all__ = ["BACKEND_CHECKS", "check_backend"]
 
@@ -40,7 +40,7 @@ def _optimal(backend: Backend, form: StandardForm) -> tuple[Result, Floats]:
     try:
         result = backend.solve(form)
     except PrivoptError as error:
-        fail(f"it raised {told(error)}", form)
+        fail(f"it raised {error_text(error)}", form)
     if fingerprint(form) != before:
         fail("solve changed the form it was given", form)
     if result.outcome is not Outcome.OPTIMAL or result.x is None:

@@ -26,7 +26,7 @@ from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
 from privopt.testing.models import TOLERANCE, fail, kkt_faults, split_programs, try_solver
 from privopt.testing.runner import CheckResult
-from privopt.testing.under_trial import told
+from privopt.testing.under_trial import error_text
 
 __all__ = ["DECOMPOSER_CHECKS", "check_decomposer"]
 
@@ -35,7 +35,7 @@ def _answer(decomposer: Decomposer, form: StandardForm, blocks: list[list[int]])
     try:
         return decomposer.solve(form, blocks, SolveContext(method="under-trial", solver="highs"))
     except PrivoptError as error:
-        fail(f"with the blocks {blocks} it raised {told(error)}", form)
+        fail(f"with the blocks {blocks} it raised {error_text(error)}", form)
 
 
 def _whole(decomposer: Decomposer, data: Any) -> None:
@@ -87,7 +87,7 @@ def _infeasible(decomposer: Decomposer, data: Any) -> None:
     except InfeasibleError:
         return
     except PrivoptError as error:
-        fail(f"no point is feasible, and it raised {told(error)}; wanted InfeasibleError", clash)
+        fail(f"no point is feasible, and it raised {error_text(error)}; wanted InfeasibleError", clash)
     fail(f"no point is feasible, and its objective is {answer.objective!r}; wanted InfeasibleError", clash)
 
 

@@ -73,7 +73,7 @@ class Setting:
 
 
 class Keeper(ABC):
-    """Reports on subjects and charges them.
+    """Something that gives reports of subjects and charges for them.
 
     Attributes:
         epsilon: what a report costs.

@@ -38,7 +38,7 @@ from privopt.testing.metric import metric_problems
 from privopt.testing.models import FoundError, try_solver
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.runner import CheckResult
-from privopt.testing.under_trial import told
+from privopt.testing.under_trial import error_text
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -146,7 +146,7 @@ def _notion(instance: MetricInstance[Any]) -> str | None:
     try:
         release = constraint.repair(solution.value("z"), data, SolveContext(method="full", solver="highs"))
     except PrivoptError as error:
-        return f"the model's optimum cannot be repaired: {told(error)}"
+        return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
         return "what repair() made of the model's optimum does not hold by measure()"
     kept = loss.evaluate(release)

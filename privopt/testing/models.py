@@ -16,7 +16,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import PrivoptError
 from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult
-from privopt.testing.under_trial import told
+from privopt.testing.under_trial import error_text
 
 __all__ = ["TOLERANCE", "FoundError", "fail", "kkt_faults", "linear_programs", "split_programs", "try_solver"]
 
@@ -160,7 +160,7 @@ def try_solver(
         try:
             function(tried, data)
         except PrivoptError as error:
-            raise FoundError(f"it raised {told(error)}") from error
+            raise FoundError(f"it raised {error_text(error)}") from error
 
     try:
         hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))()

@@ -19,7 +19,7 @@ from privopt.testing.checks.attack import LIKELY
 from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, Elsewhere, EnoughError, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.under_trial import Subject, told
+from privopt.testing.under_trial import Subject, error_text
 
 __all__ = ["CheckResult", "expected_for", "run_check", "run_checks"]
 
@@ -124,7 +124,9 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         raise
     except Exception as error:
         # what a mechanism's own code raises while it is asked about its release is a finding
-        state.failure = CheckFailedError(f"the check could not be done, for the mechanism raised {told(error)}", None)
+        state.failure = CheckFailedError(
+            f"the check could not be done, for the mechanism raised {error_text(error)}", None
+        )
         state.fail()
         raise state.failure from error
     else:
@@ -176,7 +178,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
         reason = UNSOLVED + ("" if check.must_solve else ": see the check solves")
     except (Flaky, ExceptionGroup) as error:
         status = "failed"
-        reason = str(state.failure) if state.failure is not None else f"differs from run to run: {told(error)}"
+        reason = str(state.failure) if state.failure is not None else f"differs from run to run: {error_text(error)}"
     if status == "passed" and not state.examples:
         status = "failed" if check.must_solve else "skipped"
         reason = state.cannot or UNSOLVED + ("" if check.must_solve else ": see the check solves")

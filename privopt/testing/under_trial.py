@@ -30,7 +30,7 @@ from privopt.testing.nature import nature
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
 
-__all__ = ["Run", "Seen", "Subject", "spec_of", "subject", "subjects", "told"]
+__all__ = ["Run", "Seen", "Subject", "error_text", "spec_of", "subject", "subjects"]
 
 KEPT: Final = 400
 """Runs that are kept for the checks that come later."""
@@ -353,7 +353,7 @@ def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
     return [subject(mechanism, name) for name in named]
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error as a message shows it."""
     text = " ".join(str(error).split())
     return text if isinstance(error, PrivoptError) else f"{type(error).__name__}: {text}"

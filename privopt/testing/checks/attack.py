@@ -40,7 +40,7 @@ OF_A_MATRIX: Final = 8
 OF_A_SAMPLER: Final = 20
 """The same where draws are all that there is: at effort ci it finds what shows in an event of probability .01."""
 
-MOST: Final = 1_000_000
+MOST_DRAWS: Final = 1_000_000
 """Draws of a sampler that one problem takes, at most."""
 
 PILOT: Final = 10
@@ -126,7 +126,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
             distance=lambda one, two: far[one, two],
             many=lambda name, count: [read[str(output)] for output in run.release.sample(name, count)],
             confidence=1 - (1 - CONFIDENCE) / len(curve),
-            draws=min(draws, MOST),
+            draws=min(draws, MOST_DRAWS),
             seed=trial.chance(problem).getrandbits(32),
         )
         if verdict.violated:

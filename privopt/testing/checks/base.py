@@ -61,13 +61,13 @@ class EnoughError(Exception):
 
 
 class Elsewhere(str):
-    """Why a check is skipped that is not for this mechanism at all: what it is, or what another check holds."""
+    """Why a check does not apply to a mechanism: what the mechanism is, or which other check covers it."""
 
     __slots__ = ()
 
 
 class CannotError(Exception):
-    """The check cannot be done on what a mechanism does; why."""
+    """The reason why a check cannot be done on a mechanism."""
 
 
 @frozen(kw_only=True)
@@ -101,7 +101,7 @@ class Check:
     least: int
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Why it is not done for a subject; None where it is. Of the type Elsewhere where nobody misses it."""
+        """Why a subject is skipped, or None; of the type Elsewhere where the check does not apply at all."""
         if self.name in subject.profile.skip:
             return Elsewhere(subject.profile.skip[self.name])
         missing = sorted(self.of - subject.traits)
@@ -139,7 +139,7 @@ def _nothing(subject: Subject) -> str | None:
 
 
 def has(field: str) -> Callable[[Subject], str | None]:
-    """What a check needs that the profile must have a field for."""
+    """The need of a check that the profile has a field: returns why not, or None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -238,7 +238,7 @@ class Trial:
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
 
     def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
-        """Run the pipeline, whatever comes of it."""
+        """Run the pipeline; failed runs are returned too."""
         self._still()
         return self.subject.run(problem, fresh=fresh, **options)
 

@@ -12,7 +12,7 @@ from privopt.testing.under_trial import Run, Subject
 
 __all__: list[str] = []
 
-NEAR = 1e-9
+TOLERANCE = 1e-9
 """Relative difference that two computations of a distance may have."""
 
 
@@ -35,7 +35,7 @@ def distances(trial: Trial) -> None:
             trial.fail(f"the pair {one}, {two} must be alike, and the mechanism's data does not know both", problem)
         i, j = place[one], place[two]
         found = own.get(frozenset((one, two)), float(data.metric.between([i], [j])[0]))
-        if found > wanted * (1 + NEAR):
+        if found > wanted * (1 + TOLERANCE):
             trial.fail(
                 f"{one} and {two} are {wanted:g} apart, and {found:g} in the mechanism's own data: whatever is "
                 f"certified by it keeps {found / wanted if wanted else math.inf:.6g} times the epsilon claimed",

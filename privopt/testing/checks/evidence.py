@@ -11,7 +11,7 @@ from privopt.testing.checks.base import CONSTANT, Trial, at_little, check
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
-from privopt.testing.under_trial import Run, told
+from privopt.testing.under_trial import Run, error_text
 
 __all__: list[str] = []
 
@@ -65,7 +65,9 @@ def vacuous_guarantee(trial: Trial) -> None:
         if run.error is None:
             _not_vacuous(trial, nothing_near, run)
         elif not isinstance(run.error, PrivoptError):
-            trial.fail(f"with nothing within reach solve raised {told(run.error)}; wanted a PrivoptError", nothing_near)
+            trial.fail(
+                f"with nothing within reach solve raised {error_text(run.error)}; wanted a PrivoptError", nothing_near
+            )
 
 
 def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:

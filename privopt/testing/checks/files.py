@@ -18,7 +18,7 @@ from privopt.testing.checks.base import Trial, check, has
 from privopt.testing.checks.matrix import required
 from privopt.testing.checks.runs import same_file
 from privopt.testing.exports import number_in
-from privopt.testing.under_trial import Run, Subject, told
+from privopt.testing.under_trial import Run, Subject, error_text
 
 __all__ = ["fields_that_differ"]
 
@@ -47,7 +47,7 @@ def round_trip(trial: Trial) -> None:
         try:
             complaints = verify(run.folder).complaints
         except PrivoptError as error:
-            complaints = (told(error),)
+            complaints = (error_text(error),)
         if complaints:
             trial.fail(f"verify: {complaints[0]}", problem)
         copy = subject.new_folder()

@@ -17,7 +17,7 @@ from privopt.errors import PrivoptError
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.exports import number_in, secret_files
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.under_trial import told
+from privopt.testing.under_trial import error_text
 
 __all__ = ["Wrong", "faulty_inputs"]
 
@@ -78,7 +78,8 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
         return
     if not isinstance(error, PrivoptError):
         trial.fail(
-            f"{wrong.what}, and {told(error)} came of it; wanted a PrivoptError naming {wrong.names[0]}", wrong.problem
+            f"{wrong.what}, and {error_text(error)} came of it; wanted a PrivoptError naming {wrong.names[0]}",
+            wrong.problem,
         )
     if made.folder.exists():
         trial.fail(f"{wrong.what}: an error came, but {made.folder.name} was written", wrong.problem)

@@ -15,11 +15,11 @@ from privopt.testing.under_trial import Run, Subject
 
 __all__ = ["room"]
 
-NEAR: Final = 1e-9
+TOLERANCE: Final = 1e-9
 """Relative difference that two computations of the same sum may have."""
 
 
-def _near(one: float, two: float, room: float = NEAR) -> bool:
+def _near(one: float, two: float, room: float = TOLERANCE) -> bool:
     return abs(one - two) <= room * max(1.0, abs(one), abs(two))
 
 
@@ -76,7 +76,7 @@ def lower_bound(trial: Trial) -> None:
         return
     maximise = trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise
     wrong = known - bound if maximise else bound - known
-    if wrong > NEAR * max(1.0, abs(known)):
+    if wrong > TOLERANCE * max(1.0, abs(known)):
         side, way = ("upper", "below") if maximise else ("lower", "above")
         trial.fail(f"the {side} bound {bound!r} lies {way} {known!r}, the loss of {how}", problem)
 
@@ -94,7 +94,7 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
 
 def room(subject: Subject, *values: float) -> float:
     """How far two losses may lie apart that ought to be equal: the gap asked for, or what the profile allows."""
-    return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + NEAR
+    return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:

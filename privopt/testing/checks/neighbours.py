@@ -19,7 +19,7 @@ from privopt.testing.noise import recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
 from privopt.testing.public import artefact
-from privopt.testing.under_trial import Subject, told
+from privopt.testing.under_trial import Subject, error_text
 
 __all__ = ["NEIGHBOURS", "has_neighbours", "neighbours_of", "news", "queries_of", "stated_distribution"]
 
@@ -32,7 +32,7 @@ DOUBLES: Final = 1e-14
 NEIGHBOURS: Final = 60
 """Neighbours of one problem that are searched where each costs a run of the mechanism."""
 
-NEAR: Final = 6
+SEARCHED: Final = 6
 """Neighbours that are looked at where a problem's release is always the same."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
@@ -53,7 +53,7 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, most: int = NEIGHBOUR
 
 
 def news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """Lines in which a neighbour differs."""
+    """The lines in which a neighbour differs from its problem."""
     old, new = problem.show().splitlines(), neighbour.show().splitlines()
     changed = [f"  {b}   (was: {a})" for a, b in zip(old, new, strict=False) if a != b]
     return "\n".join(changed[:6]) or f"  {neighbour.show()}"
@@ -166,7 +166,7 @@ def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fract
     budget = subject.notion.allowed(subject.claimed(loaded))
     if budget and subject.profile.neighbours is not None:
         before = queries_of(subject, loaded)
-        for neighbour in neighbours_of(trial, problem, NEAR):
+        for neighbour in neighbours_of(trial, problem, SEARCHED):
             found = max(found, _spent(subject, before, queries_of(subject, trial.load(neighbour)))[0] / budget)
     return min(Fraction(1), found) or Fraction(1)  # what costs nothing at all is believed nowhere
 
@@ -192,7 +192,7 @@ def own_scale(trial: Trial) -> None:
                 problem,
             )
         if not isinstance(run.error, PrivoptError):
-            trial.fail(f"the noise was drawn at {words}, and solve raised {told(run.error)}", problem)
+            trial.fail(f"the noise was drawn at {words}, and solve raised {error_text(run.error)}", problem)
 
 
 @check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, least=3)
@@ -204,7 +204,7 @@ def fresh_noise(trial: Trial) -> None:
     """
     problem = at_little(trial.problem())
     first = trial.always(problem)
-    for neighbour in map(at_little, neighbours_of(trial, problem, NEAR) if first is not None else ()):
+    for neighbour in map(at_little, neighbours_of(trial, problem, SEARCHED) if first is not None else ()):
         if artefact(trial.run(neighbour).folder) != first and trial.always(neighbour) is not None:
             trial.fail(
                 f"{CONSTANT} runs without a seed published the same, and as many for a neighbour, but something else; "

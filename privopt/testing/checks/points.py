@@ -22,13 +22,13 @@ from privopt.testing.checks.base import Trial, check
 __all__ = ["Excess", "greatest_excess", "street_share"]
 
 TRIES: Final = 120
-NEAR: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
+NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
 """How near to a corner, a side or each other points are drawn, as a share of their simplex."""
 
 
 @frozen(kw_only=True)
 class Excess:
-    """Two points whose outputs are told apart better than allowed.
+    """Two points whose outputs are easier to distinguish than allowed.
 
     Attributes:
         one, two: simplex and shares of its corners.
@@ -135,7 +135,7 @@ def _pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Ite
 
 def _on_one(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
     one, two = _part(chance), _part(chance)
-    two = one + (two - one) * chance.choice(NEAR)
+    two = one + (two - one) * chance.choice(NEARNESS)
     squared = ((one - two) * Fraction(float(region.km[street]))) ** 2
     return _at(region, epsilon, street, one), _at(region, epsilon, street, two), squared
 
@@ -162,19 +162,21 @@ def _along(region: Streets, epsilon: Fraction, chance: Random, street: int) -> P
 
 def _in_one(region: Plane, chance: Random, triangle: int) -> Pair:
     start, end = _in_triangle(chance), _in_triangle(chance)
-    end = _between(start, end, chance.choice(NEAR))
+    end = _between(start, end, chance.choice(NEARNESS))
     return (triangle, start), (triangle, end), _squared(_place(region, triangle, start), _place(region, triangle, end))
 
 
 def _across(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
     """A point of a border, or any, as each triangle has it; one on this side of it with one straight on beyond it."""
     ends = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
-    parts = [chance.randrange(1, 1000) * chance.choice(NEAR) if corner in ends else Fraction(0) for corner in range(3)]
+    parts = [
+        chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in ends else Fraction(0) for corner in range(3)
+    ]
     border = tuple(part / sum(parts, Fraction(0)) for part in parts)
     place = _place(region, triangle, border)
-    before = _between(border, _in_triangle(chance), chance.choice(NEAR))
+    before = _between(border, _in_triangle(chance), chance.choice(NEARNESS))
     start = _place(region, triangle, before)
-    step = chance.choice((Fraction(1), *NEAR))
+    step = chance.choice((Fraction(1), *NEARNESS))
     beyond = (place[0] + step * (place[0] - start[0]), place[1] + step * (place[1] - start[1]))
     for other, found in _located(region, place):
         if other == triangle:
@@ -223,13 +225,13 @@ def _located(region: Plane, place: Place) -> Iterator[tuple[int, tuple[Fraction,
 
 
 def _part(chance: Random) -> Fraction:
-    part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEAR)
+    part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEARNESS)
     return chance.choice((part, 1 - part))
 
 
 def _in_triangle(chance: Random) -> tuple[Fraction, ...]:
     """Shares of three corners: anywhere, near a side, near a corner."""
-    parts = [Fraction(chance.randrange(1, 1000)), *(chance.randrange(1000) * chance.choice(NEAR) for _ in range(2))]
+    parts = [Fraction(chance.randrange(1, 1000)), *(chance.randrange(1000) * chance.choice(NEARNESS) for _ in range(2))]
     chance.shuffle(parts)
     return tuple(part / sum(parts, Fraction(0)) for part in parts)
 

@@ -19,7 +19,7 @@ from privopt.errors import CertificationError, InfeasibleError, PrivoptError
 from privopt.run.folder import RESULT
 from privopt.run.result import read_result
 from privopt.testing.checks.base import INSIDE, SEED, Trial, check
-from privopt.testing.under_trial import Run, told
+from privopt.testing.under_trial import Run, error_text
 
 __all__ = ["differences", "same_file"]
 
@@ -34,9 +34,9 @@ def solves(trial: Trial) -> None:
     if run.error is None:
         return
     if isinstance(run.error, PrivoptError):
-        trial.fail(f"a valid problem was not solved: {told(run.error)}", problem)
+        trial.fail(f"a valid problem was not solved: {error_text(run.error)}", problem)
     trial.fail(
-        f"solve raised {told(run.error)}; wanted a release, or an error of privopt.errors "
+        f"solve raised {error_text(run.error)}; wanted a release, or an error of privopt.errors "
         "(InfeasibleError where the problem has no solution)",
         problem,
     )

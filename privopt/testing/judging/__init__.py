@@ -1,4 +1,4 @@
-"""The judge: any Python function held against what it claims, by its draws alone.
+"""The judge: tests whether any Python function keeps the guarantee it claims, by its draws alone.
 
 Inputs, and events of outputs, are chosen on draws that are then put away; what is said rests on fresh draws, by
 Clopper-Pearson bounds whose errors are shared out among all that is tested. So no data choose their own event.

@@ -59,7 +59,7 @@ class Verdict:
     seed: int
 
     def to_json(self) -> dict[str, Any]:
-        """Its attributes."""
+        """The attributes as a JSON object."""
         return asdict(self)
 
     @property
