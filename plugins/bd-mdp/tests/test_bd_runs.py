@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,20 @@ start = "cold"
 lagrangian_steps = 0
 """
 )
+PAUSED = """
+import os, signal, sys
+from privopt.__main__ import main
+from privopt.decompose import benders
+write = benders.write_checkpoint
+
+def first(*given):
+    write(*given)
+    benders.write_checkpoint = write
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+benders.write_checkpoint = first
+main()
+"""
 CLUSTER = """
 import sys
 from distributed import LocalCluster
@@ -55,11 +68,13 @@ def weights(folder: Path, name: str) -> np.ndarray:
     return np.load(folder / name / "mechanism.npz")["weights"]
 
 
-def until(there: Path, process: subprocess.Popen[str]) -> None:
-    patience = time.monotonic() + 120
-    while not there.exists() and process.poll() is None and time.monotonic() < patience:
-        time.sleep(0.01)
-    assert there.exists()
+def paused(folder: Path, name: str, *options: object) -> subprocess.Popen[str]:
+    """The same, stopped where its first checkpoint is written; SIGCONT has it go on."""
+    _, _, _, *arguments = call(folder, name, *options)
+    process = subprocess.Popen([sys.executable, "-c", PAUSED, *arguments], stderr=subprocess.PIPE, text=True)
+    found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert found.si_code == os.CLD_STOPPED, process.communicate()
+    return process
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +114,9 @@ def test_a_cluster_releases_the_same_and_bears_the_loss_of_a_worker(alone, tmp_p
     there = finished(tmp_path, "there", begun(tmp_path, "there", "--gap", "1e-4", "--executor", address))
     assert (weights(tmp_path, "there") == alone[0]).all()
     assert there["objective"] == alone[1]["objective"]
-    process = begun(tmp_path, "lost", "--gap", "1e-4", "--executor", address)
-    until(tmp_path / "lost.partial" / "part-0" / "benders.npz", process)
+    process = paused(tmp_path, "lost", "--gap", "1e-4", "--executor", address)
     os.kill(pids[0], signal.SIGKILL)
-    assert process.poll() is None
+    process.send_signal(signal.SIGCONT)
     lost = finished(tmp_path, "lost", process)
     assert subprocess.run([sys.executable, "-m", "privopt", "verify", tmp_path / "lost"], check=False).returncode == 0
     assert lost["status"] == "optimal"
@@ -111,9 +125,8 @@ def test_a_cluster_releases_the_same_and_bears_the_loss_of_a_worker(alone, tmp_p
 
 
 def test_a_killed_run_resumes_and_ends_with_the_same_bound(alone, tmp_path):
-    killed = begun(tmp_path, "out", "--gap", "1e-4")
+    killed = paused(tmp_path, "out", "--gap", "1e-4")
     file = tmp_path / "out.partial" / "part-0" / "benders.npz"
-    until(file, killed)
     killed.kill()
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
