@@ -87,11 +87,14 @@ def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
 
 
 @contextmanager
-def answered() -> Iterator[list[list[float]]]:
+def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
     """A block in which the calls of :mod:`privopt.noise` return the same numbers whatever noise was to be added to.
 
     The numbers follow from how many values each call has, and from how many calls with as many came before it. What
     a mechanism publishes inside is the same for two inputs, unless something beside the noisy values depends on them.
+
+    Args:
+        tied: one number for all, in whatever order the values came.
 
     Yields:
         What each call was to add noise to.
@@ -103,6 +106,7 @@ def answered() -> Iterator[list[list[float]]]:
         calls.append(list(values))
         call = before[len(values)] = before.get(len(values), 0) + 1
         numbers = np.random.default_rng([len(values), call]).integers(0, 9, len(values))
+        numbers = np.full(len(values), 5) if tied else numbers
         return [float(n) for n in numbers] if kind == "f64" else [int(n) for n in numbers]
 
     with _replaced(same):

@@ -82,7 +82,19 @@ def _zip(contents: bytes) -> bool:
 
 
 def _members(contents: bytes) -> bytes:
-    """What an archive says beside its members' contents: their order, dates, modes and comments."""
+    """What an archive says beside its members' contents: order, dates, modes, comments, and how they are packed."""
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-        told = [(m.filename, m.date_time, m.comment, m.extra, m.external_attr) for m in archive.infolist()]
+        told = [
+            (
+                m.filename,
+                m.date_time,
+                m.comment,
+                m.extra,
+                m.external_attr,
+                m.compress_type,
+                m.flag_bits,
+                m.create_system,
+            )
+            for m in archive.infolist()
+        ]
         return repr((archive.comment, told)).encode()

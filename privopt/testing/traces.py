@@ -1,4 +1,4 @@
-"""The law of reports along short traces, by brute force: every sequence of outputs, the noise summed over.
+"""The law of reports along short traces: every sequence of outputs, the noise summed over in closed form.
 
 It is the kit's own reckoning, from the numbers that a release holds; the code that draws is not asked.
 """
@@ -6,68 +6,123 @@ It is the kit's own reckoning, from the numbers that a release holds; the code t
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Final
+from functools import cached_property
+from typing import Final, Self
 
-import numpy as np
+from attrs import frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.exact.sample import TOTAL
+from privopt.metric.traces.prediction import Prediction, Terms
 from privopt.metric.traces.walk import Walker
 
-__all__ = ["Reports", "cost_of", "law_of", "probability_of"]
+__all__ = ["FAINT", "Law", "Reports", "cost_of", "segment_of"]
 
 Reports = tuple[tuple[bool, int], ...]
 """What is seen of a trace: for each row whether the last report was kept, and the report's number."""
 
-TAIL: Final = 40.0
-"""Noise is summed up to where exp(-rate m) is exp of minus this."""
+FAINT: Final = 1e-280
+"""Probability beyond which sums of doubles tell nothing."""
 
 
-def law_of(walker: Walker, trace: Sequence[int]) -> Mapping[Reports, float]:
-    """Probability of every sequence of reports of a trace, given as numbers of records.
+@frozen(kw_only=True, eq=False, slots=False)
+class Law:
+    """Probabilities of reports along traces of some places.
 
-    Cost: outputs to the power of the trace's length.
+    Attributes:
+        fresh: (P, K) probability of each output in a fresh report of each place.
+        steps: (P, K) from each place to each output, which tests go by.
+        prediction: level and rates of the noise.
     """
-    outputs = walker.weights.shape[1]
-    law = {}
-    for first in range(outputs):
-        for rest in itertools.product([None, *range(outputs)], repeat=len(trace) - 1):
-            seen, last = [(False, first)], first
-            for output in rest:
-                seen.append((output is None, last if output is None else output))
-                last = seen[-1][1]
-            law[tuple(seen)] = probability_of(walker, trace, seen)
-    return law
+
+    fresh: Floats
+    steps: Ints
+    prediction: Prediction
+
+    @classmethod
+    def of(cls, walker: Walker) -> Self:
+        """The law along a walker's records."""
+        return cls(fresh=walker.weights / float(TOTAL), steps=walker.prediction.steps, prediction=walker.prediction)
+
+    def every(self, trace: Sequence[int]) -> Mapping[Reports, float]:
+        """Probability of every sequence of reports of a trace, given as numbers of places.
+
+        Cost: outputs to the power of the trace's length.
+        """
+        outputs, law = self.fresh.shape[1], {}
+        for first in range(outputs):
+            for rest in itertools.product([None, *range(outputs)], repeat=len(trace) - 1):
+                seen, last = [(False, first)], first
+                for output in rest:
+                    seen.append((output is None, last if output is None else output))
+                    last = seen[-1][1]
+                law[tuple(seen)] = self.probability(trace, seen)
+        return law
+
+    def probability(self, trace: Sequence[int], seen: Sequence[tuple[bool, int]]) -> float:
+        """The probability of one sequence: the product over its fresh reports, and over its segments."""
+        last, total = seen[0][1], float(self.fresh[trace[0], seen[0][1]])
+        kept: tuple[int, ...] = ()
+        for place, (again, output) in zip(trace[1:], seen[1:], strict=True):
+            if again:
+                kept += (place,)
+                continue
+            total *= self._segment(last, kept, place) * float(self.fresh[place, output])
+            last, kept = output, ()
+        return total * (self._segment(last, kept, None) if kept else 1.0)
+
+    def _segment(self, last: int, kept: tuple[int, ...], renewed: int | None) -> float:
+        key = last, tuple(sorted(kept)), renewed
+        if key not in self._known:
+            numbers = self.prediction
+            far = [int(self.steps[place, last]) - numbers.level for place in kept]
+            end = None if renewed is None else int(self.steps[renewed, last]) - numbers.level
+            self._known[key] = segment_of(float(numbers.threshold), float(numbers.test), far, end)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
+        return {}
 
 
-def probability_of(walker: Walker, trace: Sequence[int], seen: Sequence[tuple[bool, int]]) -> float:
-    """The probability of one sequence: the product over its segments, each a sum over the threshold's noise."""
-    numbers = walker.prediction
-    rate, test = float(numbers.threshold), float(numbers.test)
-    noise = np.arange(int(TAIL / rate) + 2)
-    weight = np.exp(-rate * noise) * -np.expm1(-rate)
-    last = seen[0][1]
-    total = int(walker.weights[trace[0], last]) / TOTAL
-    running, begun = weight, False
-    for record, (kept, output) in zip(trace[1:], seen[1:], strict=True):
-        over = np.maximum(numbers.level + noise - numbers.steps[record, last], 0)
-        renewed = np.exp(-test * over)
-        running, begun = running * ((1.0 - renewed) if kept else renewed), True
-        if not kept:
-            total *= float(running.sum()) * int(walker.weights[record, output]) / TOTAL
-            last, running, begun = output, weight, False
-    return total * (float(running.sum()) if begun else 1.0)
+def segment_of(threshold: float, test: float, kept: Sequence[int], renewed: int | None) -> float:
+    """Probability that tests keep and, at last, renew: a sum of geometric series, over the threshold's noise.
+
+    A test at x steps beyond the level keeps with probability 1 - exp(-test (m - x)) where the threshold's noise m is
+    above x, and else renews. Cost: two to the power of the tests that keep.
+
+    Args:
+        threshold, test: rates of the noise, per step.
+        kept: steps beyond the level at the tests that keep.
+        renewed: at the one that renews; None where the segment has not ended.
+    """
+    start = max([0, *kept])  # below it one of them surely renews
+    few = math.inf if renewed is None else max(0, renewed - start)  # so many steps in which renewal is sure
+    parts = []
+    for chosen in itertools.product((False, True), repeat=len(kept)):
+        rate = threshold + test * sum(chosen)
+        size = math.exp(-test * sum(start - x for x, taken in zip(kept, chosen, strict=True) if taken))
+        first = math.expm1(-rate * few) / math.expm1(-rate)
+        parts.append((-1) ** sum(chosen) * size * first)
+        if renewed is not None:
+            rest = math.exp(-rate * few - test * (start + few - renewed)) / -math.expm1(-(rate + test))
+            parts.append((-1) ** sum(chosen) * size * rest)
+    return max(0.0, math.exp(-threshold * start) * -math.expm1(-threshold) * math.fsum(parts))
 
 
-def cost_of(walker: Walker, seen: Reports, apart: Floats) -> Fraction:
-    """What the log ratio of a sequence between two traces may be, which are ``apart`` (T,) at each time."""
-    terms = walker.terms
+def cost_of(terms: Terms, seen: Reports, apart: Floats) -> Fraction:
+    """What the log ratio of a sequence between two traces may be, which are ``apart`` (T,) at each time.
+
+    By the theorem, from the parts: a sum that the terms state themselves is not asked.
+    """
+    whole = terms.report + terms.threshold + 2 * terms.test
     spent, begun = terms.report * Fraction(float(apart[0])), 1
     for place in range(1, len(seen)):
         if not seen[place][0]:
-            spent += terms.segment * Fraction(float(apart[begun : place + 1].max()))
+            spent += whole * Fraction(float(apart[begun : place + 1].max()))
             begun = place + 1
     rest = apart[begun:]
     return spent + terms.threshold * Fraction(float(rest.max(initial=0.0)))

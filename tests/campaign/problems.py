@@ -145,6 +145,21 @@ PROBLEMS: Final = [
     _metric("optimal-lp", "full", {}, records={"grid": {"rows": 2, "cols": 2, "cell_km": 0.5}}),
     _metric("given", "repair", {"m.npy": npy(np.full((5, 5), 0.2))}, given={"matrix": "m.npy"}),
     _metric("predictive", "auto", {}, predictive={"good_within": 1.0, "total": 20.0}),
+    _metric(
+        "predictive",
+        "auto",
+        {},
+        privacy={"epsilon": 1.5, "everywhere": True, "split_km": 0.5},
+        predictive={"threshold_epsilon": 1.0, "test_epsilon": 0.8},
+    ),
+    _metric(
+        "predictive",
+        "auto",
+        {"points.csv": GLOBE, "roads.csv": ROADS},
+        distance={"kind": "graph", "edges": "roads.csv"},
+        privacy={"epsilon": 1.0, "everywhere": True},
+        predictive={"good_within": 0.4},
+    ),
     _metric("const-opt", "full", {"prior.csv": PRIOR}, **{"const-opt": {"radius": 0.6}}),
     _metric("bd-mdp", "benders", {}, **{"bd-mdp": {"partition": "records", "subsets": 2, "lagrangian_steps": 4}}),
     _metric(

@@ -33,6 +33,11 @@ FAULTS = [
     ("traces", traces.NoiseSharedWalk, "trace-dp"),
     ("traces", traces.LooksAheadWalk, "trace-dp"),
     ("traces", traces.UnchargedWalk, "trace-dp"),
+    ("traces", traces.VertexTestedWalk, "trace-dp"),
+    ("traces", traces.TestUnchargedWalk, "trace-dp"),
+    ("traces", traces.TestForgotten, "trace-dp"),
+    ("traces", traces.StepsForged, "trace-dp"),
+    ("traces", traces.NoiseForged, "trace-dp"),
     ("sampler", drawn.TrueRecordFirst, "metric-dp"),
     ("sampler", drawn.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", drawn.TruthHalfTheTime, "metric-dp"),
@@ -116,6 +121,11 @@ FAULTS = [
     ("non-interference", hostile.CommentTold, "local-dp"),
     ("non-interference", hostile.OrderOfTruth, "local-dp"),
     ("traces", hostile.HalfCharged, "trace-dp"),
+    ("order-leak", hostile.TiesBySecretOrder, "local-dp"),
+    ("non-interference", hostile.RoundedInDetails, "local-dp"),
+    ("non-interference", hostile.PackedByParity, "local-dp"),
+    ("public-report", hostile.TitleTold, "local-dp"),
+    ("fresh-samples", hostile.SameAfterFork, "metric-dp"),
 ]
 
 ODD = [

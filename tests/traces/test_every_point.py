@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from scipy.stats import chisquare
+from segments import stayed
 
 import privopt
 from privopt.errors import PrivoptError
@@ -20,7 +21,7 @@ from privopt.metric.traces.walk import Limit, State
 from privopt.metric.traces.ways import SLACK, Ways
 from privopt.run.verify import verify
 from privopt.tables import traces
-from privopt.testing.traces import cost_of, law_of, probability_of
+from privopt.testing.traces import Law, cost_of
 
 STEP = 20_000
 """mm: a coarse step, so that sums over noise are short; what it adds to distances is counted."""
@@ -101,12 +102,12 @@ def test_no_sequence_tells_positions_apart_better_than_their_ways_allow(solved):
     pairs += [([last - 1] * 3, [last] * 3), ([last - 3] * 3, [last - 2] * 3)]
     worst = 0.0
     for one, two in pairs:
-        law, other = law_of(walker, one), law_of(walker, two)
+        law, other = map(Law.of(walker).every, (one, two))
         assert math.fsum(law.values()) == pytest.approx(1.0, abs=1e-9)
         for seen in law:
             assert (law[seen] > 1e-280) == (other[seen] > 1e-280), seen
             ratio = abs(math.log(law[seen] / other[seen])) if law[seen] > 1e-280 else 0.0
-            bound = float(cost_of(walker, seen, apart[one, two]))
+            bound = float(cost_of(walker.terms, seen, apart[one, two]))
             assert ratio <= bound + 1e-9, (one, two, seen)
             worst = max(worst, ratio / bound)
     assert worst > 0.3
@@ -118,8 +119,7 @@ def test_a_stay_tells_the_same_however_long_it_is(solved):
     assert abs(numbers.steps[0] - numbers.steps[1]).max() <= 0.1 * MM_PER_KM / STEP + SLACK
     fresh = [math.log(int(w)) for w in walker.weights[:, 0]]
     for stay in (2, 20, 200):
-        seen = ((False, 0),) + ((True, 0),) * stay
-        one, two = (math.log(probability_of(walker, [at] * (stay + 1), seen)) for at in (0, 1))
+        one, two = (math.log(stayed(Law.of(walker), at, 0, stay)) for at in (0, 1))
         most = float(walker.terms.threshold) * (0.1 + SLACK * STEP / MM_PER_KM)
         assert abs((one - fresh[0]) - (two - fresh[1])) <= most + 1e-9
 
@@ -151,7 +151,7 @@ def test_draws_follow_that_law(solved):
     )
     pairs = zip(found.kept.reshape(-1, count).T.tolist(), found.outputs.reshape(-1, count).T.tolist(), strict=True)
     seen = Counter(tuple(zip(*each, strict=True)) for each in pairs)
-    law = law_of(walker, trace)
+    law = Law.of(walker).every(trace)
     assert set(seen) <= set(law)
     got, wanted = np.array([(seen[each], count * law[each]) for each in law if law[each] > 0]).T
     usual = wanted >= 5

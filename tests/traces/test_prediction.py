@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from segments import stayed, summed
 
 import privopt
 from privopt.errors import InputError
@@ -18,7 +19,7 @@ from privopt.exact.sample import seeded
 from privopt.metric.traces import prediction as grids
 from privopt.metric.traces.prediction import Prediction, Terms
 from privopt.metric.traces.walk import Limit, State, Walker
-from privopt.testing.traces import cost_of, law_of, probability_of
+from privopt.testing.traces import Law, cost_of, segment_of
 
 ROOM = 1e-9
 
@@ -61,11 +62,12 @@ def walker_of(places, terms):
 def worst_share(data, walker, trace, other):
     """Greatest log ratio over the bound, over all sequences, both ways."""
     apart = data.to_outputs[trace, other]
-    one, two = law_of(walker, trace), law_of(walker, other)
+    law = Law.of(walker)
+    one, two = law.every(trace), law.every(other)
     assert math.fsum(one.values()) == pytest.approx(1.0, abs=1e-9)
     shares = [0.0]
     for seen, first in one.items():
-        bound = float(cost_of(walker, seen, apart))
+        bound = float(cost_of(walker.terms, seen, apart))
         ratio = abs(math.log(first / two[seen])) if first > 0 and two[seen] > 0 else 0.0
         assert (first > 1e-300) == (two[seen] > 1e-300)
         assert ratio <= bound + ROOM, (trace, other, seen, ratio, bound)
@@ -88,6 +90,18 @@ def test_no_sequence_tells_two_traces_apart_better_than_its_segments_allow(place
     worst_share(data, walker, draw.draw(trace), draw.draw(trace))
 
 
+@given(
+    st.floats(1e-3, 2.0),
+    st.floats(1e-3, 2.0),
+    st.lists(st.integers(-300, 900), max_size=3),
+    st.none() | st.integers(-300, 900),
+)
+def test_segments_in_closed_form_are_sums_over_the_noise(threshold, test, kept, renewed):
+    assert segment_of(threshold, test, kept, renewed) == pytest.approx(
+        summed(threshold, test, kept, renewed), rel=1e-7, abs=1e-13
+    )
+
+
 def test_the_bound_is_reached():
     """Kept in spite of a far place, then renewed: the other trace is farther at the one and nearer at the other."""
     terms = Terms(report=Fraction(1, 10), threshold=Fraction(1), test=Fraction(1), good_within=Fraction(5))
@@ -97,19 +111,19 @@ def test_the_bound_is_reached():
     seen = ((False, 3), (True, 3), (True, 3), (True, 3), (False, 3))
     one, two = [1, 1, 1, 1, 1], [1, 0, 0, 0, 2]
     apart = data.to_outputs[one, two]
-    got = abs(math.log(probability_of(walker, one, seen) / probability_of(walker, two, seen)))
+    law = Law.of(walker)
+    got = abs(math.log(law.probability(one, seen) / law.probability(two, seen)))
     spent = float(terms.threshold + 2 * terms.test)  # the fresh report's own part is the matrix's business
     fresh = math.log(int(walker.weights[1, 3]) / int(walker.weights[2, 3]))
     assert 0.99 * spent <= got - fresh <= spent + ROOM
-    assert got <= float(cost_of(walker, seen, apart))
+    assert got <= float(cost_of(walker.terms, seen, apart))
 
 
 def test_a_stay_costs_the_same_for_few_reports_and_for_many():
     terms = Terms(report=Fraction(1), threshold=Fraction(1), test=Fraction(1), good_within=Fraction(2))
     walker = walker_of([0.0, 1.0, 3.0], terms)[1]
     for stay in (2, 20, 200):
-        seen = ((False, 2),) + ((True, 2),) * stay
-        one, two = (probability_of(walker, [place] * (stay + 1), seen) for place in (0, 1))
+        one, two = (stayed(Law.of(walker), place, 2, stay) for place in (0, 1))
         first = math.log(int(walker.weights[1, 2]) / int(walker.weights[0, 2]))
         assert math.log(two / one) <= first + float(terms.threshold) + ROOM
 
@@ -126,12 +140,13 @@ def test_near_pairs_alone_bound_traces_by_chains(tmp_path):
     chains = np.array([[0.0, 2.0, 3.2], [2.0, 0.0, 1.2], [3.2, 1.2, 0.0]])
     beyond = 0.0
     for one, two in (([0, 0, 0], [2, 2, 2]), ([0, 1, 0], [1, 2, 1]), ([2, 0, 1], [1, 2, 2])):
-        law, other, apart = law_of(walker, one), law_of(walker, two), chains[one, two]
+        law, other = map(Law.of(walker).every, (one, two))
+        apart = chains[one, two]
         for seen in law:
             ratio = abs(math.log(law[seen] / other[seen])) if law[seen] > 0 and other[seen] > 0 else 0.0
             assert (law[seen] > 1e-280) == (other[seen] > 1e-280), seen
-            assert ratio <= float(cost_of(walker, seen, apart)) + ROOM
-            alone = float(cost_of(walker, seen, np.minimum(apart, math.hypot(2.0, 1.2))))
+            assert ratio <= float(cost_of(walker.terms, seen, apart)) + ROOM
+            alone = float(cost_of(walker.terms, seen, np.minimum(apart, math.hypot(2.0, 1.2))))
             beyond = max(beyond, ratio / alone)
     assert beyond > 1.01  # what distances alone would allow is passed
 
@@ -153,7 +168,7 @@ def test_draws_follow_the_law(trace):
     terms = Terms(report=Fraction(1), threshold=Fraction(1, 2), test=Fraction(2), good_within=Fraction(2))
     _, walker = walker_of([0.0, 1.0, 3.5], terms)
     count = 40_000
-    found, law = counted(walker, trace, count, seeded(5)), law_of(walker, trace)
+    found, law = counted(walker, trace, count, seeded(5)), Law.of(walker).every(trace)
     assert set(found) <= set(law)
     expected = np.array([law[seen] * count for seen in law])
     seen = np.array([found[seen] for seen in law])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import select
+import signal
+import warnings
 from collections import Counter
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -30,6 +34,9 @@ def _matrix(trial: Trial, problem: GeneratedProblem) -> tuple[Run, list[list[int
         trial.fail("the release has no two-dimensional `weights`; wanted integer weights, one row a record", problem)
     return run, [[int(w) for w in row] for row in np.asarray(weights).tolist()]
 
+
+PATIENCE: Final = 5.0
+"""Seconds that a forked process may take for a few draws."""
 
 FRESH: Final = 200
 """Samples that two calls do not give alike where none makes up nine tenths of them."""
@@ -189,9 +196,9 @@ def plausible(hits: int, count: int, probability: float, tests: int = 1) -> bool
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))
 
 
-@check("fresh-samples", version=2, of={"sampler"}, share=0.3, least=3)
+@check("fresh-samples", version=3, of={"sampler"}, share=0.3, least=3)
 def fresh_samples(trial: Trial) -> None:
-    """Two calls of sample draw independently, and one sample at a time as many at once, from the release as written."""
+    """Two calls of sample draw independently, in two processes too, and one at a time as many at once, as written."""
     problem = trial.problem()
     run = trial.run(problem)
     names = required(trial.subject, run).names
@@ -203,6 +210,14 @@ def fresh_samples(trial: Trial) -> None:
     for other, which in ((second, "two calls"), (third, "the release, and what was read back of it,")):
         if first == other and max(map(first.count, set(first))) <= 0.9 * FRESH:
             trial.fail(f"{which} gave the same {FRESH} samples of {name}: {', '.join(first[:6])}, ...", problem)
+    if trial.once_only("processes"):
+        children = [_of_a_child(run.release, name) for _ in range(2)]
+        if children[0] == children[1] and max(map(children[0].count, {*children[0]}), default=FRESH) <= 0.9 * FRESH:
+            trial.fail(
+                f"two processes that were forked from this one gave the same {FRESH} samples of {name}: "
+                f"{', '.join(children[0][:6])}, ...; wanted randomness of the operating system at each draw",
+                problem,
+            )
     many = Counter(run.release.sample(name, 10 * FRESH))
     alone = Counter(output for _ in range(FRESH) for output in run.release.sample(name, 1))
     for output, hits in alone.items():
@@ -213,6 +228,29 @@ def fresh_samples(trial: Trial) -> None:
                 f"{10 * FRESH}: they are not drawn alike",
                 problem,
             )
+
+
+def _of_a_child(release: Any, name: str) -> list[str]:
+    """Samples drawn in a forked process; none where there is no such thing, or it does not end."""
+    if not hasattr(os, "fork"):
+        return []
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads: the child draws, and needs none of them
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(theirs, "\n".join(release.sample(name, FRESH)).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with open(ours, encoding="utf-8") as stream:
+        ended = bool(select.select([stream], [], [], PATIENCE)[0])
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+        said = stream.read()
+    os.waitpid(child, 0)
+    return said.split("\n") if said else []
 
 
 @check("input-order", of={"matrix"})

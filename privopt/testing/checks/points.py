@@ -19,7 +19,7 @@ from attrs import frozen
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Region, Streets
 from privopt.testing.checks.base import Trial, check
 
-__all__ = ["Excess", "greatest_excess", "street_share"]
+__all__ = ["Excess", "greatest_excess", "located", "street_share"]
 
 TRIES: Final = 120
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
@@ -178,7 +178,7 @@ def _across(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
     start = _place(region, triangle, before)
     step = chance.choice((Fraction(1), *NEARNESS))
     beyond = (place[0] + step * (place[0] - start[0]), place[1] + step * (place[1] - start[1]))
-    for other, found in _located(region, place):
+    for other, found in located(region, place):
         if other == triangle:
             continue
         yield (triangle, border), (other, found), Fraction(0)
@@ -213,7 +213,7 @@ def _shares(region: Plane, triangle: int, place: Place) -> tuple[Fraction, ...]:
     return tuple(part / whole for part in parts) if whole else (Fraction(-1),) * 3  # a flat one holds nothing
 
 
-def _located(region: Plane, place: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
+def located(region: Plane, place: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
     """All triangles that hold a place, each tried, and its shares there."""
     corners = region.vertices[region.simplices]
     low, high = corners.min(axis=1), corners.max(axis=1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from privopt.run.folder import PRIVATE
+from privopt.errors import PrivoptError
+from privopt.run.folder import PRIVATE, REPORT
+from privopt.run.report.make import write_report
 from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
 from privopt.testing.exports import csv_table, csv_text, exports, secret_files
@@ -86,6 +91,26 @@ def no_secret_leak(trial: Trial) -> None:
             )
 
 
+def _draws_the_page(subject: Subject) -> str | None:
+    if subject.method.name != subject.spec.default.name:
+        return Elsewhere("one method's report is tried, the default's")  # its figures take seconds
+    return _is_secretive(subject)
+
+
+@check("public-report", needs=_draws_the_page, share=0.04, least=1)
+def public_report(trial: Trial) -> None:
+    """The report of a folder with private/ is that of the published one, without it."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    bare = trial.subject.new_folder() / run.folder.name
+    shutil.copytree(run.folder, bare, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set())
+    with trial.subject.registered(), suppress(PrivoptError):  # what needs private/ to be checked has no public report
+        alone, whole = (write_report(folder).read_bytes() for folder in (bare, run.folder))
+        (run.folder / REPORT).unlink()
+        if alone != whole:
+            trial.fail(f"report.html tells of {PRIVATE}/: {_first_difference(whole, alone)} without it", problem)
+
+
 UNREAD: Final = "telephone"
 """Column that no mechanism asks for."""
 
@@ -119,12 +144,13 @@ def unread_columns(trial: Trial) -> None:
 # --- what the order and the form of the secret tell ------------------------------------------------------
 
 
-@check("order-leak", version=3, of={"noise"}, needs=_is_secretive, share=0.6, least=6)
+@check("order-leak", version=4, of={"noise"}, needs=_is_secretive, share=0.6, least=6)
 def order_leak(trial: Trial) -> None:
     """Public files tell nothing of how the secret was written down.
 
-    Of the secret in another row order, or in other forms, nothing public may always be the same and always another.
-    Runs are without a seed: under one the noise may fall on other rows, and rightly so.
+    Of the secret in another row order, or in other forms, nothing public may always be the same and always another:
+    neither under noise of its own, nor where all noisy values are tied. Runs are without a seed: under one the noise
+    may fall on other rows, and rightly so.
     """
     problem = trial.problem()
     secret = secret_files(trial.subject.declared(problem))
@@ -132,6 +158,29 @@ def order_leak(trial: Trial) -> None:
     for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
         for part, (here, there) in _always_different(trial, at_little(problem), at_little(copy.problem)):
             trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(here, there)}", problem)
+        for part, pair in _tied(trial, problem, copy.problem).items():
+            trial.fail(
+                f"{copy.change}, and where all noisy values are equal {part} is always another: "
+                f"{_first_difference(*pair)}; wanted ties broken by what is public, or by chance",
+                problem,
+            )
+
+
+def _tied(trial: Trial, one: GeneratedProblem, two: GeneratedProblem) -> dict[str, tuple[bytes, bytes]]:
+    """Public parts that tell two inputs apart where all noisy values are equal."""
+    sides: tuple[list[Alike], list[Alike]] = ([], [])
+    found: dict[str, tuple[bytes, bytes]] = {}
+    for number in range(CONSTANT):
+        for side, each in zip(sides, (one, two), strict=True):
+            with answered(tied=True) as calls:
+                run = trial.attempt(each, fresh=("tied", number))
+            if run.error is not None or not calls:
+                return {}
+            side.append((artefact(run.folder), published(run.folder), calls))
+        found = _stably_different(sides)
+        if not found:
+            break
+    return found
 
 
 def _always_different(
@@ -156,24 +205,45 @@ def _always_different(
 # --- what stands beside a release ----------------------------------------------------------------------
 
 
-@check("non-interference", of={"noise"}, needs=has_neighbours, share=0.6, least=6)
+FAR: Final = 60
+"""Neighbours of neighbours, at most, that an input is away: a figure that is rounded changes with few of them."""
+
+
+@check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, least=6)
 def non_interference(trial: Trial) -> None:
-    """Neighbours whose releases are equal have equal public files, times aside.
+    """Inputs whose releases are equal, neighbours and others, have equal public files, times aside.
 
     Releases are made equal by answering every call of the noise alike. Where a mechanism draws noise of its own, what
     is always the same for one input must be the same for its neighbour, and runs are compared whose releases came out
-    equal.
+    equal. What differs between inputs that are many neighbours apart differs between two of them.
     """
     problem = trial.problem()
     near = neighbours_of(trial, problem)
     if not near:
         return
     other = trial.chance(problem).choice(near)
-    if not _answered_alike(trial, problem, other):
-        for part, pair in _always_different(trial, at_little(problem), at_little(other)):
+    if trial.number % 2:
+        far = _away(trial, other)
+        alike = _answered_alike(trial, problem, far)
+    else:
+        far, alike = other, _answered_alike(trial, problem, other)
+    if not alike:
+        for part, pair in _always_different(trial, at_little(problem), at_little(far)):
             trial.fail(f"{part} is always another for a neighbour: {_first_difference(*pair)}", problem)
         for change in (at_little, at_one):
             _equal_by_chance(trial, change(problem), change(other))
+
+
+def _away(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
+    """A neighbour's neighbour's neighbour: by one step again and again, so that it leads away."""
+    make = trial.subject.profile.neighbours
+    assert make is not None  # has_neighbours
+    chance = trial.chance(problem)
+    which = chance.randrange(8)
+    for _ in range(chance.randrange(FAR // 2, FAR)):
+        near = list(islice(make(problem), which + 1))
+        problem = near[-1] if near else problem
+    return problem
 
 
 def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> bool:
@@ -263,5 +333,8 @@ def _first_difference(one: bytes, two: bytes) -> str:
         place = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
         return f"byte {place + 1} of {len(one)} here and of {len(two)} there"
     place = next((n for n, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
-    shown = [repr(each[place][:80]) if place < len(each) else "nothing" for each in lines]
+    here, there = (each[place] if place < len(each) else None for each in lines)
+    same = (n for n, (a, b) in enumerate(zip(here or "", there or "", strict=False)) if a != b)
+    start = max(0, next(same, 0) - 20)
+    shown = ["nothing" if each is None else repr(each[start : start + 80]) for each in (here, there)]
     return f"line {place + 1} is {shown[0]} here and {shown[1]} there"

@@ -22,6 +22,7 @@ from privopt.exact import draw_laplace
 from privopt.interfaces import Certificate, Outcome
 from privopt.metric.matrix import MatrixRelease
 from privopt.noise import discrete_laplace
+from privopt.run.report.page import Section
 
 
 @frozen(kw_only=True, eq=False)
@@ -197,6 +198,66 @@ class OrderOfTruth(SortedByTruth):
 
     def noisy(self, problem: Any, context: Any) -> Any:
         return own_noise(problem, context)
+
+
+class TiesBySecretOrder(SortedByTruth):
+    """Lists the greatest noisy counts first, and equal ones as the secret table does."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super(SortedByTruth, self).solve(problem, context)
+        noisy = dict(zip(outcome.release.ids, outcome.release.noisy, strict=True))
+        ids = tuple(sorted(problem.listed.tolist(), key=lambda name: -noisy[name]))
+        return evolve(outcome, release=evolve(outcome.release, ids=ids, noisy=tuple(noisy[name] for name in ids)))
+
+
+class RoundedInDetails(RightCounts):
+    """Tells the true total in whole hundreds."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        about = int(problem.loaded.sum() + 50) // 100
+        return evolve(super().solve(problem, context), details={"told": {"hundreds": about}})
+
+
+class TitleTold(RightCounts):
+    """Names the most people at a place in a heading of the report, from what stands in private/."""
+
+    def report_check(self, release: Any, result: Any, folder: Path) -> Any:
+        secret = folder / "private" / "problem" / "counts.csv"
+        return Section(title=f"Up to {secret.read_text().split(',')[-1]}", html="") if secret.exists() else None
+
+
+@frozen(kw_only=True, eq=False)
+class _Packed(CountRelease):
+    odd: int
+
+    def write(self, folder: Path) -> None:
+        super().write(folder)
+        (np.savez_compressed if self.odd else np.savez)(folder / "places.npz", ids=np.array(self.ids))
+
+
+class PackedByParity(RightCounts):
+    """Compresses an archive of public names where the total is odd."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        release, odd = outcome.release, int(problem.loaded.sum()) % 2
+        return evolve(outcome, release=_Packed(ids=release.ids, noisy=release.noisy, scales=release.scales, odd=odd))
+
+
+CHANCE = random.Random()
+
+
+@frozen(kw_only=True, eq=False)
+class _AfterFork(MileRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        here = self.place(input_id)
+        return [str(here + shift) for shift in draw_laplace(count, self.rate, source=CHANCE.randbytes).tolist()]
+
+
+class SameAfterFork(RightMiles):
+    """Shifts by a generator of this process, which every forked one has a copy of."""
+
+    release_class = _AfterFork
 
 
 class _HalfCharged(Plain):

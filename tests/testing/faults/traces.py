@@ -1,9 +1,12 @@
 """Mechanisms over traces with a fault in how reports are drawn or charged."""
 
 import numpy as np
+from attrs import asdict, evolve, frozen
 
-from privopt.metric.traces.mechanism import Predictive
-from privopt.metric.traces.notion import TraceRelease
+from privopt.metric.privacy import MetricDP
+from privopt.metric.traces.mechanism import Predictive, PredictiveProblem
+from privopt.metric.traces.notion import TraceDP, TraceRelease
+from privopt.metric.traces.prediction import Terms
 from privopt.metric.traces.walk import Walked, Walker
 
 
@@ -31,8 +34,8 @@ class Plain(Walker):
                 record = int(rows[place])
                 if last is not None:
                     level, shared = self.begin(level, shared, subject, charge, chance)
-                    tested = self.tested(rows, places, at)
-                    if self.good(level, shared, int(self.prediction.steps[tested, last]), chance):
+                    far = self.far(self.tested(places, at), rows, steps)
+                    if self.good(level, shared, int(far[last]), chance):
                         outputs[place], kept[place] = last, True
                         continue
                     level, shared = self.end(level, shared)
@@ -49,8 +52,11 @@ class Plain(Walker):
             return self.prediction.level + noise, chance.random()
         return level, shared
 
-    def tested(self, rows, places, at):
-        return int(rows[places[at]])
+    def tested(self, places, at):
+        return places[at]
+
+    def far(self, row, rows, steps):
+        return self.prediction.steps[rows[row]] if steps is None else steps[row]
 
     def good(self, level, shared, steps, chance):
         return chance.random() >= np.exp(-float(self.prediction.test) * max(level - steps, 0))
@@ -76,8 +82,8 @@ class NoiseShared(Plain):
 class LooksAhead(Plain):
     """Asks whether the last report is good for where the subject goes next."""
 
-    def tested(self, rows, places, at):
-        return int(rows[places[min(at + 1, len(places) - 1)]])
+    def tested(self, places, at):
+        return places[min(at + 1, len(places) - 1)]
 
 
 class Uncharged(Plain):
@@ -86,6 +92,78 @@ class Uncharged(Plain):
     charges_segments = False
 
 
+class VertexTested(Plain):
+    """Tests the vertex that a fresh report would come from, not the position."""
+
+    def far(self, row, rows, steps):
+        return self.prediction.steps[rows[row]]
+
+
+class TestUncharged(Plain):
+    """Charges a segment without what its tests tell."""
+
+    def begin(self, level, shared, subject, charge, chance):
+        terms = self.terms
+        return super().begin(level, shared, subject, lambda who, cost: charge(who, cost - 2 * terms.test), chance)
+
+
+class Trusting(TraceDP):
+    """Looks at fresh reports alone."""
+
+    def measure(self, release, *, executor=None):
+        return MetricDP.measure(self, release, executor=executor)
+
+
+class Forged(Predictive):
+    """Counts steps as it likes, and has them looked at by nobody."""
+
+    def solve(self, problem, context):
+        outcome = super().solve(problem, context)
+        numbers = self.forged(outcome.release.prediction, problem.data)
+        return evolve(outcome, release=evolve(outcome.release, prediction=numbers))
+
+    def privacy(self, problem, method):
+        data = problem.data
+        return Trusting.over(data, problem.declared.terms(data))
+
+
+class StepsForged(Forged):
+    """Where every point is promised, the first vertex is at every output."""
+
+    def forged(self, numbers, data):
+        steps = numbers.steps.copy()
+        steps[0] = steps[0] if data.region is None else 0
+        return evolve(numbers, steps=steps)
+
+
+class NoiseForged(Forged):
+    """Tests have half the noise that is stated."""
+
+    def forged(self, numbers, data):
+        return evolve(numbers, test=2 * numbers.test)
+
+
+class Cheap(Terms):
+    """States and charges a segment without what its tests tell."""
+
+    @property
+    def segment(self):
+        return self.threshold + self.report
+
+
+@frozen(kw_only=True)
+class CheapProblem(PredictiveProblem):
+    def terms(self, data):
+        return Cheap(**asdict(super().terms(data)))
+
+
+class TestForgotten(Predictive):
+    """A budget without the tests' share, in every word and number."""
+
+    problem_class = CheapProblem
+
+
+VertexTestedWalk, TestUnchargedWalk = map(planted, (VertexTested, TestUncharged))
 RightWalk, ThresholdReusedWalk, NoiseSharedWalk, LooksAheadWalk, UnchargedWalk = map(
     planted, (Plain, ThresholdReused, NoiseShared, LooksAhead, Uncharged)
 )
