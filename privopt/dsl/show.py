@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["html", "latex", "text"]
 
 
-def _shown(relation: Relation) -> str:
-    return str(relation) if isinstance(relation, Implication) else relation_text(relation)
-
-
 def _quantifier(family: Family, name: Any, belongs: str) -> str:
     parts = []
     if family.restricted:
@@ -63,7 +59,8 @@ def text(model: Model) -> str:
             lines.append(f"  {family.name}: {family.matrix.shape[0]} ready rows")
             continue
         quantifier = _quantifier(family, lambda i: str(i.name), " in ")
-        lines.append(f"  {family.name}: {_shown(family.shown)}{f'  for {quantifier}' if quantifier else ''}")
+        shown = str(family.shown) if isinstance(family.shown, Implication) else relation_text(family.shown)
+        lines.append(f"  {family.name}: {shown}{f'  for {quantifier}' if quantifier else ''}")
     return "\n".join(lines + [f"  {_variable(v)}" for v in model.variables])
 
 

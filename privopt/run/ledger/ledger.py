@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from attrs import define, field
+from attrs.converters import optional
 
 from privopt.errors import BudgetSpentError, DoesNotHoldError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["FORM", "Ledger"]
 
 FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
-
-
-def _path(path: Path | str | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def _micros(hours: Amount | None) -> int | None:
@@ -71,7 +68,7 @@ class Ledger:
     """
 
     path: Path = field(converter=Path)
-    key: Path | None = field(default=None, kw_only=True, converter=_path)
+    key: Path | None = field(default=None, kw_only=True, converter=optional(Path))
     make: bool = field(default=True, kw_only=True)
     clock: Callable[[], int] = field(default=time.time_ns, kw_only=True, repr=False)
     _names: Names = field(init=False, repr=False)

@@ -55,11 +55,6 @@ def _places(problem: FLInstance) -> tuple[Floats, tuple[str, str]] | None:
     return vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0.0)), ("", "")
 
 
-def _parallel(latitudes: Floats) -> float:
-    """Length of a degree of longitude in degrees of latitude, where the locations are; not nothing at the poles."""
-    return max(0.01, math.cos(math.radians(float(latitudes.mean()))))
-
-
 @themed
 def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     """Locations by what they reported, facilities by their capacity, and who is served by whom.
@@ -89,7 +84,8 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=many)
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
-    axes.set_aspect("equal" if not names[0].startswith("longitude") else 1.0 / _parallel(y))
+    parallel = max(0.01, math.cos(math.radians(float(y.mean()))))  # a degree of longitude in degrees of latitude
+    axes.set_aspect("equal" if not names[0].startswith("longitude") else 1.0 / parallel)
     axes.margins(0.08)
     if names[0]:
         axes.set_xlabel(names[0])
