@@ -115,9 +115,9 @@ class Problem:  # the problem file in ``problem/``, and the files that it names
         return found
 
     def columns(self, file: object) -> dict[Any, list[str]]:  # of a CSV file, by the names in its header
-        lines = list(csv.reader(io.StringIO(self.read(file).decode("utf-8-sig"), newline=""), strict=True))
+        lines = list(csv.reader(io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n"), strict=True))
         head, *rows = [[cell.strip() for cell in line] for line in lines if line]
-        need(rows and {len(row) for row in rows} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
+        need(rows and lines[-1] and {*map(len, rows)} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
         return dict(zip([n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)], map(list, zip(*rows))))
 
     def roads(self, file: object) -> list[tuple[str, str, Fraction]]:  # from, to, and length of each
@@ -537,7 +537,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
 
     def prove(self, k: int, fewest: int) -> None:  # no choice keeps so many, and protects k places: all cases end
         parts = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
-        form, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts, 2**20))
+        form, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts))
         if fewest > len(self.all) or k > len(self.gain):
             return
         need(fewest > 0 and not self.blind & self.all, "objective.lower_bound: few deletions protects all places")

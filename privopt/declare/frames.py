@@ -41,6 +41,8 @@ def text_of(file: File) -> bytes:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError([Fault(file.name, "", "text in UTF-16", "UTF-8")])
     raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if raw.startswith(b"\xef\xbb\xbf"):  # of which readers differ in what they leave
+        raise InputError([Fault(file.name, "row 1", "a second byte order mark", "one, or none")])
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:

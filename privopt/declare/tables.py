@@ -140,6 +140,12 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
         for c in columns
         if not c.optional and c.label not in header
     ]
+    alike = [name.removesuffix("_duplicated_0").strip() for name in header]  # so polars names the second
+    faults += [
+        Fault(file.name, "header", f"column {c.label!r} twice", "one of that name")
+        for c in columns
+        if alike.count(c.label) > 1
+    ]
     if any_of:
         any_of = [[labels[name] for name in names] for names in any_of]
         whole = [names for names in any_of if all(name in header for name in names)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
@@ -18,6 +19,8 @@ from privopt.files.regular import Unreadable, open_regular
 __all__ = ["npy_bytes", "parse_npy", "parse_npz", "read_npz"]
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_BEGUN = 256  # bytes that hold the type, which NumPy writes first
+_ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -97,10 +100,14 @@ def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
         if info.compress_type not in _STORED:
             raise ValueError(f"{name!r} in a compression that NumPy does not write")
         with archive.open(info) as member:
+            begun = member.read(_BEGUN)
+        with archive.open(info) as member:
             shape, _, dtype = _header(member)
             size = math.prod(shape) * dtype.itemsize
             if member.tell() + size != info.file_size:
                 raise ValueError(f"{name!r} of {info.file_size:,} bytes, where its header says {size:,} of values")
+        if begun[6:8] != b"\x01\x00" or not _ORDERED.search(begun):
+            raise ValueError(f"{name!r} in another form than solve writes: version 1.0, little-endian")
         left -= info.file_size
         if left < 0:
             raise ValueError(f"more than {largest:,} bytes of arrays")

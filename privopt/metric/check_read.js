@@ -89,6 +89,7 @@ const reading = (() => {
       else if (!quoted && sign === ",") row.push("");
       else if (!quoted && sign === "\n") rows.push([""]);
       else if (quoted || sign !== "\r") row[row.length - 1] += sign;
+      else readable("\n" === (text[at + 1] ?? "\n"), `${name}: a line that ends in a carriage return alone`);
     }
     const [head, ...lines] = rows.filter((row) => row.length > 1 || row[0] !== "").map((row) => row.map(bare));
     readable(lines.length && lines.every((row) => row.length === head.length), `${name}: rows of other lengths`);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,57 @@ def _nothing_held(folder: Path) -> None:
         arrays.update(weights=weights)
 
     npz("mechanism.npz", bare)(folder)
+
+
+def _bytes(change: Callable[[bytes], bytes], name: str = "points.csv") -> Change:
+    def changed(folder: Path) -> None:
+        path = folder / "problem" / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return changed
+
+
+def _member(name: str, form: Callable[[Any], bytes]) -> Change:
+    """An array of mechanism.npz in another form, of the same numbers."""
+
+    def changed(folder: Path) -> None:
+        with np.load(folder / "mechanism.npz") as archive:
+            arrays = {key: archive[key] for key in archive.files}
+        with zipfile.ZipFile(folder / "mechanism.npz", "w") as packed:
+            for key, array in arrays.items():
+                packed.writestr(f"{key}.npy", form(array) if key == name else _npy_bytes(array))
+
+    return changed
+
+
+def _npy_bytes(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, version=version)
+    return stream.getvalue()
+
+
+FORMS = {
+    "columns first, turned bytes": lambda a: _npy_bytes(np.asfortranarray(a).astype(a.dtype.newbyteorder(">"))),
+    "turned bytes": lambda a: _npy_bytes(a.astype(a.dtype.newbyteorder(">"))),
+    "version 2": lambda a: _npy_bytes(a, (2, 0)),
+    "version 3": lambda a: _npy_bytes(a, (3, 0)),
+    "no order of bytes": lambda a: _npy_bytes(a).replace(b"'descr': '<", b"'descr': '", 1).replace(b" \n", b"  \n", 1),
+    "this machine's order": lambda a: _npy_bytes(a).replace(b"'descr': '<", b"'descr': '=", 1),
+}
+"""What NumPy reads, and no release is written in."""
+ODD = {
+    "ends of lines of old": lambda raw: raw.replace(b"\n", b"\r"),
+    "one such end": lambda raw: raw.replace(b"\n", b"\r", 3).replace(b"\r", b"\n", 2),
+    "an empty line at the end": lambda raw: raw + b"\n",
+    "two byte order marks": lambda raw: b"\xef\xbb\xbf" * 2 + raw,
+    "UTF-16": lambda raw: raw.decode().encode("utf-16"),
+    "a zero byte": lambda raw: raw.replace(b"p1", b"p\0", 1),
+    "a column of places twice": lambda raw: raw.replace(b"\n", b",0.3\n").replace(b",0.3", b",x", 1),
+    "an open quote": lambda raw: raw.replace(b"p1,", b'"p1,', 1),
+    "digits of another script": lambda raw: raw.replace(b"1.1", "1.\u0661".encode(), 1),
+    "an underscore": lambda raw: raw.replace(b"1.1", b"1_1.0e-1", 1),
+}
+"""Tables that programs read in more than one way."""
 
 
 def _half(folder: Path) -> None:
@@ -97,6 +150,11 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
                 edited("euclidean", "haversine"),
             ),
         )
+        for what, odd in ODD.items():
+            yield Forgery(name=f"points: {what}", change=_bytes(odd))
+        for array in ("weights", "records", "distances"):
+            for what, form in FORMS.items():
+                yield Forgery(name=f"{array}: {what}", change=_member(array, form))
         yield Forgery(name="a file called as the distance", change=beside_it("euclidean"))
         yield Forgery(name="points nearer", change=edited("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
         yield Forgery(
