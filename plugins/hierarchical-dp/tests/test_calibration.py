@@ -5,7 +5,6 @@ Slow but for one; ``-k "census and zcdp"`` and the like choose data, notion or r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -38,23 +37,23 @@ PRIVACIES: Final = {
     "groups-0.5": Privacy(epsilon=HALF, relation="groups"),
 }
 
-MEASURED: Final = [name for name in PRIVACIES if not name.startswith("approx")]
-"""Those that the census, a quarter of an hour's work, was run for."""
+RUNS: Final = {("census", "approx-dp-0.5", "top-down"): 90}
+"""Releases where 30 have too large a standard error (1.12 at the root, 1.07 of 90)."""
 OUTSIDE: Final = {
-    ("census", "zcdp-1/8", "cumulative-smoothed"): "1.11 at the root",
     ("flights", "groups-0.5", "cumulative-smoothed"): "noise for 60 sizes: 1.10 / 1.11 / 1.25",
 }
 """What README states beside its table: strict, so that it goes once it is mended."""
 
 
-def cases(data: str, names: Iterable[str]) -> list[Any]:
+def cases(data: str) -> list[Any]:
     """Each notion or relation, budget and method."""
     found = []
-    for name in names:
+    for name in PRIVACIES:
         for method in METHODS:
             reason = OUTSIDE.get((data, name, method))
             marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-            found.append(pytest.param(method, PRIVACIES[name], id=f"{name}-{method}", marks=marks))
+            runs = RUNS.get((data, name, method), 30)
+            found.append(pytest.param(method, PRIVACIES[name], runs, id=f"{name}-{method}", marks=marks))
     return found
 
 
@@ -80,17 +79,17 @@ def ratios(data: Census, method: str, privacy: Privacy, runs: int) -> np.ndarray
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "privacy"), cases("census", MEASURED))
-def test_on_a_synthetic_census(method, privacy):
-    found = ratios(census(sizes=60), method, privacy, 30)
+@pytest.mark.parametrize(("method", "privacy", "runs"), cases("census"))
+def test_on_a_synthetic_census(method, privacy, runs):
+    found = ratios(census(sizes=60), method, privacy, runs)
     assert ((found > 0.9) & (found < 1.1)).all()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "privacy"), cases("flights", PRIVACIES))
-def test_on_flights(method, privacy):
+@pytest.mark.parametrize(("method", "privacy", "runs"), cases("flights"))
+def test_on_flights(method, privacy, runs):
     groups = read_counts(File.read(FLIGHTS), 60)
-    found = ratios(Census(tree=groups.tree, leaves=groups.leaves), method, privacy, 30)
+    found = ratios(Census(tree=groups.tree, leaves=groups.leaves), method, privacy, runs)
     assert ((found > 0.9) & (found < 1.1)).all()
 
 

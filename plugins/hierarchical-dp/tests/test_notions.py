@@ -178,7 +178,8 @@ def test_the_table_of_six_levels(method, most, epsilon, pure, gaussian, six_leve
     """docs/papers/hierarchical-dp.md: errors over all levels, mean of ten seeded runs."""
     tree, leaves = six_levels
     approx = Privacy(kind="approx-dp", epsilon=Fraction(epsilon), delta=Fraction("1e-6"))
-    kinds = [Privacy(epsilon=Fraction(epsilon)), Privacy(kind="zcdp", rho=budget_of(approx))]
+    gaussians = {1: approx, 4: Privacy(kind="zcdp", rho=budget_of(approx))}  # the same noise by either name
+    kinds = [Privacy(epsilon=Fraction(epsilon)), gaussians[most]]
     for privacy, told in zip(kinds, (pure, gaussian), strict=True):
         problem = HierarchyProblem(
             hierarchy=HierarchyTable(sizes=10), privacy=privacy, settings=Settings(max_quantity=most)

@@ -305,7 +305,8 @@ def _drawn(
 def _root(release: HierarchyRelease, noisy: Sequence[Ints], method: str, total: Ints, rng: np.random.Generator) -> Ints:
     """(1, N) the root's groups by size, valid and near what was measured of it and its descendants.
 
-    One that was smoothed along sizes is nearer than what was measured, but smoother than the truth.
+    One that was smoothed along sizes is nearer than what was measured, but smoother than the truth. It is not rounded
+    before chance is drawn: that would put a thin tail's groups on few sizes, where more of them are lost and found.
     """
     noise = [release.law.moments(scale) for scale in release.scales]
     seen = pool_upwards(release.tree, noisy, noise)[0]
@@ -317,6 +318,7 @@ def _root(release: HierarchyRelease, noisy: Sequence[Ints], method: str, total: 
     rising = isotonic_integers(whole[:, : size - 1], high=total)
     counts = np.diff(np.concatenate([rising, total[:, None]], axis=1), axis=1, prepend=0)
     if total[0]:
-        smooth = smooth_root(seen.mean[:, : size - 1], np.repeat(seen.variance, size - 1, axis=1), total)
-        counts = rng.multinomial(total, (_ROUGH * counts + (1.0 - _ROUGH) * smooth) / total[0])
+        course = smooth_root(seen.mean[:, : size - 1], np.repeat(seen.variance, size - 1, axis=1), total)
+        smooth = np.maximum(np.diff(course, axis=1, prepend=0.0), 0.0)
+        counts = rng.multinomial(total, _ROUGH * counts / total[0] + (1.0 - _ROUGH) * smooth / smooth.sum())
     return counts

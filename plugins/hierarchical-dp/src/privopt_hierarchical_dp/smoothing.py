@@ -140,17 +140,17 @@ def _family(
     return np.cumsum(steps, axis=1)
 
 
-def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Ints:
-    """Integer counts (1, N) of a region that has no parent to borrow from: it borrows from near sizes.
+def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
+    """Cumulative counts (1, N) of a region that has no parent to borrow from: it borrows from near sizes.
 
     An isotonic fit puts a thin tail's groups on few sizes, with nothing between. Its counts averaged
     over sizes within ``_NEAR`` (relative) give the means mu of the random walk; sizes too small to
     have neighbours are left to the observations alone.
     """
     rows, size = estimates.shape
-    if not size:
-        return totals[:, None].astype(np.int64)
     tops = totals.astype(np.float64)
+    if not size:
+        return tops[:, None]
     fit = np.empty((rows, size))
     isotonic_floats(np.ascontiguousarray(estimates), high=tops, weights=1.0 / spreads[0], out=fit)
     sums = np.concatenate([np.zeros((rows, 1)), fit, tops[:, None]], axis=1)
@@ -164,7 +164,7 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Ints:
     _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, course, spread)
     rising = np.empty_like(course)
     isotonic_floats(course, high=tops, weights=np.ones(size + 1), out=rising)
-    return np.asarray(np.diff(np.floor(rising + 0.5), axis=1, prepend=0.0), dtype=np.int64)
+    return rising
 
 
 def smooth_down(
@@ -190,7 +190,8 @@ def smooth_down(
     pooled = pool_upwards(tree, noisy, noise)
     size = pooled[0].mean.shape[1]
     spreads = [np.repeat(level.variance, size, axis=1) for level in pooled]
-    counts = [smooth_root(pooled[0].mean, spreads[0], totals[0])]
+    root = np.floor(smooth_root(pooled[0].mean, spreads[0], totals[0]) + 0.5)
+    counts: list[Ints] = [np.diff(root, axis=1, prepend=0.0).astype(np.int64)]
     squares: list[Floats] = []
     for level, start in enumerate(tree.start):
         parent = tree.parents(level + 1)
