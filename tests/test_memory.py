@@ -13,6 +13,7 @@ from examples import EXAMPLES
 from privopt.declare import load_problem
 from privopt.errors import StoppedError
 from privopt.execution import memory
+from privopt.files.sizes import loading_bytes
 from privopt.metric.baselines.mechanisms import Exponential
 from privopt.metric.matrix import matrix_bytes
 from privopt.metric.problem import MetricInstance, MetricProblem
@@ -187,3 +188,43 @@ def test_where_there_is_no_proc_the_peak_is_read_in_the_units_of_the_system(tmp_
     for system, unit in (("linux", 1024), ("darwin", 1)):
         monkeypatch.setattr(memory.sys, "platform", system)
         assert memory.resident() == pytest.approx(peak * unit, rel=0.2)
+
+
+def test_what_a_file_takes_is_known_from_its_size_and_its_first_bytes(tmp_path):
+    import polars as pl
+
+    frame = pl.DataFrame({"id": [f"p{i}" for i in range(1_000)], "x": np.arange(1e3), "y": np.arange(1e3)})
+    frame.write_csv(tmp_path / "t.csv")
+    frame.write_parquet(tmp_path / "t.parquet")
+    np.save(tmp_path / "v.npy", np.zeros((100, 50), dtype=np.float32))
+    size = (tmp_path / "v.npy").stat().st_size
+    assert loading_bytes(tmp_path / "v.npy") == size + 5.0 * 8.0 * 5_000
+    assert loading_bytes(tmp_path / "t.csv") == 14.0 * (tmp_path / "t.csv").stat().st_size
+    assert loading_bytes(tmp_path / "t.parquet") >= 150.0 * 3_000
+    assert loading_bytes(tmp_path / "none.csv") == 0.0
+
+
+@pytest.mark.parametrize("file", ["vectors.npy", "points.csv", "region.geojson"])
+def test_what_does_not_fit_is_not_loaded(tmp_path, monkeypatch, file):
+    """The files are as large as they say, in a file system that keeps no zeros; nothing of them is read."""
+    text = {
+        "vectors.npy": 'vectors = "vectors.npy"',
+        "points.csv": 'points = "points.csv"',
+        "region.geojson": 'mesh = { region = "region.geojson", side_km = 0.02, planar = true }',
+    }[file]
+    text += '\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 1\n[utility]\nkind = "distance"\n'
+    ring = [[0, 0], [12, 0], [12, 12], [0, 12], [0, 0]]
+    (tmp_path / "region.geojson").write_text(f'{{"type": "Polygon", "coordinates": [{ring}]}}')
+    (tmp_path / "points.csv").write_text("id,x,y\na,0,0\nb,1,0\n")
+    header = np.lib.format.header_data_from_array_1_0(np.zeros(0)) | {"shape": (10**6, 625)}
+    with (tmp_path / "vectors.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+        stream.truncate(stream.tell() + 5 * 10**9)
+    with (tmp_path / "points.csv").open("r+b") as stream:
+        stream.truncate(10**9)
+    (tmp_path / "problem.toml").write_text("[records]\n" + text)
+    if file != "region.geojson":
+        monkeypatch.setattr("privopt.declare.toml.read_bytes", lambda *given, **named: pytest.fail("it was read"))
+    with pytest.raises(StoppedError, match=r"need .* GB beside .* --memory .* would do"):
+        solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options(memory=0.5))
+    assert not (tmp_path / "out").exists()

@@ -26,6 +26,7 @@ from privopt.declare.exact_text import StatedFraction
 from privopt.declare.schema import KEY, File, Folder, Key, Seen, Wanted, show
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
+from privopt.files.sizes import expect, loading_bytes
 
 __all__ = ["UNKNOWN_KEY", "load_problem", "structure"]
 
@@ -127,6 +128,7 @@ def _file(value: Any, _: type) -> File:
     path = place.base / name
     if place.public and not _within(place.base, name):
         raise Wanted(value, "the name of a file beside it, as privopt solve writes it")
+    expect(loading_bytes(path), f"{name} and what is read of it")
     try:
         return File(name=name, path=path, kept=read_bytes(path, links=not place.public), seen=seen)
     except Unreadable as error:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, open_regular
 
-__all__ = ["npy_bytes", "parse_npy", "parse_npz", "read_npz"]
+__all__ = ["npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_npz"]
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _BEGUN = 256  # bytes that hold the type, which NumPy writes first
@@ -37,6 +37,18 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if any(side < 0 for side in shape):
         raise ValueError(f"shape {shape}")
     return shape, columns_first, dtype
+
+
+def npy_shape(head: bytes) -> tuple[int, ...]:
+    """The shape that the first bytes of an ``.npy`` file say.
+
+    Raises:
+        ValueError: they are no such header.
+    """
+    try:
+        return _header(io.BytesIO(head))[0]
+    except Exception as error:  # as parse_npy
+        raise ValueError(str(error)) from None
 
 
 def npy_bytes(array: object) -> bytes:

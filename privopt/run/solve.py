@@ -20,6 +20,7 @@ from privopt.execution import Executor, from_url
 from privopt.execution.interrupts import interrupts
 from privopt.execution.limits import ending_at, limited_to
 from privopt.execution.memory import GB, available, resident
+from privopt.files.sizes import loading
 from privopt.interfaces import (
     Mechanism,
     Outcome,
@@ -215,7 +216,7 @@ def _loaded(
     mechanism: Mechanism[Any, Any], source: File, context: SolveContext, out: Path
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
     """The problem as it will be read in DIR, declared and loaded, and its copy."""
-    with context.timed("build"):
+    with context.timed("build"), loading(context.need):
         given = read_problem(mechanism, source)
         for own in (folder.path.resolve() for folder in folders_of(given) if folder.path is not None):
             if own in (target := out.resolve(), *target.parents) or target in own.parents:

@@ -19,6 +19,7 @@ from privopt.declare.schema import File, share
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, StoppedError, UsageError
 from privopt.execution.memory import GB, available, resident
+from privopt.files.sizes import loading
 from privopt.interfaces import SolveContext
 from privopt.metric.given import Given, GivenProblem
 from privopt.metric.privacy import MetricDP
@@ -149,7 +150,6 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
     registry().kind("solver", options.solver)
     whole = with_matrix(source, matrix)
     mechanism = Given()
-    problem = mechanism.load(read_given(mechanism, whole), source.name)
     context = SolveContext(
         method=MEASURED,
         solver=options.solver,
@@ -158,6 +158,8 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
+    with loading(context.need):
+        problem = mechanism.load(read_given(mechanism, whole), source.name)
     data, (records, outputs) = problem.data, problem.data.shape
     every = data.within is None and data.region is None
     needed = 8.0 * ARRAYS * records * outputs + 40.0 * (records * (records - 1) // 2 if every else len(data.pairs))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from privopt.arrays import Floats
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
+from privopt.files.sizes import expect
 from privopt.metric.everywhere.mesh import MOST_ACROSS, MOST_VERTICES, lattice
 from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM
@@ -19,6 +20,10 @@ from privopt.metric.space.places import LARGEST, Space
 __all__ = ["mesh_over", "polygons_of"]
 
 _WANTED = "a Polygon, a MultiPolygon, or Features of them"
+
+
+BESIDE_VERTEX: Final = 600.0
+"""Bytes that a vertex of the lattice takes with its two triangles, as they are chosen."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
@@ -52,6 +57,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     if (extent / side_km + 4).prod() > MOST_VERTICES:
         found = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
         raise InputError([Fault(file, key, found, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
+    expect(BESIDE_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
     vertices, triangles = lattice(flat, side_km * MM_PER_KM)
     return Space(
         ids=map(str, range(len(vertices))),

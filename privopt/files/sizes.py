@@ -1,0 +1,85 @@
+"""What a file takes in memory once it is read, from its size and its first bytes, before the rest is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Final
+
+from privopt.files.archive import npy_shape
+from privopt.files.regular import Unreadable, open_regular
+
+__all__ = ["expect", "loading", "loading_bytes"]
+
+HEAD: Final = 1 << 16
+LEAST: Final = 16e6
+"""Bytes below which nothing is asked for: the mechanism asks for all together once it knows its problem."""
+CSV: Final = 14.0
+"""Bytes for each of a CSV file: its text, its cells as text and as numbers (11 to 15 were measured)."""
+CELL: Final = 150.0
+"""Bytes for each cell of a Parquet file, which is read by way of its CSV."""
+VALUE: Final = 5.0
+"""Doubles for each value of an array, checked and copied (4.1 to 5.1 were measured)."""
+
+
+_NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
+
+
+@contextmanager
+def loading(need: Callable[[float, str], None]) -> Iterator[None]:
+    """A block in which ``need`` is asked before anything is loaded that may be large.
+
+    Args:
+        need: called with bytes and with what takes them, in the plural; raises where they do not fit.
+    """
+    token = _NEED.set(need)
+    try:
+        yield
+    finally:
+        _NEED.reset(token)
+
+
+def expect(needed: float, what: str) -> None:
+    """Ask for so many bytes before they are taken, where they are many; nothing outside :func:`loading`.
+
+    Raises:
+        StoppedError: they do not fit.
+    """
+    need = _NEED.get()
+    if need is not None and needed >= LEAST:
+        need(needed, what)
+
+
+def loading_bytes(path: Path) -> float:
+    """About how many bytes it takes to read a table, an array or a text; 0 for what cannot be read at all.
+
+    Args:
+        path: of a file that a problem names: .npy, .csv, .parquet or another.
+    """
+    try:
+        with open_regular(path) as (stream, size):
+            head = stream.read(HEAD)
+    except (Unreadable, OSError):  # whoever reads it says why not
+        return 0.0
+    if head.startswith(b"\x93NUMPY"):
+        try:
+            return size + VALUE * 8.0 * math.prod(npy_shape(head))
+        except ValueError:
+            return float(size)
+    if head.startswith(b"PAR1"):
+        return size + CELL * _cells(path)
+    return CSV * size if b"," in head.partition(b"\n")[0] else float(size)
+
+
+def _cells(path: Path) -> float:
+    """Rows times columns, by its footer."""
+    import polars as pl
+
+    try:
+        frame = pl.scan_parquet(path)
+        return float(frame.select(pl.len()).collect().item()) * len(frame.collect_schema())
+    except (pl.exceptions.PolarsError, OSError):
+        return 0.0
