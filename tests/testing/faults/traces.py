@@ -27,6 +27,7 @@ class Plain(Walker):
             self_rows.setdefault(subject, []).append(place)
         chance = np.random.default_rng(int.from_bytes(source(8), "little"))
         outputs, kept = np.full(len(rows), -1), np.zeros(len(rows), dtype=bool)
+        upto = np.cumsum(self.weights, axis=1, dtype=float)
         for subject, places in self_rows.items():
             charge([subject], self.terms.report)
             last, level, shared = None, None, None
@@ -39,8 +40,7 @@ class Plain(Walker):
                         outputs[place], kept[place] = last, True
                         continue
                     level, shared = self.end(level, shared)
-                row = self.weights[record].astype(float)
-                last = int(chance.choice(len(row), p=row / row.sum()))
+                last = int(np.searchsorted(upto[record], chance.random() * upto[record, -1], side="right"))
                 outputs[place] = last
         return Walked(outputs=outputs, kept=kept, spent=np.zeros(len(rows), dtype=bool))
 
@@ -48,7 +48,7 @@ class Plain(Walker):
         if level is None:
             if self.charges_segments:
                 charge([subject], self.terms.segment)
-            noise = chance.geometric(-np.expm1(-float(self.prediction.threshold))) - 1
+            noise = int(np.log1p(-chance.random()) / -float(self.prediction.threshold))
             return self.prediction.level + noise, chance.random()
         return level, shared
 
