@@ -116,7 +116,7 @@ class Problem:  # the problem file in ``problem/``, and the files that it names
 
     def columns(self, file: object) -> dict[Any, list[str]]:  # of a CSV file, by the names in its header
         lines = list(csv.reader(io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n"), strict=True))
-        head, *rows = [[cell.strip() for cell in line] for line in lines if line]
+        head, *rows = [[re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", c) for c in row] for row in lines if row]
         need(rows and lines[-1] and {*map(len, rows)} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
         return dict(zip([n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)], map(list, zip(*rows))))
 

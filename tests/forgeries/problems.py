@@ -80,6 +80,7 @@ ODD = {
     "a column of places twice": lambda raw: raw.replace(b"\n", b",0.3\n").replace(b",0.3", b",x", 1),
     "an open quote": lambda raw: raw.replace(b"p1,", b'"p1,', 1),
     "digits of another script": lambda raw: raw.replace(b"1.1", "1.\u0661".encode(), 1),
+    "a sign that is no space": lambda raw: raw.replace(b"1.1", b"1.1\x1f", 1),
     "an underscore": lambda raw: raw.replace(b"1.1", b"1_1.0e-1", 1),
 }
 """Tables that programs read in more than one way."""
