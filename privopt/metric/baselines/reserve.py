@@ -99,6 +99,7 @@ class Reserve:
             bound=float(self.data.weighted.min(axis=1).sum()),
             solver={"name": "exponential", "path": f"{tried.replace(UNWRITTEN, '')}, {self.path}"},
             stopped=isinstance(error, StoppedError),
+            reserve=self,
             release=self.release,
         )
 
