@@ -33,6 +33,8 @@ __all__ = ["UNWRITTEN", "Reserve"]
 PATIENCE: Final = 10.0
 """Seconds for steeper ones; where there is a limit all takes at most the share below of what is left."""
 SHARE_OF_TIME: Final = 0.15
+SHARE_OF_PROOF: Final = 0.35
+"""Of the time that is left, what a bound at hand may take: large problems on a busy machine alone need as much."""
 STEPS: Final = (0.2, 0.4, 0.6, 0.8)
 """How far from the share that certifies towards all of epsilon."""
 SMALL: Final = 100_000
@@ -162,9 +164,10 @@ class Reserve:
         """Prove what is proved in moments, in a share of the time that is left."""
         from privopt.metric.proof import prove_nearby
 
-        if not self.bounded or self.context.remaining is None:
+        left = self.context.remaining
+        if not self.bounded or left is None:
             return
-        weighted, until = ExpectedLoss.of(self.data).weighted, self._until()
+        weighted, until = ExpectedLoss.of(self.data).weighted, time.monotonic() + SHARE_OF_PROOF * left
         value, half = min(self.loss, float(weighted.sum())), (time.monotonic() + until) / 2
         with suppress(StoppedError, MemoryError), ending_at(until):
             self.proved = prove_nearby(self.data, weighted, value, room=self.context.room, until=half)
