@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 
+from privopt.command.guard import ending
+from privopt.execution import watch
 from privopt.execution.watch import ended_after, lived, settling
 from privopt.run.publish import new_file, new_folder
 
@@ -77,3 +80,15 @@ def test_a_command_that_looks_at_no_clock_ends_with_5(toy, tmp_path):
     assert done.returncode == 5
     assert "time limit" in done.stderr
     assert not any(path.name == "out" for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("program", "own"), [("/bin/privopt", True), ("/x/privopt/__main__.py", True), ("pytest", False)]
+)
+def test_a_program_that_calls_commands_has_lived_for_itself(monkeypatch, program, own):
+    asked = []
+    monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setattr(watch, "lived", lambda: 1e6)
+    monkeypatch.setattr(watch, "ended_after", lambda seconds, end: asked.append(seconds) or nullcontext())
+    with ending(30.0):
+        assert (asked[0] < 0) == own
