@@ -1,12 +1,15 @@
 """What verify believes: nothing that result.json says unless problem and release come to it too."""
 
 import copy
+import importlib
 import json
 import shutil
 from collections.abc import Iterator
 
 import pytest
 from examples import EXAMPLES
+from forgeries import make
+from forgeries.changes import edited
 from mended import edit, mend, rewrite
 from toys import write_toy
 
@@ -319,6 +322,36 @@ def test_details_told_is_an_object(example, forge):
     assert refused(forge(example("words"), lambda r: r["details"].pop("told")))
 
 
+@pytest.mark.parametrize(
+    ("base", "made", "old", "new", "file"),
+    [
+        ("streets", "everywhere.streets._divided", "a,b,0.31", "a,b,100000", "roads.csv"),
+        ("streets", "everywhere.streets._divided", "split_km = 0.35", "split_km = 0.0001", "problem.toml"),
+        ("squares", "everywhere.mesh._halved", "split_km = 0.4", "split_km = 0.01", "problem.toml"),
+        ("grid", "space.places._halves", "rows = 2", "rows = 2000000", "problem.toml"),
+    ],
+)
+def test_what_a_forged_problem_asks_for_is_counted_before_it_is_made(tmp_path, monkeypatch, base, made, old, new, file):
+    folder, before = make(base, tmp_path), []
+    name, part = made.rsplit(".", 1)
+    module = importlib.import_module(f"privopt.metric.{name}")
+    whole = getattr(module, part)
+
+    def counted(*given, **named):
+        before.append(whole(*given, **named))
+        assert len(before) < 3  # two halvings are this problem's own
+        return before[-1]
+
+    monkeypatch.setattr(module, part, counted)
+    assert verify(folder).verdict == "proved"
+    before.clear()
+    edited(old, new, file)(folder)
+    mend(folder)
+    (line,) = verify(folder).complaints
+    assert "places, beside a release of at most" in line
+    assert len(before) == (base == "squares")
+
+
 def test_a_problem_of_fewer_records_than_the_release_does_not_verify(example, tmp_path):
     folder = shutil.copytree(example("optimal-lp"), tmp_path / "forged")
     path = folder / "problem" / "problem.toml"
@@ -326,4 +359,4 @@ def test_a_problem_of_fewer_records_than_the_release_does_not_verify(example, tm
     (folder / "problem" / "prior.csv").write_text("id,p\n0-0,1.0\n")
     mend(folder)
     lines = verify(folder).complaints
-    assert any("records: not those of the problem" in line for line in lines)
+    assert lines == ("mechanism.npz: weights: 56 x 56, where the problem has 1 x 1",)

@@ -73,6 +73,16 @@ class Repaired:
     loss_before: float | None = None
     loss_after: float | None = None
 
+    @property
+    def details(self) -> dict[str, float | None]:
+        """What result.json says of it."""
+        return {
+            "tau": self.tau,
+            "loss_before": self.loss_before,
+            "loss_after": self.loss_after,
+            "merged_records": self.merged,
+        }
+
 
 def repair(
     z: Floats,

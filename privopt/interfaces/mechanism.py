@@ -101,6 +101,7 @@ class Mechanism(ABC, Generic[P, R]):
 
         Raises:
             InputError: a file is missing or not of its form, or two contradict each other.
+            DoesNotHoldError: the release cannot be the problem's, which is seen before anything is worked out.
         """
         problem = self.load(declared, file)
         return problem, cast("R", self.release_class.read(folder, problem))

@@ -13,7 +13,7 @@ from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError
 from privopt.metric.points import read_points
-from privopt.metric.space.places import Space, grid_points
+from privopt.metric.space.places import Space, check_places, grid_points
 
 if TYPE_CHECKING:
     from privopt.metric.problem import Places
@@ -53,6 +53,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         if places.ids is not None and len(ids) != len(vectors):
             raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
         return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
+    check_places(places.count or 0, f"{file}: {table}.count")
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
 
 

@@ -12,29 +12,27 @@ Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``au
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.errors import CertificationError, Fault, InputError, ModelError, StoppedError
+from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, ModelError, StoppedError
 from privopt.exact.multipliers import Multipliers
 from privopt.execution.limits import ending_at
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.everywhere.region import unlike
 from privopt.metric.losses import ExpectedLoss
-from privopt.metric.matrix import MatrixRelease, matrix_bytes
+from privopt.metric.matrix import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt.metric.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt.metric.problem import D, MetricInstance, MetricProblem
-from privopt.metric.proof import PROOF, Proof, multipliers_of, prove, prove_nearby, read_proof
+from privopt.metric.proof import PROOF, multipliers_of, prove_in_time, read_proof
 from privopt.metric.remap import remapped, worse_outputs
+from privopt.metric.space.places import places_at_most
 from privopt.metric.worth import Worth, worth_of
 
 if TYPE_CHECKING:
@@ -48,9 +46,6 @@ if TYPE_CHECKING:
     from privopt.run.report.page import Section
 
 __all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism"]
-
-PROVING: Final = 0.5
-"""Share of the time that is left, once a release can be written, in which its bound is proved."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -144,12 +139,6 @@ class Matrix:
         )
 
 
-def _share(share: float, last: float | None) -> float | None:
-    """The time that a share of what is left before the last has come at; None without a limit."""
-    now = time.monotonic()
-    return None if last is None else now + share * (last - now)
-
-
 class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
 
@@ -173,6 +162,20 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def load(self, declared: D, file: str) -> MetricInstance[D]:
         """The problem, and its records, distances, costs and prior as arrays."""
         return MetricInstance.of(declared, file)
+
+    def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
+        """The problem and the release, whose sizes are compared before anything is worked out of them.
+
+        Raises:
+            DoesNotHoldError: they differ.
+        """
+        shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
+        with places_at_most(max(shape)):
+            problem = self.load(declared, file)
+        if problem.data.shape != shape:
+            wide = " x ".join(map("{:,}".format, problem.data.shape))
+            raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
+        return problem, self.release_class.read(folder, problem)
 
     @abstractmethod
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
@@ -216,7 +219,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             found = self.matrix(problem, context)
         context.report("repair")
         release, solver = self._released(found, constraint, loss, data, context)
-        details = {**found.details, **_repair_details(release)}
+        details = {**found.details, **({} if release.repaired is None else {"repair": release.repaired.details})}
         if data.remap:
             before, release = release, remapped(release, loss, data)
             details["remap"] = {"loss_before": loss.state(before)[0], "loss_after": loss.state(release)[0]}
@@ -224,7 +227,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if found.multipliers is not None and isinstance(constraint, MetricDP):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
-            proof, bound, short = self._bound(found, data, loss, release, context)
+            proof, bound, short = prove_in_time(found, data, loss, release, context)
             if short:
                 solver = {**solver, "path": f"{solver.get('path', solver.get('name', ''))} ({short})"}
                 stopped = True
@@ -236,44 +239,6 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             details=details,
             stopped=stopped,
         )
-
-    def _bound(
-        self, found: Matrix, data: MetricData, loss: ExpectedLoss, release: MatrixRelease, context: SolveContext
-    ) -> tuple[Proof | None, float | None, str]:
-        """What multipliers prove, in time for whoever reads it back to prove it again; and what fell short, in words.
-
-        By the method's own multipliers; where they miss the gap also by what is there in moments
-        (:mod:`privopt.metric.proof.nearby`), whichever proves more; at last by none, which prove every record's
-        cheapest output.
-        """
-        assert found.multipliers is not None  # the caller asks where there are some
-        context.report("bound")
-        writing = 2.0 * context.times.get("build", 0.0) if found.reserve is None else found.reserve.writing
-        value, last = loss.state(release)[0] or 0.0, None if context.end is None else context.end - writing
-        of = partial(prove, data=data, weighted=loss.weighted, value=value, gap=context.gap, room=context.room)
-        best = None if found.reserve is None else found.reserve.proved
-        if best is not None and (best[1] > value or not np.array_equal(loss.weighted, data.weighted)):
-            best = None
-        until, short = _share(PROVING, last), ""
-        with context.timed("verify"):
-            missed = found.stopped if found.bound is None else value - found.bound > context.gap * abs(value)
-            if missed and best is None:
-                with suppress(StoppedError), ending_at(until):
-                    half = _share(PROVING / 2, last)
-                    best = prove_nearby(data, loss.weighted, value, room=context.room, until=half)
-            if best is None or found.bound is None or found.bound > best[1]:
-                short = "no time to prove more than nearby records do"
-                with suppress(StoppedError), ending_at(until):
-                    seconds = None if until is None else until - time.monotonic()
-                    made = of(found.multipliers, over=found.over, near=found.bound, seconds=seconds)
-                    best, short = (made if best is None or made[1] > best[1] else best), ""
-            if best is not None:
-                return *best, short
-            with suppress(StoppedError):
-                none = np.zeros(len(data.pairs), dtype=np.bool_)
-                nothing = of(Multipliers.zero(0, len(data.outputs)), over=none)
-                return *nothing, "no time to prove more than every record's cheapest output"
-        return None, None, "no time to prove a bound"  # the release is certified: it is worth more than its bound
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """What its matrix takes (:func:`privopt.metric.matrix.matrix_bytes`)."""
@@ -387,17 +352,3 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         from privopt.metric.pages import metric_layer
 
         return metric_layer(release, problem.data, self.utility(problem, result.method))
-
-
-def _repair_details(release: MatrixRelease) -> dict[str, Any]:
-    repaired = release.repaired
-    if repaired is None:
-        return {}
-    return {
-        "repair": {
-            "tau": repaired.tau,
-            "loss_before": repaired.loss_before,
-            "loss_after": repaired.loss_after,
-            "merged_records": repaired.merged,
-        }
-    }

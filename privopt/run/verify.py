@@ -168,6 +168,7 @@ def load_release(folder: Path) -> Opened:
 
     Raises:
         InputError: DIR cannot be read.
+        DoesNotHoldError: problem and release contradict each other.
     """
     registered, stated, result = _stated(folder)
     file = result.problem.file
@@ -197,9 +198,7 @@ def load_release(folder: Path) -> Opened:
 def verify(
     folder: Path, *, jobs: int = 1, executor: Executor | None = None, progress: Progress | None = None
 ) -> Verdict:
-    """Check a DIR from its files alone, in exact arithmetic, by ``jobs`` processes or those of ``executor``.
-
-    ``progress`` is called with what is being checked.
+    """Check a DIR from its files alone, exactly, by ``jobs`` processes or ``executor``'s; ``progress`` hears each part.
 
     Raises:
         InputError: DIR cannot be read.
@@ -218,10 +217,13 @@ def verify(
             result_of(document, RESULT)
         except InputError as error:
             complaints = [f"{RESULT}: {f.where}: missing" if f.found == "nothing" else str(f) for f in error.faults]
-    if complaints:
+    try:
+        tell("problem and release")
+        opened = None if complaints else load_release(folder)
+    except DoesNotHoldError as error:
+        opened, complaints = None, str(error).splitlines()
+    if opened is None:
         return Verdict(verdict=None, complaints=tuple(complaints))
-    tell("problem and release")
-    opened = load_release(folder)
     tell("certificate and loss")
     with from_url(None, jobs) if executor is None else nullcontext(executor) as workers:
         again, complaints = _again(opened, workers)
@@ -295,8 +297,7 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
     certificate = privacy.measure(release, executor=executor)
     complaints = []
     if certificate.holds is False:
-        complaints.append(f"certificate: worst {certificate.worst}, allowed {certificate.allowed}")
-        complaints.extend(certificate.failures)
+        complaints += [f"certificate: worst {certificate.worst}, allowed {certificate.allowed}", *certificate.failures]
     elif certificate.holds is None and privacy.guarantee.kind != NOTHING:
         complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
     value, unit = None, result.details.value_unit
@@ -339,9 +340,8 @@ def _unproved(opened: Opened, *, fits: bool) -> list[str]:
         return [f"{PROOF}: {where} is null"] if (opened.folder / PROOF).exists() else []
     if not math.isfinite(bound):
         return [f"{where}: {bound!r}, which is no number"]
-    lines = []
-    if value > bound if maximise else bound > value:
-        lines.append(f"{where}: {bound!r} is contradicted by the value, {value!r}")
+    passed = value > bound if maximise else bound > value
+    lines = [f"{where}: {bound!r} is contradicted by the value, {value!r}"] if passed else []
     if not fits:
         return lines
     try:

@@ -143,7 +143,8 @@ def regions_of(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="epsilon less", change=edited("epsilon = 2.0", "epsilon = 1.999"))
     yield Forgery(name="no region", change=edited("everywhere = true\nsplit_km = 0.35", ""))
     yield Forgery(name="other pieces", change=edited("split_km = 0.35", "split_km = 0.3"))
-    for split in ("-0.35", "0", "true", '"0.35"'):
+    yield Forgery(name="a street round the earth, in pieces", change=edited("a,b,0.31", "a,b,100000", "roads.csv"))
+    for split in ("0.00001", "1e-300", "-0.35", "0", "true", '"0.35"'):
         yield Forgery(name=f"split {split}", change=edited("split_km = 0.35", f"split_km = {split}"))
     yield Forgery(name="no split", change=edited("split_km = 0.35", ""))
     yield Forgery(
@@ -161,7 +162,7 @@ def planes_of(folder: Path, base: str) -> Iterator[Forgery]:
     for what, old, new, file in forged_regions(base == "squares"):
         yield Forgery(name=what, change=edited(old, new, file))
     if base == "squares":
-        for side in ("0.0001", "0.001", "0.4", '"0.4"'):
+        for side in ("1e-9", "0.0001", "0.001", "0.4", '"0.4"'):
             yield Forgery(name=f"a mesh of sides of {side}", change=_meshed(side))
         yield Forgery(
             name="a mesh over no polygon", change=several(_meshed("0.4"), edited("Polygon", "Point", "r.geojson"))

@@ -199,6 +199,8 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         )
         yield Forgery(name="anywhere between ids", change=edited(epsilon, f"{epsilon}\neverywhere = true"))
         yield Forgery(name="fewer ids", change=edited("count = 5", "count = 4"))
+        yield Forgery(name="ids without end", change=edited("count = 5", "count = 9999999"))
+        yield Forgery(name="outputs without end", change=edited("count = 4", "count = 9999999"))
         yield Forgery(name="outputs below 0", change=edited("count = 4", "count = -4"))
         yield Forgery(name="distances of half precision", change=_half)
         for kind in ("f2", ">f2", "f4", ">f8", "i1", ">i4", "u1"):
@@ -217,4 +219,5 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         for south_west in ("[89.9999, 12.44]", "[-90.5, 0.0]", "[41.86, 1e6]", "[41.86]", '["41.86", "12.44"]'):
             yield Forgery(name=f"a corner at {south_west}", change=edited("[41.86, 12.44]", south_west))
         yield Forgery(name="cells without end", change=edited("cols = 3", "cols = 3000000"))
+        yield Forgery(name="as many cells as can be", change=edited("rows = 2, cols = 3", "rows = 3000, cols = 3333"))
         yield Forgery(name="another place", change=edited("41.86", "61.86"))

@@ -15,13 +15,15 @@ from privopt.files.sizes import expect
 from privopt.metric.everywhere.mesh import MOST_ACROSS, MOST_VERTICES, lattice
 from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM
-from privopt.metric.space.places import LARGEST, Space
+from privopt.metric.space.places import LARGEST, Space, check_places
 
 __all__ = ["mesh_over", "polygons_of"]
 
 _WANTED = "a Polygon, a MultiPolygon, or Features of them"
 
 
+LONGEST_RIM: Final = 10 * MOST_VERTICES
+"""Sides of triangles that all rims together are as long as, at most."""
 BESIDE_VERTEX: Final = 600.0
 """Bytes that a vertex of the lattice takes with its two triangles, as they are chosen."""
 
@@ -57,8 +59,14 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     if (extent / side_km + 4).prod() > MOST_VERTICES:
         found = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
         raise InputError([Fault(file, key, found, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
+    rim = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
+    if (long := float(np.hypot(*rim.T).sum())) > LONGEST_RIM:
+        raise InputError([Fault(file, key, f"rims of {long:.3g} sides", f"a side of which they have {LONGEST_RIM:,}")])
+    # triangles from one end of a polygon to the other, and all of these corners
+    check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
     expect(BESIDE_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
     vertices, triangles = lattice(flat, side_km * MM_PER_KM)
+    check_places(len(vertices), f"{file}: {key}")
     return Space(
         ids=map(str, range(len(vertices))),
         coordinates=vertices / MM_PER_KM,

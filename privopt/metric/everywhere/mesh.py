@@ -15,7 +15,7 @@ from privopt.declare.tables import limited
 from privopt.errors import Fault, InputError
 from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM, Plane
-from privopt.metric.space.places import Space
+from privopt.metric.space.places import Space, check_places
 
 __all__ = [
     "BETWEEN",
@@ -196,6 +196,7 @@ def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[P
         if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
             found = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
             raise InputError([Fault(file, "privacy.split_km", found, "a greater length")])
+        check_places(plane.size + len(plane.edges), f"{file}: privacy.split_km")
         added += [(i, j) for i, j in plane.edges.tolist()]
         plane = _halved(plane, file)
 

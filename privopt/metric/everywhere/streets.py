@@ -15,7 +15,7 @@ from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.metric.everywhere.mesh import BETWEEN, MOST_VERTICES
 from privopt.metric.everywhere.region import STEPS, Streets
-from privopt.metric.space.places import Space
+from privopt.metric.space.places import Space, check_places
 from privopt.metric.space.roads import road_table
 
 __all__ = ["LONGEST", "streets_of"]
@@ -55,6 +55,7 @@ def streets_of(
         length = "0.5 / epsilon" if split_km is None else f"{split_km:g} km"
         found = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
         raise InputError([Fault(file, "privacy.split_km", found, f"a length that makes fewer than {MOST_VERTICES:,}")])
+    check_places(sum(parts) - len(parts) + len(number), f"{file}: privacy.split_km")
     ids, simplices, pieces, shares = _divided(list(number), np.array(ends).T, km, parts)
     geographic = records.kind == "geographic"
     known = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
@@ -15,18 +17,49 @@ from attrs.converters import optional
 
 from privopt.arrays import Floats, Ints, doubles, no_doubles
 from privopt.declare.tables import limited
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 if TYPE_CHECKING:
     from privopt.metric.everywhere.projection import Projection
 
-__all__ = ["LARGEST", "Kind", "Space", "grid_points"]
+__all__ = ["LARGEST", "Kind", "Space", "check_places", "grid_points", "places_at_most"]
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
 _RADIANS = math.pi / 180.0
 LARGEST = 1e150  # squares of differences stay finite
+
+
+_MOST: ContextVar[int | None] = ContextVar("_MOST", default=None)
+
+
+@contextmanager
+def places_at_most(count: int | None) -> Iterator[None]:
+    """A block in which a problem makes no more places at once: as many as the release beside it has rows or columns.
+
+    A few numbers of a problem file can ask for millions of places, which would be worked out before they are compared.
+    """
+    token = _MOST.set(count)
+    try:
+        yield
+    finally:
+        _MOST.reset(token)
+
+
+def check_places(count: int, what: str) -> None:
+    """What comes before places are made that no file lists.
+
+    Args:
+        count: how many, at least.
+        what: they are, for the message.
+
+    Raises:
+        DoesNotHoldError: more than :func:`places_at_most` allows.
+    """
+    most = _MOST.get()
+    if most is not None and count > most:
+        raise DoesNotHoldError(f"{what}: {count:,} places, beside a release of at most {most:,} rows or columns")
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:
@@ -162,9 +195,11 @@ def grid_points(
 
     Raises:
         InputError: sizes that are not positive, or a grid that passes a pole or goes round the earth.
+        DoesNotHoldError: as of :func:`check_places`.
     """
     if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
         raise InputError(faults)
+    check_places(rows * cols, f"{source}: {key}")
     ids = tuple(f"{r}-{c}" for r in range(rows) for c in range(cols))
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     along = np.array([float(step) for step in steps])

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import evolve
 
-from privopt.errors import Fault, InputError
+from privopt.errors import DoesNotHoldError, Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.everywhere.region import unlike
-from privopt.metric.matrix import MatrixRelease, matrix_bytes
+from privopt.metric.matrix import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt.metric.mechanism import SAME_WITHIN
+from privopt.metric.space.places import places_at_most
 from privopt.metric.worth import Worth, worth_of
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.central import clients_of, costs_of, solve_central
@@ -59,6 +61,21 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def load(self, declared: LRGeoProblem, file: str) -> LRGeoInstance:
         """The metric problem and its users."""
         return LRGeoInstance.of(declared, file)
+
+    def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
+        """The problem and the release, which has all records where they are outputs, or all are users.
+
+        Raises:
+            DoesNotHoldError: of another size than the release.
+        """
+        shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
+        every = declared.outputs is None or declared.lr_geo.users == "all"
+        with places_at_most(max(shape) if every else None):
+            problem = self.load(declared, file)
+        if (len(problem.users), len(problem.data.outputs)) != shape:
+            wide = f"{len(problem.users):,} users and {len(problem.data.outputs):,} outputs"
+            raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
+        return problem, LRGeoRelease.read(folder, problem)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
         """Every pair of records (exact), or each user's own matrix."""
