@@ -239,6 +239,7 @@ CORPUS = {
     "prior negative": (toml(utility=PRIORED), {"prior.csv": "id,p\na,-0.2\nb,0.7\nc,0.5\n"}, "row 2, column p"),
     "prior missing record": (toml(utility=PRIORED), {"prior.csv": "id,p\na,0.5\nb,0.5\n"}, "prior.csv"),
     "prior unknown record": (toml(utility=PRIORED), {"prior.csv": PRIOR.replace("c,", "z,")}, "row 4"),
+    "column twice": (toml(), {"p.csv": "id,x,y, x \na,0,0,0\nb,1,0,0\nc,2,0,0\n"}, "column 'x' twice"),
     "prior twice": (toml(utility=PRIORED), {"prior.csv": "id,p\na,0.5\na,0.5\nc,0\n"}, "row 3"),
     "prior nan": (toml(utility=PRIORED), {"prior.csv": "id,p\na,nan\nb,0.5\nc,0.5\n"}, "row 2, column p"),
     "prior all zero": (toml(utility=PRIORED), {"prior.csv": "id,p\na,0\nb,0\nc,0\n"}, "sum"),
@@ -350,6 +351,7 @@ GOOD = {
     "one record": (toml(), {"p.csv": "id,x,y\na,0,0\n"}),
     "neighbours": (toml(privacy="epsilon = 1\nneighbours_within = 1.0"), {}),
     "tables of other mechanisms": (toml(more="[const-opt]\nradius = 1"), {}),
+    "a column that was renamed": (toml(), {"p.csv": "id,x,y,x_duplicated_0\na,0,0,1\nb,1,0,1\nc,0,1,1\n"}),
     "unread columns": (toml(), {"p.csv": "name,id,x,y\n?,a,0,0\n?,b,1,0\n?,c,0,1\n"}),
     "ids that look like numbers": (toml(), {"p.csv": POINTS.replace("a,", "007,")}),
 }  # fmt: skip

@@ -202,6 +202,11 @@ def test_what_a_file_takes_is_known_from_its_size_and_its_first_bytes(tmp_path):
     assert loading_bytes(tmp_path / "t.csv") == 14.0 * (tmp_path / "t.csv").stat().st_size
     assert loading_bytes(tmp_path / "t.parquet") >= 150.0 * 3_000
     assert loading_bytes(tmp_path / "none.csv") == 0.0
+    header = np.lib.format.header_data_from_array_1_0(np.zeros(0)) | {"shape": (10**5, 10**5)}
+    with (tmp_path / "cut.npy").open("wb") as stream:  # half copied: its reader says so
+        np.lib.format.write_array_header_1_0(stream, header)
+        stream.write(bytes(8_000))
+    assert loading_bytes(tmp_path / "cut.npy") < 1e4
 
 
 @pytest.mark.parametrize("file", ["vectors.npy", "points.csv", "region.geojson"])
@@ -225,6 +230,6 @@ def test_what_does_not_fit_is_not_loaded(tmp_path, monkeypatch, file):
     (tmp_path / "problem.toml").write_text("[records]\n" + text)
     if file != "region.geojson":
         monkeypatch.setattr("privopt.declare.toml.read_bytes", lambda *given, **named: pytest.fail("it was read"))
-    with pytest.raises(StoppedError, match=r"need .* GB beside .* --memory .* would do"):
+    with pytest.raises(StoppedError, match=r"need .* GB beside .* wanted --memory .* at least"):
         solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options(memory=0.5))
     assert not (tmp_path / "out").exists()

@@ -172,7 +172,8 @@ def solve(
     say_when_compiling(quiet=quiet)
     limit, gap = options["time_limit"], options["gap"]
     wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
-    with ending(limit), progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
+    also = "" if ledger is None else f"; what {ledger} was charged stays charged"
+    with ending(limit, also=also), progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
         complain(f"warning: {line}")
@@ -307,10 +308,14 @@ for _command in (*USING, *BEFORE, budget):
     cli.add_command(_command)
 
 
-def main() -> None:
-    """Entry point of ``privopt`` and ``python -m privopt``."""
+def main(began: float) -> None:
+    """Entry point of ``privopt`` and ``python -m privopt``.
+
+    Args:
+        began: when, on the monotonic clock: time limits count from there.
+    """
     try:
-        sys.exit(cli.main(prog_name="privopt", standalone_mode=False) or DONE)
+        sys.exit(cli.main(prog_name="privopt", standalone_mode=False, obj=began) or DONE)
     except click.ClickException as error:  # of an argument, which may hold anything
         text = io.StringIO()
         error.show(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ STOPPED_FEASIBLE: Final = 4
 STOPPED_EMPTY: Final = 5
 NO_PRIVACY: Final = 6
 
+START: Final = 1.0
+"""Seconds that an interpreter takes to start, at most: a process that became privopt has lived longer."""
 OVER, LAST = 1.1, 4.2
 """A command with a limit is ended after so many times that and so many seconds, counted from its process's start: .8
 less than it has, for threads wait their turn (at a load of 15 it took up to .6)."""
@@ -70,16 +73,17 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         try:
             code = command(*args, **kwargs)
         except PrivoptError as error:
-            complain(error)
+            complain("\n".join((str(error), *_notes(error))))
             sys.exit(error.exit_code)
-        except KeyboardInterrupt:
-            complain("interrupted")
+        except KeyboardInterrupt as error:
+            complain("\n".join(("interrupted", *_notes(error))))
             sys.exit(STOPPED_EMPTY)
         except BrokenPipeError:
             sys.stderr.close()
             sys.exit(DONE)
         except OSError as error:
-            complain(f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}")
+            found = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
+            complain("\n".join((found, *_notes(error))))
             sys.exit(STOPPED_EMPTY)
         except MemoryError:
             complain("out of memory")
@@ -95,22 +99,28 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
     return run
 
 
+def _notes(error: BaseException) -> list[str]:
+    """What else belongs to an error: what a ledger was charged before it, say."""
+    return getattr(error, "__notes__", [])
+
+
 @contextmanager
-def ending(limit: float | None) -> Iterator[None]:
+def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
     """A block of a command that has a time limit: code 5 where nothing in it looked at the clock in time.
 
     Args:
         limit: seconds for the whole command, or None.
+        also: what else is to be said then.
     """
     from privopt.execution.watch import ended_after, lived
 
     def end() -> None:
-        complain("the time limit came before a result was certified and written; nothing written")
+        complain(f"the time limit came before a result was certified and written; nothing written{also}")
         sys.stderr.flush()
         os._exit(STOPPED_EMPTY)
 
-    began = Path(sys.argv[0])  # another program that calls commands has lived for itself
-    before = lived() if "privopt" in (began.stem, began.parent.name) else 0.0
+    began = click.get_current_context().find_root().obj  # None in another program that calls commands
+    before = 0.0 if began is None else min(lived(), START + time.monotonic() - began)
     with ended_after(None if limit is None else OVER * limit + LAST - before, end):
         yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -96,6 +97,14 @@ def table_of(file: File) -> pl.DataFrame:
         except pl.exceptions.PolarsError:
             raise InputError([ragged(file)]) from None
     return frame.rename(dict(zip(frame.columns, stripped(frame.columns), strict=True)))
+
+
+def repeated(file: File) -> frozenset[str]:
+    """Names that the header of a CSV file has more than once, spaces around them aside; polars renames the second."""
+    if is_parquet(file):
+        return frozenset()
+    names = next(csv.reader(io.TextIOWrapper(io.BytesIO(table_text(file)), "utf-8", newline="")), [])
+    return frozenset(name for name, count in Counter(name.strip() for name in names).items() if count > 1)
 
 
 def _parquet(file: File) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from privopt.declare.frames import (
     is_parquet,
     plain_texts,
     ragged,
+    repeated,
     stripped,
     table_of,
     table_text,
@@ -140,11 +141,9 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
         for c in columns
         if not c.optional and c.label not in header
     ]
-    alike = [name.removesuffix("_duplicated_0").strip() for name in header]  # so polars names the second
+    twice = repeated(file)
     faults += [
-        Fault(file.name, "header", f"column {c.label!r} twice", "one of that name")
-        for c in columns
-        if alike.count(c.label) > 1
+        Fault(file.name, "header", f"column {c.label!r} twice", "one of that name") for c in columns if c.label in twice
     ]
     if any_of:
         any_of = [[labels[name] for name in names] for names in any_of]

@@ -39,16 +39,17 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, columns_first, dtype
 
 
-def npy_shape(head: bytes) -> tuple[int, ...]:
-    """The shape that the first bytes of an ``.npy`` file say.
+def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
+    """The shape that the first bytes of an ``.npy`` file say, and the bytes of a value.
 
     Raises:
         ValueError: they are no such header.
     """
     try:
-        return _header(io.BytesIO(head))[0]
+        shape, _, dtype = _header(io.BytesIO(head))
     except Exception as error:  # as parse_npy
         raise ValueError(str(error)) from None
+    return shape, dtype.itemsize
 
 
 def npy_bytes(array: object) -> bytes:

@@ -66,7 +66,9 @@ def loading_bytes(path: Path) -> float:
         return 0.0
     if head.startswith(b"\x93NUMPY"):
         try:
-            return size + VALUE * 8.0 * math.prod(npy_shape(head))
+            shape, bytes_each = npy_shape(head)
+            values = math.prod(shape)
+            return size + VALUE * 8.0 * values if values * bytes_each <= size else float(size)  # cut short: not read
         except ValueError:
             return float(size)
     if head.startswith(b"PAR1"):

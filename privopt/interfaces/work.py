@@ -132,12 +132,13 @@ class SolveContext:
         """Whether there is room for so many bytes."""
         return needed <= self.room
 
-    def need(self, needed: float, who: str) -> None:
+    def need(self, needed: float, who: str, *, more: bool = False) -> None:
         """Refuse what does not fit, before it is begun.
 
         Args:
             needed: bytes.
             who: takes them, in the plural.
+            more: whether what comes after may take more.
 
         Raises:
             StoppedError: it needs more memory than there is.
@@ -145,10 +146,11 @@ class SolveContext:
         from privopt.execution.memory import GB, PROGRAM, resident
 
         if not self.fits(needed):
-            enough = 1.05 * (needed + max(resident(), PROGRAM))
+            enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM)) / GB:.2g}"
+            enough = f"wanted {enough} at least" if more else f"{enough} would do"
             raise StoppedError(
                 f"{who} need {needed / GB:.2g} GB beside what the program holds, and {self.room / GB:.2g} GB are left, "
-                f"so nothing was begun or written; --memory {enough / GB:.2g} would do"
+                f"so nothing was begun or written; {enough}"
             )
 
     def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,6 +156,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         new_copies(options.copy_to, out, force=options.force) as copies,
         remembering(),
         faults_in(source.name),
+        _noting() as note,
     ):
         context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
         with ending_at(context.end):
@@ -161,7 +165,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             privacy = mechanism.privacy(problem, method.name)
             registered.expect("privacy", privacy, PrivacyConstraint)
             if options.charged is not None:
-                options.charged.charge(
+                stays = options.charged.charge(
                     privacy.guarantee,
                     declared,
                     mechanism.release_class,
@@ -170,6 +174,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
                     purpose=f"solve {name} --method {method.name}, {source.name}",
                     progress=options.progress,
                 )
+                note(stays)
             try:
                 outcome = mechanism.solve(problem, context)
             except KeyboardInterrupt:
@@ -177,6 +182,18 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             registered.expect("solve", outcome, Outcome)
             result = conclude(registered, method, mechanism, problem, outcome, context, options, copy)
         return _write(mechanism, declared, problem, copy, out, options, context, outcome, result, start, copies)
+
+
+@contextmanager
+def _noting() -> Iterator[Callable[[str], None]]:
+    """Sentences that belong to whatever is raised from here on."""
+    said: list[str] = []
+    try:
+        yield said.append
+    except BaseException as error:
+        for sentence in said:
+            error.add_note(sentence)
+        raise
 
 
 def _asked(name: str, options: Options) -> tuple[Registered, MethodSpec]:
@@ -216,7 +233,7 @@ def _loaded(
     mechanism: Mechanism[Any, Any], source: File, context: SolveContext, out: Path
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
     """The problem as it will be read in DIR, declared and loaded, and its copy."""
-    with context.timed("build"), loading(context.need):
+    with context.timed("build"), loading(partial(context.need, more=True)):
         given = read_problem(mechanism, source)
         for own in (folder.path.resolve() for folder in folders_of(given) if folder.path is not None):
             if own in (target := out.resolve(), *target.parents) or target in own.parents:

@@ -7,6 +7,7 @@ import math
 import time
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -158,7 +159,7 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
-    with loading(context.need):
+    with loading(partial(context.need, more=True)):
         problem = mechanism.load(read_given(mechanism, whole), source.name)
     data, (records, outputs) = problem.data, problem.data.shape
     every = data.within is None and data.region is None

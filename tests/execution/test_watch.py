@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import nullcontext
 
+import click
 import pytest
 
+from privopt.command.cli import cli
 from privopt.command.guard import ending
 from privopt.execution import watch
 from privopt.execution.watch import ended_after, lived, settling
@@ -82,13 +85,19 @@ def test_a_command_that_looks_at_no_clock_ends_with_5(toy, tmp_path):
     assert not any(path.name == "out" for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("program", "own"), [("/bin/privopt", True), ("/x/privopt/__main__.py", True), ("pytest", False)]
-)
-def test_a_program_that_calls_commands_has_lived_for_itself(monkeypatch, program, own):
-    asked = []
-    monkeypatch.setattr(sys, "argv", [program])
-    monkeypatch.setattr(watch, "lived", lambda: 1e6)
+@pytest.mark.parametrize(("before", "lived", "gone"), [(None, 1e6, 0.0), (7.0, 1e6, 8.0), (7.0, 7.1, 7.1)])
+def test_a_limit_counts_from_the_start_of_the_command(monkeypatch, before, lived, gone):
+    """A script that ends in ``exec privopt`` has lived longer; another program that calls commands for itself."""
+    asked, began = [], time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began)
+    monkeypatch.setattr(watch, "lived", lambda: lived)
     monkeypatch.setattr(watch, "ended_after", lambda seconds, end: asked.append(seconds) or nullcontext())
-    with ending(30.0):
-        assert (asked[0] < 0) == own
+    with click.Context(cli, obj=None if before is None else began - before), ending(30.0):
+        assert asked == [pytest.approx(1.1 * 30.0 + 4.2 - gone)]
+
+
+def test_the_program_says_when_it_began(toy, tmp_path):
+    code = "from privopt.execution import watch\nwatch.lived = lambda: 1e6\nfrom privopt.__main__ import main\nmain()"
+    command = [sys.executable, "-c", code, "solve", "exponential", str(toy), "--out", str(tmp_path / "out")]
+    done = subprocess.run([*command, "--time-limit", "600"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

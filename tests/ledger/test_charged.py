@@ -258,6 +258,17 @@ def test_noise_is_charged_before_it_is_drawn(census, tmp_path):
         assert book.to_opendp("counts.csv").map(1) == pytest.approx(0.8)
 
 
+def test_work_that_fails_after_its_charge_says_what_stays_charged(census, tmp_path, monkeypatch):
+    def stopped(*given):
+        raise StoppedError("the time limit came")
+
+    monkeypatch.setattr("privopt_hierarchical_dp.mechanism.HierarchicalDP.solve", stopped)
+    arguments = ["hierarchical-dp", census, "--out", tmp_path / "o", "--ledger", tmp_path / "l", "--subject", "town"]
+    code, _, err = said("solve", *arguments)
+    assert (code, "subject town was charged 0.4 all the same" in err) == (5, True), err
+    assert [cost.epsilon for _, cost in charged(tmp_path / "l")] == [Fraction(2, 5)]
+
+
 def test_what_draws_no_noise_or_gives_no_privacy_is_not_charged(census, town, tmp_path):
     for arguments, found in (
         (["hierarchical-dp", census, "--seed", "1"], "found a seed"),

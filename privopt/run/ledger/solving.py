@@ -9,7 +9,8 @@ from typing import Any
 from attrs import AttrsInstance, fields, frozen, has
 
 from privopt.declare import File, files_of
-from privopt.errors import UsageError
+from privopt.declare.exact_text import exact_text
+from privopt.errors import UsageError, cut
 from privopt.interfaces import Guarantee, Progress, Release
 from privopt.registry import registry
 from privopt.run.ledger.entries import Cost
@@ -43,7 +44,7 @@ class ChargeRelease:
         mechanism: str,
         purpose: str,
         progress: Progress | None = None,
-    ) -> None:
+    ) -> str:
         """Charge epsilon, durably.
 
         Args:
@@ -54,6 +55,9 @@ class ChargeRelease:
             mechanism: SHA-256 of the public problem file.
             purpose: what is charged for, in words.
             progress: called with how many entries are checked.
+
+        Returns:
+            What stays charged whatever comes of it, a sentence.
 
         Raises:
             UsageError: nothing is drawn, or nothing that could be counted.
@@ -90,6 +94,7 @@ class ChargeRelease:
         with Ledger(self.ledger, key=self.key) as ledger:
             ledger.check(progress=progress)
             ledger.charge(subject, cost)
+        return f"{self.ledger}: subject {cut(subject)} was charged {exact_text(cost.epsilon)} all the same"
 
 
 def _of_tables_named(problem: Any) -> Iterator[File]:
