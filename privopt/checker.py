@@ -116,8 +116,8 @@ class Problem:  # the problem file in ``problem/``, and the files that it names
 
     def columns(self, file: object) -> dict[Any, list[str]]:  # of a CSV file, by the names in its header
         lines = list(csv.reader(io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n"), strict=True))
-        head, *rows = [[re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", c) for c in row] for row in lines if row]
-        need(rows and lines[-1] and {*map(len, rows)} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
+        head, *rows = [[re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", c) for c in row] for row in lines]
+        need(rows and head and {*map(len, rows)} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
         return dict(zip([n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)], map(list, zip(*rows))))
 
     def roads(self, file: object) -> list[tuple[str, str, Fraction]]:  # from, to, and length of each
@@ -489,7 +489,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         if str(file).lower().endswith(".csv"):
             first, *_ = cells = problem.columns(file)
             names = cells.pop(first) if first.lower() in ("photo", "file", "name", "id") else names
-            scores: list[Sequence[float]] = [list(map(float, row)) for row in zip(*cells.values())]
+            scores: Any = [[float(x if "nf" in x.lower() else rational(x)) for x in r] for r in zip(*cells.values())]
         else:
             parts = "scores:f8:2 true:i8:0 left_out:U:1 positioned:b1:1" + " copies:f8:2" * copied
             table, *found = [problem.array(file)] if file else read_npz(folder / "scores.npz", parts)

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from examples import EXAMPLES
 
+from privopt import checker
 from privopt.errors import InputError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
@@ -151,3 +152,40 @@ def test_a_secret_table_without_a_public_one_keeps_its_name(tmp_path):
     assert [path.name for path in (folder / "problem").iterdir()] == ["problem.toml"]
     assert (folder / "private" / "problem" / "counts.parquet").read_bytes() == secret
     assert verify(folder).complaints == ()
+
+
+POINTS = "id,x,y\na,0,0\nb,1,0\nc,0,1\n"
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        "\r\n" + POINTS,
+        POINTS.replace("id,x,y", "id,x,y,no\rte").replace("\na,0,0", "\na,0,0,k"),
+        POINTS.replace("a,0", "a\rz,0"),
+        POINTS.replace("a,0", '"a\rz",0'),
+    ],
+)
+def test_a_table_that_readers_take_in_several_ways_is_published_in_one(tmp_path, points):
+    """What users' tables may hold is solved, and the copy is read alike by verify and the checker."""
+    (tmp_path / "points.csv").write_text(points, newline="")
+    with (tmp_path / "c.npy").open("wb") as stream:
+        np.lib.format.write_array(stream, np.eye(3), version=(2, 0))
+    text = '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 1.0\n'
+    (tmp_path / "problem.toml").write_text(text + '[utility]\nkind = "matrix"\ncost = "c.npy"\n')
+    folder = solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options()).folder
+    assert (folder / "problem" / "c.npy").read_bytes()[6:8] == b"\x01\x00"
+    assert verify(folder).verdict == "proved"
+    assert checker.check(folder, str) == 0
+
+
+def test_scores_are_published_in_one_form_too(tmp_path):
+    problem = EXAMPLES["photo-censor"].write(tmp_path / "problem")
+    scores = np.load(problem.parent / "scores.npy").astype(str).tolist()
+    scores[0][0], scores[1][1] = "-Infinity", f'"{scores[1][1]}"'
+    lines = [",".join(f"c{j}" for j in range(len(scores[0]))), "", *map(",".join, scores)]
+    (problem.parent / "scores.csv").write_text("\r\n".join(lines) + "\r\n\r\n", newline="")
+    problem.write_text(problem.read_text().replace("scores.npy", "scores.csv"))
+    folder = solve("photo-censor", problem, tmp_path / "out", Options()).folder
+    assert verify(folder).verdict == "proved"
+    assert checker.check(folder, str) == 0

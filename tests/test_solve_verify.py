@@ -344,7 +344,7 @@ def test_a_certified_release_is_written_where_its_bound_takes_too_long(toy, tmp_
     def late(*_, **__):
         raise StoppedError("late")
 
-    for prover in ("mechanism.prove", "mechanism.prove_nearby", "proof.prove_nearby"):
+    for prover in ("proof.in_time.prove", "proof.in_time.prove_nearby", "proof.prove_nearby"):
         monkeypatch.setattr(f"privopt.metric.{prover}", late)
     done = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=60.0))
     assert done.stopped

@@ -20,7 +20,9 @@ __all__ = [
     "as_csv",
     "csv_bytes",
     "is_parquet",
+    "plain_rows",
     "plain_texts",
+    "plainly",
     "ragged",
     "stripped",
     "table_of",
@@ -125,6 +127,33 @@ def as_csv(file: File) -> bytes | None:
         InputError: it is no table.
     """
     return csv_bytes(_parquet(file)) if is_parquet(file) else None
+
+
+def plain_rows(text: str) -> list[list[str]] | None:
+    """The rows of a CSV text that every reader reads alike; None of another.
+
+    That is one whose rows have as many cells as the header, none of them blank, no line that ends in a carriage return
+    alone outside quotes, and nothing behind a closing quote.
+    """
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline="\n"), strict=True))
+    except csv.Error:
+        return None
+    return rows if rows and rows[0] and {*map(len, rows)} == {len(rows[0])} else None
+
+
+def plainly(file: File) -> bytes:
+    """A table of which every reader of CSV reads what is read here: the file itself where it is one."""
+    frame = table_of(file)
+    if not is_parquet(file):
+        rows = plain_rows(text_of(file).decode("utf-8"))
+        if rows is not None and len(rows) == frame.height + 1 and all(map(_same, rows[1:], frame.iter_rows())):
+            return file.contents
+    return csv_bytes(frame)
+
+
+def _same(one: Sequence[str], other: Sequence[str]) -> bool:
+    return tuple(one) == tuple(other)
 
 
 def csv_bytes(frame: pl.DataFrame) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from privopt.errors import StoppedError
 from privopt.execution.base import spans
 
-__all__ = ["VARIABLES", "allowed_threads", "check_end", "ending_at", "in_threads", "limited_to"]
+__all__ = ["VARIABLES", "allowed_threads", "check_end", "ending_at", "in_threads", "limited_to", "seconds_left"]
 
 T = TypeVar("T")
 
@@ -52,6 +52,20 @@ def check_end(before: str = "") -> None:
             "the time limit, and what it leaves to end in, came before a release was certified and written; nothing "
             "written"
         )
+
+
+def seconds_left(before: str = "") -> float | None:
+    """What a solver that takes a limit of its own may take: up to the end of :func:`ending_at`; None without one.
+
+    Args:
+        before: as of :func:`check_end`.
+
+    Raises:
+        StoppedError: the end has come.
+    """
+    check_end(before)
+    end = _END.get()
+    return None if end is None else max(1e-3, end - time.monotonic())
 
 
 def allowed_threads() -> int:

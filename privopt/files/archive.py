@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, open_regular
 
-__all__ = ["npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_npz"]
+__all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_npz"]
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _BEGUN = 256  # bytes that hold the type, which NumPy writes first
+_STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
 
 
@@ -80,6 +81,13 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
         return np.empty(shape, dtype)
     flat = np.frombuffer(contents, dtype, offset=start)
     return flat.reshape(shape, order="F" if columns_first else "C")
+
+
+def npy_as_written(contents: bytes) -> bytes:
+    """An ``.npy`` file as NumPy writes one: version 1.0, the order of its bytes stated; itself where it is so."""
+    begun = contents[:_BEGUN]
+    sound = begun[6:8] == b"\x01\x00" and _STATED.search(begun)
+    return contents if sound else npy_bytes(parse_npy(contents))
 
 
 def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:

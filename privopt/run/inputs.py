@@ -20,8 +20,9 @@ import attrs
 from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
-from privopt.declare.frames import PARQUET, as_csv, csv_bytes, table_of
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes, plainly, table_of
 from privopt.errors import Fault, InputError
+from privopt.files.archive import npy_as_written
 from privopt.run.folder import PRIVATE, PROBLEM, files_in
 
 __all__ = ["ProblemCopy", "stray_files", "with_csv_tables"]
@@ -139,10 +140,19 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 def _as_read(file: File) -> bytes:
     """A file as it may be published: without columns of a table that nothing has read."""
     if not file.seen.columns:
-        return file.contents if file.seen.instead is None else file.seen.instead
+        return _in_one_form(file)
     frame = table_of(file)
     read = [name for name in frame.columns if name in file.seen.columns]
-    return file.contents if len(read) == len(frame.columns) else csv_bytes(frame.select(read))
+    return _in_one_form(file) if len(read) == len(frame.columns) else csv_bytes(frame.select(read))
+
+
+def _in_one_form(file: File) -> bytes:
+    """A public file as every program reads it alike: users' tables and arrays have forms that some take otherwise."""
+    if file.contents.startswith(b"\x93NUMPY"):
+        return npy_as_written(file.contents)
+    if file.seen.columns:
+        return plainly(file)
+    return file.contents if file.seen.instead is None else file.seen.instead
 
 
 def _csv_names(names: Iterable[str], taken: set[str]) -> dict[str, str]:
@@ -233,7 +243,10 @@ def _values(value: Any, moved: Mapping[str, str]) -> Any:
 
 
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
-    """A line for each file below ``problem/`` that neither is the problem file ``file`` nor is named by it."""
+    """A line for each file below ``problem/`` that the problem file ``file`` does not name, or of another form."""
+    files = [each for each in files_of(declared) if not (each.secret or each.absent)]
+    odd = dict.fromkeys(each.name for each in files if _in_one_form(each) != each.contents)
+    lines = [f"{PROBLEM}/{name}: in a form that programs read in more than one way; solve writes none" for name in odd]
     named = {file, *(str(PurePosixPath(each.name)) for each in files_of(declared))}
     found, _ = files_in(folder / PROBLEM)
-    return [f"{PROBLEM}/{name}: the problem names no such file" for name in found if name not in named]
+    return lines + [f"{PROBLEM}/{name}: the problem names no such file" for name in found if name not in named]

@@ -160,6 +160,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
     ):
         context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
         with ending_at(context.end):
+            context.report("problem")
             declared, problem, copy = _loaded(mechanism, source, context, out)
             mechanism.check_room(problem, context)
             privacy = mechanism.privacy(problem, method.name)

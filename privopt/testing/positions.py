@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Spots", "chains", "straight"]
 
-NEAR: Final = (1, 1_000, 50_000)
+STEPS_MM: Final = (1, 1_000, 50_000)
 """How far twins are drawn apart, mm."""
 
 Mixture = tuple[int, tuple[Fraction, ...]]
@@ -104,7 +104,7 @@ def _drawn(corners: Ints, places: Ints, chance: Random) -> Iterator[tuple[int, i
     beyond = int(2 * high[0] - low[0]) + MM_PER_KM, (middle[1] + ay) // 2
     elsewhere = places[corners[chance.randrange(len(corners))]].mean(axis=0)
     for x, y in (middle, ((ax + bx) // 2, (ay + by) // 2), (ax, ay), beyond):
-        step = chance.choice(NEAR)
+        step = chance.choice(STEPS_MM)
         across = chance.choice(((bx - ax, by - ay), (ay - by, bx - ax), (by - ay, ax - bx), (ax - bx, ay - by)))
         long = math.hypot(*across) or 1.0
         yield x, y

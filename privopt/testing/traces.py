@@ -19,12 +19,12 @@ from privopt.exact.sample import TOTAL
 from privopt.metric.traces.prediction import Prediction, Terms
 from privopt.metric.traces.walk import Walker
 
-__all__ = ["FAINT", "Law", "Reports", "cost_of", "segment_of"]
+__all__ = ["LEAST_PROBABILITY", "Law", "Reports", "cost_of", "segment_of"]
 
 Reports = tuple[tuple[bool, int], ...]
 """What is seen of a trace: for each row whether the last report was kept, and the report's number."""
 
-FAINT: Final = 1e-280
+LEAST_PROBABILITY: Final = 1e-280
 """Probability beyond which sums of doubles tell nothing."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from forgeries.changes import Change, Forgery, beside_it, edited, no_bound, npz, several
+from forgeries.problems import FORMS, npy_as
 
 
 def _cells(change: Callable[[list[str]], list[str] | None]) -> Change:
@@ -40,13 +41,33 @@ def _signed(folder: Path) -> None:
     (folder / "result.json").write_text(json.dumps(result))
 
 
-def _endless(folder: Path) -> None:
-    """Scores as CSV, of which one is no number that a model gives."""
-    table = np.load(folder / "problem" / "scores.npy").astype(str)
-    table[0, 0] = "inf"
-    rows = [",".join(row) for row in [[f"c{j}" for j in range(table.shape[1])], *table.tolist()]]
-    (folder / "problem" / "scores.csv").write_text("\n".join(rows) + "\n")
-    (folder / "problem" / "scores.npy").unlink()
+def _as_csv(change: Callable[[str], str]) -> Change:
+    """The same scores as CSV, then changed."""
+
+    def changed(folder: Path) -> None:
+        table = np.load(folder / "problem" / "scores.npy").astype(str).tolist()
+        rows = [",".join(row) for row in [[f"c{j}" for j in range(len(table[0]))], *table]]
+        (folder / "problem" / "scores.csv").write_text(change("\n".join(rows) + "\n"), newline="")
+        (folder / "problem" / "scores.npy").unlink()
+
+    return several(changed, edited('"scores.npy"', '"scores.csv"'))
+
+
+SCORES = {
+    "a score without end": lambda text: _first(text, "inf"),
+    "a score with an underscore": lambda text: _first(text, "-1_0"),
+    "a score in digits of another script": lambda text: _first(text, "-\u0661"),
+    "a score that is none": lambda text: _first(text, "nan"),
+    "a score in quotes with more behind": lambda text: _first(text, '"-1"0'),
+    "scores with a blank line": lambda text: text.replace("\n", "\n\n", 1),
+    "scores with a return in a cell": lambda text: text.replace("c1,", "c\r1,", 1),
+}
+"""Scores in CSV that no model writes."""
+
+
+def _first(text: str, cell: str) -> str:
+    head, _, rest = text.partition("\n")
+    return f"{head}\n{cell},{rest.partition(',')[2]}"
 
 
 def _trivial(change: Callable[[Path], object]) -> Change:
@@ -75,8 +96,11 @@ def photos_of(folder: Path) -> Iterator[Forgery]:
 
         yield Forgery(name=f"photo {row - 1} toggled", change=_cells(toggle))
     yield Forgery(name="scores of bytes with a sign", change=_signed)
-    endless = several(_endless, edited('"scores.npy"', '"scores.csv"'))
-    yield Forgery(name="a score without end", change=endless)
+    for what, odd in SCORES.items():
+        yield Forgery(name=what, change=_as_csv(odd))
+    for what, form in FORMS.items():
+        if what in ("version 2", "no order of bytes"):
+            yield Forgery(name=f"scores, {what}", change=npy_as("scores.npy", form))
     yield Forgery(name="a third field", change=_cells(lambda found: found.__setitem__(1, f"{found[1]},secret")))
     yield Forgery(name="a table that nobody knows", change=edited("[privacy]", "[zones]\nwide = 2\n[privacy]"))
     yield Forgery(name="keep_at_least below 0", change=edited("[privacy]", "keep_at_least = -5\n[privacy]"))

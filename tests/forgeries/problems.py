@@ -22,6 +22,10 @@ def _npy(name: str, change: Callable[[Any], object]) -> Change:
     return changed
 
 
+def npy_as(name: str, form: Callable[[Any], bytes]) -> Change:
+    return lambda folder: (folder / "problem" / name).write_bytes(form(np.load(folder / "problem" / name)))
+
+
 def _nothing_held(folder: Path) -> None:
     """No pair of records is held, and each has an output of its own."""
 
@@ -78,6 +82,11 @@ ODD = {
     "UTF-16": lambda raw: raw.decode().encode("utf-16"),
     "a zero byte": lambda raw: raw.replace(b"p1", b"p\0", 1),
     "a column of places twice": lambda raw: raw.replace(b"\n", b",0.3\n").replace(b",0.3", b",x", 1),
+    "a blank line": lambda raw: raw.replace(b"\n", b"\n\n", 2).replace(b"\n\n", b"\n", 1),
+    "a blank line, ended twice": lambda raw: raw.replace(b"\n", b"\r\n").replace(b"p2", b"\r\np2", 1),
+    "a blank line first": lambda raw: b"\r\n" + raw,
+    "a return inside a cell": lambda raw: raw.replace(b"id,x,y", b"id,x,\ry", 1),
+    "text behind a quote": lambda raw: raw.replace(b"p1", b'"p"1', 1),
     "an open quote": lambda raw: raw.replace(b"p1,", b'"p1,', 1),
     "digits of another script": lambda raw: raw.replace(b"1.1", "1.\u0661".encode(), 1),
     "a sign that is no space": lambda raw: raw.replace(b"1.1", b"1.1\x1f", 1),
@@ -203,6 +212,9 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(name="outputs without end", change=edited("count = 4", "count = 9999999"))
         yield Forgery(name="outputs below 0", change=edited("count = 4", "count = -4"))
         yield Forgery(name="distances of half precision", change=_half)
+        for what in ("version 2", "version 3", "no order of bytes"):
+            yield Forgery(name=f"distances, {what}", change=npy_as("d.npy", FORMS[what]))
+            yield Forgery(name=f"costs, {what}", change=npy_as("c.npy", FORMS[what]))
         for kind in ("f2", ">f2", "f4", ">f8", "i1", ">i4", "u1"):
             yield Forgery(
                 name=f"distances {kind}", change=_npy("d.npy", lambda d, k=kind: (d > 0).astype(np.int8).astype(k))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import product
 
 import numpy as np
@@ -11,14 +12,18 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from scipy.optimize import LinearConstraint, milp
 
+from privopt import backends
 from privopt.command.cli import cli
-from privopt.errors import InfeasibleError
+from privopt.errors import InfeasibleError, StoppedError
+from privopt.execution.limits import ending_at
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.bounds import UNBOUNDED
+from privopt_hierarchical_dp.nearest import least_moved
 from privopt_hierarchical_dp.public_tables import Bound
 from privopt_hierarchical_dp.several.bounds import CellBounds
 from privopt_hierarchical_dp.several.margins import Domain
@@ -281,3 +286,25 @@ def test_bounds_that_cannot_be_kept_are_refused_before_any_noise(tmp_path, bound
     done = CliRunner().invoke(cli, ["solve", "hierarchical-tables", str(problem), "--out", str(tmp_path / "out")])
     assert (done.exit_code, words in " ".join(done.output.split())) == (code, True), done.output
     assert not (tmp_path / "out").exists()
+
+
+def test_the_program_for_bounds_ends_with_the_time_limit(monkeypatch):
+    """It gets what is left, and what it did not end is no fault but a limit."""
+    limits, whole = [], np.zeros(2, np.int64)
+
+    class Slow:
+        def solve(self, form, *, gap, time_limit):
+            limits.append(time_limit)
+            return backends.Result(outcome=backends.Outcome.STOPPED, solver="slow", seconds=0.0)
+
+    def move():
+        return least_moved(whole, sparse.csr_array(np.eye(2)), whole + 1, whole + 2, whole, whole + 9)
+
+    assert move().tolist() == [1, 1]
+    monkeypatch.setattr(backends, "get", lambda name: Slow())
+    with ending_at(time.monotonic() + 60), pytest.raises(StoppedError, match="nearest numbers within bounds"):
+        move()
+    assert 0 < limits[0] <= 60
+    with ending_at(time.monotonic()), pytest.raises(StoppedError, match="nearest numbers within bounds"):
+        move()
+    assert len(limits) == 1

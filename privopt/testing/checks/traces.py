@@ -31,7 +31,7 @@ from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.matrix import plausible
 from privopt.testing.positions import Spots, chains, straight
 from privopt.testing.problems import GeneratedProblem, csv_bytes, to_toml
-from privopt.testing.traces import FAINT, Law, Reports, cost_of
+from privopt.testing.traces import LEAST_PROBABILITY, Law, Reports, cost_of
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -226,7 +226,7 @@ def _names(ground: _Ground, trace: list[int]) -> str:
 
 
 def _ratio(one: float, two: float) -> float:
-    return 0.0 if min(one, two) < FAINT else abs(math.log(one / two))
+    return 0.0 if min(one, two) < LEAST_PROBABILITY else abs(math.log(one / two))
 
 
 def _compare_draws(

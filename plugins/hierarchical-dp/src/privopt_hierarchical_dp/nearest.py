@@ -10,7 +10,8 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import InfeasibleError, SolverError, UsageError
+from privopt.errors import InfeasibleError, SolverError, StoppedError, UsageError
+from privopt.execution.limits import seconds_left
 from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, Range
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -21,6 +22,7 @@ __all__ = ["check_room", "least_moved", "moved_within", "nearest_within"]
 
 MOST_CELLS: Final = 200_000
 """Counts of leaf regions up to which bounds on sizes are kept together with numbers of groups."""
+WITHIN: Final = "the nearest numbers within bounds were found"
 
 
 def nearest_within(tree: Tree, totals: Sequence[Ints], ends: Range) -> list[Ints]:
@@ -144,6 +146,9 @@ def least_moved(
         low, high: (m,) bounds on the sums.
         least, most: (n,) on the numbers themselves; what is `UNBOUNDED` away is none.
         costs: (n,) of moving each by one; left out: 1.
+
+    Raises:
+        StoppedError: the time limit came first.
     """
     from scipy import sparse
 
@@ -161,9 +166,12 @@ def least_moved(
         integrality=np.zeros(2 * cells),
     )
     for whole in (0.0, 1.0):
-        solved = get("highs").solve(evolve(form, integrality=np.full(2 * cells, whole)), gap=0.0)
+        left = seconds_left(WITHIN)
+        solved = get("highs").solve(evolve(form, integrality=np.full(2 * cells, whole)), gap=0.0, time_limit=left)
         if solved.outcome is Outcome.INFEASIBLE:
             return None
+        if left is not None and solved.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
+            raise StoppedError(f"the time limit came before {WITHIN}; nothing written")
         if solved.outcome is not Outcome.OPTIMAL or solved.x is None:
             raise SolverError(f"bounds: HiGHS says {solved.outcome.value}; this is a fault")
         more, less = np.rint(solved.x).astype(np.int64).reshape(2, cells)

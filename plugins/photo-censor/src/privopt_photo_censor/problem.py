@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
+from privopt.declare.frames import plain_rows
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.scores import Album, Listing, Places, Task
@@ -28,6 +31,12 @@ ROUNDED = 1e-5
 WITHIN = 0.02
 """By how much rows of probabilities in few decimals may miss their sum, relatively."""
 LARGEST = 1e100
+NUMBER: Final = re.compile(
+    r"[^\S\x1c-\x1f]*([+-]?([0-9]{1,999}\.?[0-9]{0,999}|\.[0-9]{1,999})(e[+-]?[0-9]{1,3})?|[+-]?inf(inity)?|nan)"
+    r"[^\S\x1c-\x1f]*",
+    re.IGNORECASE,
+)
+"""A cell with a number: as in other tables no underscores, and no digits but these."""
 
 
 @frozen(kw_only=True)
@@ -288,6 +297,10 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
         raise InputError([Fault(file.name, "", f"text that is no table ({error})", "comma-separated values")]) from None
     if len(rows) < 2:
         raise InputError([Fault(file.name, "", "no rows below a header", "a header, and a row for each photo")])
+    if plain_rows(text) is None:
+        plain = io.StringIO(newline="")
+        csv.writer(plain, lineterminator="\n").writerows(rows)
+        file.seen.instead = plain.getvalue().encode()
     header = [name.strip() for name in rows[0]]
     if all(_number(name) is not None for name in header):
         raise InputError([Fault(file.name, "row 1", "numbers", "a header that names the locations")])
@@ -317,10 +330,10 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
 
 
 def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
+    found = NUMBER.fullmatch(cell)
+    if found is None or (math.isinf(float(cell)) and found[2]):  # decimals beyond all doubles
         return None
+    return float(cell)
 
 
 def _logarithms(file: File, values: Floats) -> Floats:

@@ -44,7 +44,7 @@ def fit_tables(
     gap: float,
     bounds: CellBounds | None = None,
     stopped: Callable[[], bool] = lambda: False,
-    progress: Callable[[int], None] = lambda number: None,
+    progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
     """Non-negative whole numbers that add up over regions and agree between tables, near the noisy ones.
 
@@ -60,7 +60,7 @@ def fit_tables(
         gap: of each continuous projection, relative.
         bounds: on cells: where what is found breaks one, it is moved.
         stopped: asked now and then; True ends projections at the points reached.
-        progress: called with the number of each step.
+        progress: called with what each step fits, and its number.
     """
     effects = [domain.effects(level) for level in noisy]
     known = list(totals)
@@ -71,13 +71,14 @@ def fit_tables(
     whole: dict[Margin, list[Ints]] = {TOTAL: known}
     allowed = domain.allowed(zeros)
     for number, step in enumerate(domain.steps, start=1):
-        progress(number)
+        progress(f"margin {number} of {len(domain.steps)}", number)
         given = next(margin for margin in whole if set(step.given) <= set(margin))
         tops = [summed(level, given, step.given) for level in whole[given]]
         means = _estimates(tree, [level.margin(step.margin) for level in effects], levels)
         whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap, stopped)
     found = _tables_of(domain, whole)
     if bounds is not None and bounds.broken(found):
+        progress("bounds on cells", len(domain.steps))
         found = _tables_of(domain, bounds.moved(whole, totals))
     return found
 

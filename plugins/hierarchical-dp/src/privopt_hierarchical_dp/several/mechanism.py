@@ -125,7 +125,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             try:
                 counts = task(
                     stopped=lambda: context.remaining == 0.0,
-                    progress=lambda number: context.report(f"margin {number} of {len(domain.steps)}", number),
+                    progress=context.report,
                 )
             except KeyboardInterrupt:
                 with falling_back():
