@@ -145,15 +145,17 @@ def plain_rows(text: str) -> list[list[str]] | None:
 def plainly(file: File) -> bytes:
     """A table of which every reader of CSV reads what is read here: the file itself where it is one."""
     frame = table_of(file)
-    if not is_parquet(file):
-        rows = plain_rows(text_of(file).decode("utf-8"))
-        if rows is not None and len(rows) == frame.height + 1 and all(map(_same, rows[1:], frame.iter_rows())):
-            return file.contents
-    return csv_bytes(frame)
+    return file.contents if not is_parquet(file) and _read_alike(file, frame) else csv_bytes(frame)
 
 
-def _same(one: Sequence[str], other: Sequence[str]) -> bool:
-    return tuple(one) == tuple(other)
+def _read_alike(file: File, frame: pl.DataFrame) -> bool:
+    """Whether :func:`plain_rows` of a CSV file are those of its frame, row by row: there may be many."""
+    rows = csv.reader(io.StringIO(text_of(file).decode("utf-8"), newline="\n"), strict=True)
+    try:
+        same = len(next(rows)) == frame.width
+        return same and all(tuple(row) == cells for row, cells in zip(rows, frame.iter_rows(), strict=True))
+    except (csv.Error, ValueError, StopIteration):  # of other lengths, or none at all
+        return False
 
 
 def csv_bytes(frame: pl.DataFrame) -> bytes:
