@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Final, Literal, ParamSpec, TypeVar
 from unittest.mock import patch
 
 import numpy as np
@@ -16,7 +17,31 @@ from privopt.arrays import Ints
 from privopt.exact.gaussian import variance_above
 from privopt.testing.profile import Query
 
-__all__ = ["answered", "recorded", "rescaled", "same_measurements"]
+__all__ = [
+    "AgainError",
+    "Other",
+    "alike",
+    "answered",
+    "farther",
+    "limited",
+    "recorded",
+    "rescaled",
+    "same_measurements",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CALLS: Final = 5_000
+"""Calls of the noise in one solve of the kit's small problems; more of them have no end."""
+
+FAR: Final = 1 << 61
+"""What a call is answered farther off by at most, so that sums stay within 64 bits."""
+
+
+class AgainError(Exception):
+    """One solve called the noise more often than :data:`CALLS`."""
+
 
 Answer = Callable[[list[Any], Fraction, str], list[Any]]
 """``answer(values, scale, kind)``: what a call of the noise returns; kind is ``"i64"``, ``"f64"`` or ``"gaussian"``
@@ -42,22 +67,96 @@ def _replaced(answer: Answer) -> AbstractContextManager[Any]:
     return patch.multiple(privopt.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62)
 
 
+Other = Callable[[int, list[float], Fraction, str], list[float]]
+"""``other(number, values, scale, kind)``: what call ``number``, from 0, returns instead of its values; of Gaussian
+noise the scale is the variance."""
+
+
 @contextmanager
-def recorded() -> Iterator[list[Query]]:
+def recorded(other: Other | None = None) -> Iterator[list[Query]]:
     """A block in which :mod:`privopt.noise` adds no noise and notes what it should have been added to.
 
     Only for trials: whatever is released inside is not private.
+
+    Args:
+        other: what is answered instead of the values, for mechanisms may act on what comes out.
     """
     calls: list[Query] = []
 
     def keep(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
-        name = f"noise call {len(calls) + 1} ({len(values)} values)"
+        number = len(calls)
+        name = f"noise call {number + 1} ({len(values)} values)"
         law: Literal["laplace", "gaussian"] = "gaussian" if kind == "gaussian" else "laplace"
         calls.append(Query(name=name, values=values, scale=scale, law=law))
-        return values
+        return values if other is None else other(number, values, scale, kind)
 
     with _replaced(keep):
         yield calls
+
+
+def farther(call: int, signs: tuple[int, int], *, scales: int, more: int, answers: list[list[float]]) -> Other:
+    """Answers that are the values but for one call, which is answered far off: to be given to :func:`recorded`.
+
+    Args:
+        call: which one, from 0.
+        signs: +1 or -1, of every other value from the first, and of the rest.
+        scales: by how many scales of its noise.
+        more: by how much beside, and twice the greatest value too where it is not 0.
+        answers: where what each call was answered is put, for :func:`alike`.
+    """
+
+    def other(number: int, values: list[float], scale: Fraction, kind: str) -> list[float]:
+        answers.append(values)
+        if number != call:
+            return values
+        wide = math.sqrt(scale) if kind == "gaussian" else float(scale)
+        beside = more + 2 * max(map(abs, values), default=0) if more else 0
+        by = math.ceil(min(scales * wide + beside, FAR))
+        answers[-1] = [value + signs[place % 2] * by for place, value in enumerate(values)]
+        return answers[-1]
+
+    return other
+
+
+def alike(answers: Sequence[list[float]]) -> Other:
+    """The answers that another run got, as long as this one calls for as many: to be given to :func:`recorded`."""
+
+    def other(number: int, values: list[float], scale: Fraction, kind: str) -> list[float]:
+        same = number < len(answers) and len(answers[number]) == len(values)
+        return answers[number] if same else values
+
+    return other
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """A block, one solve, in which :mod:`privopt.noise` is called :data:`CALLS` times at most.
+
+    Raises:
+        AgainError: it is called once more, as by a mechanism that draws again until it likes what comes.
+    """
+    module, count = privopt.noise, 0
+    held = {name: getattr(module, name) for name in ("_opendp", "_gaussian", "draw_laplace")}
+
+    def counted(real: Callable[P, T]) -> Callable[P, T]:
+        def call(*args: P.args, **named: P.kwargs) -> T:
+            nonlocal count
+            count += 1
+            if count > CALLS:
+                raise AgainError(
+                    f"noise is drawn again and again, depending on what came out: {CALLS} times in one solve"
+                )
+            return real(*args, **named)
+
+        return call
+
+    for name, real in held.items():  # not by unittest.mock, which takes longer than many a solve
+        setattr(module, name, counted(real))
+    try:
+        yield
+    finally:
+        for name, real in held.items():
+            setattr(module, name, real)
 
 
 @contextmanager

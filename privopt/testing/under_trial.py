@@ -27,6 +27,7 @@ from privopt.specs import NOTHING, MechanismSpec, MethodSpec
 from privopt.testing.fingerprints import changes, fingerprint
 from privopt.testing.metric import profile_of
 from privopt.testing.nature import nature
+from privopt.testing.noise import limited
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
 
@@ -104,7 +105,8 @@ class _Watched(Registered):
 
         def watched(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
             before = fingerprint(problem)
-            outcome = cls.solve(self, problem, context)
+            with limited():
+                outcome = cls.solve(self, problem, context)
             notes.append(Seen(problem=problem, outcome=outcome, changed=changes(before, fingerprint(problem))))
             return outcome
 

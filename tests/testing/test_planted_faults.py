@@ -117,6 +117,10 @@ FAULTS = [
     ("epsilon-attack", hostile.TailsCutOff, "local-dp"),
     ("epsilon-attack", hostile.HalfTheVariance, "zcdp"),
     ("sensitivity", hostile.RoundsDown, "zcdp"),
+    ("sensitivity", hostile.RedrawNegative, "local-dp"),
+    ("sensitivity", hostile.SecondTry, "local-dp"),
+    ("sensitivity", hostile.FarRetry, "local-dp"),
+    ("sensitivity", hostile.RetryUntilPlausible, "local-dp"),
     ("non-interference", hostile.SizeTells, "local-dp"),
     ("non-interference", hostile.CommentTold, "local-dp"),
     ("non-interference", hostile.OrderOfTruth, "local-dp"),
@@ -217,6 +221,20 @@ def test_more_noise_than_is_needed_is_not_blamed():
     result = run_check("own-scale", tried, how="dev")
     tried.close()
     assert result.status == "passed", result
+
+
+def test_a_second_draw_that_is_paid_for_is_not_blamed():
+    tried = subject(hostile.PaidRetry, guarantee="local-dp")
+    result = run_check("sensitivity", tried, how="ci")
+    tried.close()
+    assert result.status == "passed", result
+
+
+def test_draws_without_end_end():
+    tried = subject(hostile.RetryUntilPlausible, guarantee="local-dp")
+    run = tried.run(count_problem((40,), "5"))
+    tried.close()
+    assert "again and again" in str(run.error)
 
 
 def test_what_a_mechanism_makes_of_permissions_and_dates_is_not_published():

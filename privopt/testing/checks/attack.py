@@ -22,7 +22,7 @@ from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, new
 from privopt.testing.judging import judge
 from privopt.testing.judging.bounds import seen_from
 from privopt.testing.nature import TRAITS
-from privopt.testing.noise import same_measurements
+from privopt.testing.noise import limited, same_measurements
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
@@ -242,7 +242,8 @@ def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     assert subject.profile.observed is not None  # needs
     mechanism, seen = subject.mechanism, []
     for _ in range(count):
-        outcome = mechanism.solve(loaded, SolveContext(method=subject.method.name, gap=subject.method.gap))
+        with limited():
+            outcome = mechanism.solve(loaded, SolveContext(method=subject.method.name, gap=subject.method.gap))
         seen.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
     return _columns(seen)
 

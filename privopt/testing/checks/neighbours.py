@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import islice
 from typing import Any, Final
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import Certificate, Shift, SolveContext
 from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, check
-from privopt.testing.noise import recorded, rescaled
+from privopt.testing.noise import AgainError, Other, alike, farther, limited, recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
 from privopt.testing.public import artefact
@@ -63,7 +63,12 @@ def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """What a method adds noise to for a loaded problem: as the profile tells it, else as its noise was called."""
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
-    with recorded() as calls:
+    return _calls(subject, problem)
+
+
+def _calls(subject: Subject, problem: object, other: Other | None = None) -> Sequence[Query]:
+    """The calls of the noise in one solve of a loaded problem."""
+    with recorded(other) as calls, limited():
         subject.mechanism.solve(problem, SolveContext(method=subject.method.name, gap=subject.method.gap))
     return calls
 
@@ -77,32 +82,87 @@ def _adds_noise(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("sensitivity", version=4, of={"noise"}, needs=_adds_noise, least=10)
+@check("sensitivity", version=5, of={"noise"}, needs=_adds_noise, least=10)
 def sensitivity(trial: Trial) -> None:
     """Between neighbours, what noise is added to changes by no more than the noise is scaled for."""
     problem = trial.problem()
     subject = trial.subject
     loaded = trial.load(problem)
     claimed = subject.claimed(loaded)
-    budget = subject.notion.allowed(claimed)
-    if budget is None:
+    if subject.notion.allowed(claimed) is None:
         trial.cannot(f"a guarantee of kind {claimed.kind} allows noise no number to spend")
+    near = neighbours_of(trial, problem)
     try:
         before = queries_of(subject, loaded)
+        if not before:
+            nothing = (
+                "no noise was drawn through privopt.noise, and the profile has neither `queries` nor `probabilities`"
+            )
+            if subject.profile.draws is None and subject.profile.observed is None:
+                trial.fail(f"{nothing}, nor anything to attack by; yet {subject.kind} is claimed", problem)
+            trial.cannot(f"{nothing}: see the check epsilon-attack")
+        moved = _hold(trial, problem, before, near, queries_of)
+        if subject.profile.queries is None:
+            _hold_farther(trial, problem, before, near)
+    except AgainError as error:
+        trial.fail(str(error), problem)
     except PrivoptError:
         hypothesis.reject()
-    if not before:
-        nothing = "no noise was drawn through privopt.noise, and the profile has neither `queries` nor `probabilities`"
-        if subject.profile.draws is None and subject.profile.observed is None:
-            trial.fail(f"{nothing}, nor anything to attack by; yet {subject.kind} is claimed", problem)
-        trial.cannot(f"{nothing}: see the check epsilon-attack")
+    if near and not moved:
+        trial.cannot("no neighbour changes what noise is added to: see the check epsilon-attack")
+
+
+def _hold_farther(
+    trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], near: Sequence[GeneratedProblem]
+) -> None:
+    """Hold the calls to the budget where one of them comes out far off, which a mechanism may act on.
+
+    Neighbours are answered what the problem was, so that what each call costs adds up (adaptive composition).
+    """
+    subject, chance = trial.subject, trial.chance(problem)
+    one, other = chance.choice((-1, 1)), chance.choice((-1, 1))
+    for signs, scales, more, words in (
+        ((-1, -1), 64, 1000, "far lower"),
+        ((1, 1), 64, 1000, "far higher"),
+        ((one, other), 6, 0, "farther off"),
+    ):
+        number, answers = chance.randrange(len(usual)), list[list[float]]()
+        far = farther(number, signs, scales=scales, more=more, answers=answers)
+        try:
+            first = _calls(subject, trial.load(problem), far)
+        except AgainError:
+            raise
+        except Exception:  # what comes once in exp(64) times may be beyond a mechanism
+            continue
+
+        def after(subject: Subject, loaded: object, answers: list[list[float]] = answers) -> Sequence[Query]:
+            return _calls(subject, loaded, alike(answers))
+
+        shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, first)]
+        tried = near if shapes[0] != shapes[1] else near[:SEARCHED]
+        told = f"where noise call {number + 1} comes out {words}, noise is drawn {len(first)} times, and "
+        _hold(trial, problem, first, tried, after, told)
+
+
+def _hold(
+    trial: Trial,
+    problem: GeneratedProblem,
+    before: Sequence[Query],
+    near: Sequence[GeneratedProblem],
+    asked: Callable[[Subject, object], Sequence[Query]],
+    told: str = "",
+) -> bool:
+    """Fail where a neighbour, whose calls are ``asked`` for, costs more than the budget; whether any costs a thing."""
+    subject = trial.subject
+    budget = subject.notion.allowed(subject.claimed(trial.load(problem)))
+    assert budget is not None  # asked before
     worst: tuple[Fraction, str] | None = None
-    near, moved = neighbours_of(trial, problem), False
+    moved = False
     for neighbour in near:
-        after = queries_of(subject, trial.load(neighbour))
+        after = asked(subject, trial.load(neighbour))
         if [len(q.values) for q in before] != [len(q.values) for q in after]:
             trial.fail(
-                f"noise is added to {[len(q.values) for q in before]} values, for a neighbour to "
+                f"{told}noise is added to {[len(q.values) for q in before]} values, for a neighbour to "
                 f"{[len(q.values) for q in after]}: the number of values is no secret kept. The neighbour:\n"
                 f"{news(problem, neighbour)}",
                 problem,
@@ -115,15 +175,14 @@ def sensitivity(trial: Trial) -> None:
             worst = (
                 spent,
                 (
-                    f"one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
+                    f"{told}one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
                     f"{'epsilon' if subject.notion.odds else 'budget'} of {float(budget):g} claimed:\n{parts}\n"
                     f"the neighbour:\n{news(problem, neighbour)}"
                 ),
             )
     if worst is not None:
         trial.fail(worst[1], problem)
-    if near and not moved:
-        trial.cannot("no neighbour changes what noise is added to: see the check epsilon-attack")
+    return moved
 
 
 def _spent(

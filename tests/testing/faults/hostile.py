@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from faults.counts import CountRelease, RightCounts
+from faults.counts import Additive, CountRelease, RightCounts
 from faults.drawn import MileRelease, RightMiles, TrueRecordFirst
 from faults.gaussian import RightSquares, Squares
 from faults.noise import SortedByTruth, own_noise
@@ -112,6 +112,72 @@ class TailsCutOff(RightCounts):
         noisy, scales = own_noise(problem, context)
         most = int(3 * scales[0])
         return np.clip(noisy, problem.loaded - most, problem.loaded + most), scales
+
+
+class Redrawn(RightCounts):
+    """Draws anew all counts as often as it likes, and publishes the last."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        noisy, scales = super().noisy(problem, context)
+        for number in counter(1):
+            if not self.again(noisy, problem, number):
+                break
+            later = None if context.seed is None else context.seed + number
+            noisy, scales = super().noisy(problem, evolve(context, seed=later))
+        return noisy, scales
+
+    def again(self, noisy: Any, problem: Any, number: int) -> bool:
+        """Whether to draw once more."""
+        return False
+
+
+class RedrawNegative(Redrawn):
+    """Draws again until no count is negative."""
+
+    def again(self, noisy: Any, problem: Any, number: int) -> bool:
+        return bool((noisy < 0).any())
+
+
+class SecondTry(Redrawn):
+    """Draws once more where the first total is negative, and publishes whatever comes then."""
+
+    def again(self, noisy: Any, problem: Any, number: int) -> bool:
+        return number == 1 and noisy.sum() < 0
+
+
+class FarRetry(Redrawn):
+    """Draws again until no count is off by more than five scales."""
+
+    def again(self, noisy: Any, problem: Any, number: int) -> bool:
+        return bool((abs(noisy - problem.loaded) > 5 / problem.declared.privacy.epsilon).any())
+
+
+class RetryUntilPlausible(Redrawn):
+    """Draws again until all counts are within 0 and 6, for ever where the true ones are far from there."""
+
+    def again(self, noisy: Any, problem: Any, number: int) -> bool:
+        return bool(((noisy < 0) | (noisy > 6)).any())
+
+
+class PaidRetry(RightCounts):
+    """Right: draws once more where a count is negative, at half of epsilon each time."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _Twice(epsilon=problem.declared.privacy.epsilon)
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        half = problem.declared.privacy.epsilon / 2
+        noisy, record = discrete_laplace(problem.loaded, half, seed=context.seed)
+        if (noisy < 0).any():
+            later = None if context.seed is None else context.seed + 1
+            noisy, record = discrete_laplace(problem.loaded, half, seed=later)
+        return noisy, (record.scale,)
+
+
+@frozen(kw_only=True)
+class _Twice(Additive):
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        return super().measure(evolve(release, scales=tuple(scale / 2 for scale in release.scales)))
 
 
 class HalfTheVariance(RightSquares):
