@@ -134,13 +134,13 @@ FAULTS = [
 
 ODD = [
     (odd.Constant, "local-dp"),
-    (odd.AlwaysFirst, "local-dp"),
+    pytest.param(odd.AlwaysFirst, "local-dp", marks=pytest.mark.slow),
     (odd.OneAnswer, "local-dp"),
     (odd.OneOutput, "metric-dp"),
-    (odd.BeyondWords, "local-dp"),
-    (odd.AddedAfter, "local-dp"),
+    pytest.param(odd.BeyondWords, "local-dp", marks=pytest.mark.slow),
+    pytest.param(odd.AddedAfter, "local-dp", marks=pytest.mark.slow),
     (odd.Stamped, "local-dp"),
-    (odd.AnyOrder, "local-dp"),
+    pytest.param(odd.AnyOrder, "local-dp", marks=pytest.mark.slow),
     (odd.InDecimals, "metric-dp"),
 ]
 
