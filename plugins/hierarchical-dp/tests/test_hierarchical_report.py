@@ -56,6 +56,14 @@ def test_errors_to_expect_are_those_that_occur(tmp_path, spread, method):
     assert ((ratio[:2] > 0.7) & (ratio[:2] < 1.4)).all()  # of eight releases; 30 are in test_calibration.py
 
 
+def test_a_budget_beyond_what_a_seed_can_draw_leaves_errors_to_expect_out(tmp_path):
+    path = _counts(tmp_path, 0.1, states=1, counties=2, groups=50)
+    path.write_text(path.read_text().replace("epsilon = 0.1", "epsilon = 1e13"))
+    solve("hierarchical-dp", path, tmp_path / "out")
+    made = sections(*_opened(tmp_path / "out"))
+    assert "error expected" not in "".join(section.html for section in made)
+
+
 def test_shares_of_epsilon_are_shares(tmp_path):
     path = _counts(tmp_path, 0.1, groups=500)
     solve("hierarchical-dp", path, tmp_path / "out", Options())

@@ -23,6 +23,7 @@ from privopt import noise
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.gaussian import LARGEST_VARIANCE, rho_of, variance_above
+from privopt.exact.laplace import LARGEST_TERM
 from privopt_hierarchical_dp.least_squares import Noise
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ class Law(ABC):
     def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
         """Values with noise for a part of the budget."""
 
+    def seedable(self, budget: Fraction, delta: int) -> bool:
+        """Whether that noise can be drawn from a seed too, as trials do."""
+        return True
+
 
 class _Geometric(Law):
     budget: ClassVar[str] = "epsilon"
@@ -106,6 +111,9 @@ class _Geometric(Law):
 
     def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
         return noise.discrete_laplace(values, budget / delta, seed=seed)
+
+    def seedable(self, budget: Fraction, delta: int) -> bool:
+        return max((budget / delta).as_integer_ratio()) <= LARGEST_TERM
 
 
 class _Gaussian(Law):

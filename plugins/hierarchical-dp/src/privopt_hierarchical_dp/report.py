@@ -18,7 +18,8 @@ from privopt.run.report import Section, drawing, figure_section, pair_section, t
 from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
 from privopt_hierarchical_dp.expected import Expected, expected_errors
 from privopt_hierarchical_dp.laws import budget_of, law_of
-from privopt_hierarchical_dp.methods import level_budgets
+from privopt_hierarchical_dp.methods import level_budgets, sensitivity
+from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import INTERVALS, errors_of, read_table
 
 if TYPE_CHECKING:
@@ -137,8 +138,12 @@ def figures(problem: HierarchyProblem, release: HierarchyRelease, result: Result
 
 
 def _expected(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> Expected | None:
-    trials = _trials(release, result)
-    return expected_errors(release, problem, result.method, trials) if trials else None
+    """None where there is no time for trials, or where their noise cannot be drawn from a seed (epsilons of 10**12)."""
+    law, trials = law_of(problem.privacy), _trials(release, result)
+    delta = sensitivity(result.method, problem.settings.max_quantity, relation_of(problem))
+    parts = level_budgets(budget_of(problem.privacy), result.method, release.tree.depth, problem.settings.budget)
+    drawn = trials and all(law.seedable(part, delta) for part in parts)
+    return expected_errors(release, problem, result.method, trials) if drawn else None
 
 
 def _figures(release: HierarchyRelease, expected: Expected | None) -> dict[str, Figure]:
