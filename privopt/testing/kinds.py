@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -26,9 +27,11 @@ from privopt.errors import PrivoptError, UsageError
 from privopt.exact.sample import TOTAL
 from privopt.interfaces import SolveContext
 from privopt.metric.baselines.lp import optimal_model
+from privopt.metric.data import MetricData
 from privopt.metric.kinds import Spaces
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
+from privopt.metric.privacy import MatrixConstraint
 from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.registry import registry
 from privopt.testing.backends import BACKEND_CHECKS, check_backend
@@ -48,6 +51,10 @@ __all__ = ["check_kind", "kind_conformance"]
 TOLERANCE: Final = 1e-9
 LOST: Final = 0.02
 """What a repair may lose, relative: a notion whose rows say less than its measure loses more."""
+
+STEPS: Final = 40
+FINE: Final = 1 << 16
+"""In how many steps, and how finely, a release is moved towards the truth."""
 
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
 
@@ -149,10 +156,31 @@ def _notion(instance: MetricInstance[Any]) -> str | None:
         return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
         return "what repair() made of the model's optimum does not hold by measure()"
+    spared = _spared(constraint, constant, release, data, loss)
+    if spared < solution.objective - LOST * abs(solution.objective) - TOLERANCE * (1 + abs(least)):
+        return f"the model's optimum is {solution.objective!r}; nearer the truth holds by measure() at {spared!r}"
     kept = loss.evaluate(release)
     if kept > solution.objective + LOST * (1 + abs(kept)):
         return f"the model's optimum is {solution.objective!r}; what repair() made of it costs {kept!r}"
     return None
+
+
+def _spared(
+    constraint: MatrixConstraint, like: MatrixRelease, kept: MatrixRelease, data: MetricData, loss: ExpectedLoss
+) -> float:
+    """The loss of a release that keeps a notion, moved towards what costs least as far as it holds by measure().
+
+    A measure that lets pass more than the model's rows allow lets it come below the model's optimum.
+    """
+    places, best = np.arange(len(kept.weights)), data.weighted.argmin(axis=1)
+    for step in range(STEPS):
+        part = int(FINE * 0.99 * 0.85**step)
+        weights = kept.weights // np.uint64(FINE) * np.uint64(FINE - part)
+        weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
+        moved = evolve(like, weights=weights)
+        if constraint.measure(moved).holds is True:
+            return float(loss.evaluate(moved))
+    return math.inf
 
 
 KIND_CHECKS: Final[dict[str, dict[str, Callable[[MetricInstance[Any]], str | None]]]] = {

@@ -131,6 +131,20 @@ def test_a_notion_that_asks_for_nothing_is_caught(fault, how, monkeypatch):
     assert "planted-violation" in failed(check_kind("notion", "metric-dp", how=how))
 
 
+@pytest.mark.parametrize("fault", ["sees zeros alone", "three times epsilon"])
+def test_a_notion_whose_measure_lets_more_pass_than_its_rows_is_caught(fault, how, monkeypatch):
+    measure = MetricDP.measure
+
+    def lax(self, release, *, executor=None):
+        honest, one, two = measure(self, release), *(release.weights[place] for place in release.pairs.T)
+        if fault == "sees zeros alone":
+            return evolve(honest, holds=bool(((one == 0) == (two == 0)).all()))
+        return evolve(honest, holds=measure(evolve(self, epsilon=3 * self.epsilon), release).holds)
+
+    monkeypatch.setattr(MetricDP, "measure", lax)
+    assert "holds by measure() at" in failed(check_kind("notion", "metric-dp", how=how))["planted-violation"]
+
+
 def test_a_notion_that_no_problem_can_name_says_so(how):
     with pytest.raises(UsageError, match="no table"):
         check_kind("notion", "pure-dp", how=how)
