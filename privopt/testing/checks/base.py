@@ -30,6 +30,7 @@ __all__ = [
     "Trial",
     "at_little",
     "at_one",
+    "by_default",
     "check",
     "has",
 ]
@@ -64,6 +65,13 @@ class Elsewhere(str):
     """Why a check does not apply to a mechanism: what the mechanism is, or which other check covers it."""
 
     __slots__ = ()
+
+
+def by_default(subject: Subject) -> str | None:
+    """Why a check is done with the default method alone: a mechanism reads problems and folders one way for all."""
+    if subject.method.name != subject.spec.default.name:
+        return Elsewhere("tried with the default method: problems and folders of the others are read by the same code")
+    return None
 
 
 class CannotError(Exception):

@@ -23,7 +23,7 @@ from privopt.run.audit import audit
 from privopt.run.folder import PROBLEM, RESULT, SUMS, sums_text
 from privopt.run.report.make import write_report
 from privopt.run.verify import open_verified, verify
-from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.base import Trial, by_default, check
 from privopt.testing.exports import csv_text, number_in
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run
@@ -38,7 +38,7 @@ LONG = "1e3000000"
 Change = Callable[[Path], None]
 
 
-@check("use-verifies", version=2, private=True, share=0.3, least=3)
+@check("use-verifies", version=2, private=True, needs=by_default, share=0.3, least=3)
 def use_verifies(trial: Trial) -> None:
     """A folder that was forged, sums and all, does not verify, and is neither opened, audited nor reported on."""
     problem = trial.problem()

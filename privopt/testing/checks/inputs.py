@@ -14,7 +14,7 @@ from attrs import NOTHING, frozen
 
 from privopt.declare import File
 from privopt.errors import PrivoptError
-from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.base import Trial, by_default, check
 from privopt.testing.exports import number_in, secret_files
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import error_text
@@ -42,7 +42,7 @@ class Wrong:
     certain: bool = True
 
 
-@check("bad-input")
+@check("bad-input", needs=by_default)
 def bad_input(trial: Trial) -> None:
     """Bad input gives a PrivoptError that names the key or the file, and nothing is written."""
     problem = trial.problem()
