@@ -308,11 +308,11 @@ for _command in (*USING, *BEFORE, budget):
     cli.add_command(_command)
 
 
-def main(began: float) -> None:
+def main(began: float | None = None) -> None:
     """Entry point of ``privopt`` and ``python -m privopt``.
 
     Args:
-        began: when, on the monotonic clock: time limits count from there.
+        began: when, on the monotonic clock: time limits count from there; None: from where a command begins to work.
     """
     try:
         sys.exit(cli.main(prog_name="privopt", standalone_mode=False, obj=began) or DONE)
