@@ -48,6 +48,8 @@ def clock():
     return began + so_far
 
 subprocess.Popen.__init__, time.monotonic = remembered, clock
+from privopt.command import guard
+guard.LAST = 3600.0  # the last resort goes by the clock on the wall
 from privopt.command.cli import main
 main()
 """
