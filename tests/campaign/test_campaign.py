@@ -19,9 +19,9 @@ on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processe
 @pytest.mark.parametrize(
     ("part", "count"),
     [
-        (bad_inputs, 80),
+        (bad_inputs, 50),
         (tampered, 12),
-        (forged, 60),
+        (forged, 30),
         (full_disks, 2),
         pytest.param(kills, 1, marks=on_linux),
         pytest.param(dead_solvers, 1, marks=[on_linux, pytest.mark.slow]),
