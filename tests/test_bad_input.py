@@ -239,6 +239,7 @@ CORPUS = {
     "prior negative": (toml(utility=PRIORED), {"prior.csv": "id,p\na,-0.2\nb,0.7\nc,0.5\n"}, "row 2, column p"),
     "prior missing record": (toml(utility=PRIORED), {"prior.csv": "id,p\na,0.5\nb,0.5\n"}, "prior.csv"),
     "prior unknown record": (toml(utility=PRIORED), {"prior.csv": PRIOR.replace("c,", "z,")}, "row 4"),
+    "a name without end": (toml(), {"p.csv": "id,x,y," + "z" * 200_000 + "\na,0,0,0\n"}, "a name without end"),
     "column twice": (toml(), {"p.csv": "id,x,y, x \na,0,0,0\nb,1,0,0\nc,2,0,0\n"}, "column 'x' twice"),
     "prior twice": (toml(utility=PRIORED), {"prior.csv": "id,p\na,0.5\na,0.5\nc,0\n"}, "row 3"),
     "prior nan": (toml(utility=PRIORED), {"prior.csv": "id,p\na,nan\nb,0.5\nc,0.5\n"}, "row 2, column p"),

@@ -24,6 +24,7 @@ __all__ = [
     "plain_texts",
     "plainly",
     "ragged",
+    "repeated",
     "stripped",
     "table_of",
     "table_text",
@@ -102,10 +103,20 @@ def table_of(file: File) -> pl.DataFrame:
 
 
 def repeated(file: File) -> frozenset[str]:
-    """Names that the header of a CSV file has more than once, spaces around them aside; polars renames the second."""
+    """Names that a CSV header has more than once, spaces around them aside; polars renames the second.
+
+    Args:
+        file: that :func:`table_of` has read.
+
+    Raises:
+        InputError: names that go on and on.
+    """
     if is_parquet(file):
         return frozenset()
-    names = next(csv.reader(io.TextIOWrapper(io.BytesIO(table_text(file)), "utf-8", newline="")), [])
+    try:
+        names = next(csv.reader(io.TextIOWrapper(io.BytesIO(file.contents), "utf-8-sig", newline="")), [])
+    except csv.Error:  # a name longer than it takes
+        raise InputError([Fault(file.name, "header", "a name without end", "names of columns")]) from None
     return frozenset(name for name, count in Counter(name.strip() for name in names).items() if count > 1)
 
 
@@ -142,9 +153,8 @@ def plain_rows(text: str) -> list[list[str]] | None:
     return rows if rows and rows[0] and {*map(len, rows)} == {len(rows[0])} else None
 
 
-def plainly(file: File) -> bytes:
-    """A table of which every reader of CSV reads what is read here: the file itself where it is one."""
-    frame = table_of(file)
+def plainly(file: File, frame: pl.DataFrame) -> bytes:
+    """A table, which was read as a frame, as every reader of CSV reads it: the file itself where it is so."""
     return file.contents if not is_parquet(file) and _read_alike(file, frame) else csv_bytes(frame)
 
 

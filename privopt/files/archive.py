@@ -25,14 +25,23 @@ _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns come first, and type of the .npy array that a stream begins with."""
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, columns_first, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, columns_first, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format")
+    """Shape, whether columns come first, and type of the .npy array that a stream begins with.
+
+    Raises:
+        ValueError: it begins with none that can be taken.
+    """
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, columns_first, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, columns_first, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise ValueError(f"version {version[0]}.{version[1]} of the format")  # noqa: TRY301 - as NumPy's own
+    except ValueError:
+        raise
+    except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
+        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
     if dtype.hasobject or dtype.names is not None:
         raise ValueError(f"values of type {dtype}")
     if any(side < 0 for side in shape):
@@ -46,10 +55,7 @@ def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
     Raises:
         ValueError: they are no such header.
     """
-    try:
-        shape, _, dtype = _header(io.BytesIO(head))
-    except Exception as error:  # as parse_npy
-        raise ValueError(str(error)) from None
+    shape, _, dtype = _header(io.BytesIO(head))
     return shape, dtype.itemsize
 
 
@@ -67,12 +73,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
         ValueError: bytes that are no .npy file, or fewer or more of them than its header says.
     """
     stream = io.BytesIO(contents)
-    try:
-        shape, columns_first, dtype = _header(stream)
-    except ValueError:
-        raise
-    except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
-        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+    shape, columns_first, dtype = _header(stream)
     start = stream.tell()
     wanted = math.prod(shape) * dtype.itemsize
     if len(contents) - start != wanted:

@@ -24,7 +24,6 @@ CELL: Final = 150.0
 VALUE: Final = 5.0
 """Doubles for each value of an array, checked and copied (4.1 to 5.1 were measured)."""
 
-
 _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
 
 

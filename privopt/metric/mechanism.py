@@ -169,13 +169,15 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         Raises:
             DoesNotHoldError: they differ.
         """
-        shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
+        found = MatrixRelease.load(folder / ARTEFACT)
+        shape = found.weights.shape
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.data.shape != shape:
             wide = " x ".join(map("{:,}".format, problem.data.shape))
             raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
-        return problem, self.release_class.read(folder, problem)
+        whole = self.release_class is MatrixRelease  # others have more files
+        return problem, found if whole else self.release_class.read(folder, problem)
 
     @abstractmethod
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:

@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from attrs import AttrsInstance, evolve, field, frozen
@@ -24,6 +24,9 @@ from privopt.declare.frames import PARQUET, as_csv, csv_bytes, plainly, table_of
 from privopt.errors import Fault, InputError
 from privopt.files.archive import npy_as_written
 from privopt.run.folder import PRIVATE, PROBLEM, files_in
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["ProblemCopy", "stray_files", "with_csv_tables"]
 
@@ -139,19 +142,25 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 def _as_read(file: File) -> bytes:
     """A file as it may be published: without columns of a table that nothing has read."""
-    if not file.seen.columns:
-        return _in_one_form(file)
-    frame = table_of(file)
-    read = [name for name in frame.columns if name in file.seen.columns]
-    return _in_one_form(file) if len(read) == len(frame.columns) else csv_bytes(frame.select(read))
+    frame = _frame(file)
+    if frame is not None:
+        read = [name for name in frame.columns if name in file.seen.columns]
+        if len(read) < len(frame.columns):
+            return csv_bytes(frame.select(read))
+    return _in_one_form(file, frame)
 
 
-def _in_one_form(file: File) -> bytes:
+def _frame(file: File) -> pl.DataFrame | None:
+    """A file that was read as a table; None of any other."""
+    return table_of(file) if file.seen.columns else None
+
+
+def _in_one_form(file: File, frame: pl.DataFrame | None) -> bytes:
     """A public file as every program reads it alike: users' tables and arrays have forms that some take otherwise."""
     if file.contents.startswith(b"\x93NUMPY"):
         return npy_as_written(file.contents)
-    if file.seen.columns:
-        return plainly(file)
+    if frame is not None:
+        return plainly(file, frame)
     return file.contents if file.seen.instead is None else file.seen.instead
 
 
@@ -245,7 +254,7 @@ def _values(value: Any, moved: Mapping[str, str]) -> Any:
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
     """A line for each file below ``problem/`` that the problem file ``file`` does not name, or of another form."""
     files = [each for each in files_of(declared) if not (each.secret or each.absent)]
-    odd = dict.fromkeys(each.name for each in files if _in_one_form(each) != each.contents)
+    odd = dict.fromkeys(each.name for each in files if _in_one_form(each, _frame(each)) != each.contents)
     lines = [f"{PROBLEM}/{name}: in a form that programs read in more than one way; solve writes none" for name in odd]
     named = {file, *(str(PurePosixPath(each.name)) for each in files_of(declared))}
     found, _ = files_in(folder / PROBLEM)

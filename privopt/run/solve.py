@@ -61,8 +61,8 @@ def _checked(found: Any, own: Attribute[Any]) -> Any:
 
 
 def _number(wanted: str, *, least: float = -math.inf, whole: bool = False) -> Any:
-    told = {"wanted": wanted, "least": least, "whole": whole}
-    return field(default=None, converter=Converter(_checked, takes_field=True), metadata=told)
+    rule = {"wanted": wanted, "least": least, "whole": whole}
+    return field(default=None, converter=Converter(_checked, takes_field=True), metadata=rule)
 
 
 @frozen(kw_only=True)

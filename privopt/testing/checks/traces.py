@@ -21,7 +21,7 @@ import polars as pl
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
-from privopt.metric.everywhere.region import MM_PER_KM, Plane
+from privopt.metric.everywhere.region import MM_PER_KM, Plane, Streets
 from privopt.metric.traces.walk import Walker
 from privopt.metric.traces.ways import SLACK, STEP_MM
 from privopt.tables.protect import Protector
@@ -137,8 +137,8 @@ def _records(data: MetricData, walker: Walker) -> _Ground:
     if isinstance(region, Plane):  # straight lines are no longer than ways inside
         places = region.vertices / MM_PER_KM
         apart = straight(places, places)
-    elif region is not None:
-        apart = chains(region.simplices, region.km, region.size)  # type: ignore[attr-defined]
+    elif isinstance(region, Streets):
+        apart = chains(region.simplices, region.km, region.size)
     else:
         apart = chains(data.pairs, data.distances, data.shape[0])
     names = list(data.records.ids)

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -193,11 +194,7 @@ def views_of(one: Table, two: Table) -> list[View]:
     single = one.numbers.shape[1] == 1
     for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:COLUMNS].tolist():
         words = "the number" if single else f"number {column}"
-        made += [
-            _cut(one, two, lambda numbers, c=column: numbers[:, c], words),  # type: ignore[misc]
-            _cut(one, two, lambda numbers, c=column: numbers[:, c] % 1.0, f"what is above a whole of {words}"),  # type: ignore[misc]
-            _cut(one, two, lambda numbers, c=column: _zeros(numbers[:, c]), f"last bits of {words}"),  # type: ignore[misc]
-        ]
+        made += [_cut(one, two, partial(_changed, column, change), what + words) for what, change in CHANGES.items()]
     if single:
         return made
     direction = (means[0] - means[1]) / spread**2
@@ -215,6 +212,18 @@ def _zeros(values: Floats) -> Floats:
     """How many of the 53 bits of each number are 0 at its end."""
     whole = np.ldexp(np.frexp(values)[0], 53).astype(np.int64)
     return np.asarray(np.log2(np.maximum(whole & -whole, 1).astype(np.float64)))
+
+
+CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
+    "": np.asarray,
+    "what is above a whole of ": lambda values: np.asarray(values % 1.0),
+    "last bits of ": _zeros,
+}
+"""What is looked at of each number, in words."""
+
+
+def _changed(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
+    return change(numbers[:, column])
 
 
 def never_again(one: Table, two: Table) -> float:
