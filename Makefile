@@ -5,7 +5,7 @@ BIN := .venv/bin
 DRAWS ?= ci
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
-.PHONY: help demo test slow third-party lint wheels bench docs clean
+.PHONY: help demo test slow third-party newest lint wheels bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -25,6 +25,9 @@ slow: .venv/.stamp  ## the tests that take minutes each
 
 third-party: .venv/.stamp  ## a new plugin and a third party's, in a clean environment with built wheels
 	@$(BIN)/python -m pytest -q -m slow tests/third_party
+
+newest: .venv/.stamp  ## demo, JSON and kit with the newest versions instead of the pinned ones; before each release
+	@$(BIN)/python .ci/newest.py
 
 lint: .venv/.stamp  ## ruff and strict types
 	@$(BIN)/ruff check .

@@ -5,6 +5,9 @@ import random
 import signal
 from contextlib import contextmanager
 
+# The workers fill the machine: a pool of threads in each would spin beside them, and end and begin anew at each fork.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy.random  # noqa: F401 - seeds itself once, as it is imported
 import pytest
 
@@ -47,6 +50,16 @@ class Entropy:
 ENTROPY = Entropy()
 os.urandom = random._urandom = ENTROPY  # the latter is behind secrets, SystemRandom and NumPy's seeds
 os.register_at_fork(after_in_child=ENTROPY.forget)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """End a run whose worker dies, naming the test: pytest-xdist would replace the worker, then wait without end.
+
+    Its ``loadgroup`` (3.8) queues a dead worker's finished tests again, and gives them out as work that never ends.
+    """
+    if getattr(config.option, "maxworkerrestart", "absent") is None:
+        config.option.maxworkerrestart = "0"
 
 
 @pytest.hookimpl(trylast=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-ROOTS = ("privopt", "privopt-lr-geo", "privopt-bd-mdp", "privopt-fl-linear", "privopt-hierarchical-dp",
-         "privopt-photo-censor")  # fmt: skip
+ROOTS = ("privopt", "privopt-metric-dp", "privopt-lr-geo", "privopt-bd-mdp", "privopt-fl-linear",
+         "privopt-hierarchical-dp", "privopt-photo-censor")  # fmt: skip
 
 
 def reference(found: Distribution) -> str:

@@ -15,17 +15,27 @@ Names are imported when they are first asked for: ``import privopt`` loads nothi
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from privopt.api.released import PrivoptWarning, Released, solve
+    from privopt.api.released import open_release as open
+    from privopt.declare.problems_in_memory import Part, Problem, problem, read_problem, table
     from privopt.errors import PrivoptError
-    from privopt.run.ledger.entries import Cost
-    from privopt.run.ledger.ledger import Ledger
-    from privopt.tables.certify import certify
-    from privopt.tables.curve import curve
-    from privopt.tables.parts import cost, distances, grid, mesh, metric_problem, records, roads, travel_cost, vectors
-    from privopt.tables.problems import Part, Problem, problem, read_problem, table
-    from privopt.tables.released import PrivoptWarning, Released, solve
-    from privopt.tables.released import open_release as open
+    from privopt.ledger.entries import Cost
+    from privopt.ledger.ledger import Ledger
+    from privopt_metric_dp.api.problem_parts import (
+        cost,
+        distances,
+        grid,
+        mesh,
+        metric_problem,
+        records,
+        roads,
+        travel_cost,
+        vectors,
+    )
+    from privopt_metric_dp.mechanisms.certify_matrix import certify
+    from privopt_metric_dp.studies.curve import curve
 
-__version__ = "0.1.0"
+from privopt.version import VERSION as __version__  # noqa: N811
 
 __all__ = [
     "Cost",
@@ -55,37 +65,55 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    ".errors": {"PrivoptError"},
-    ".tables.certify": {"certify"},
-    ".run.ledger.entries": {"Cost"},
-    ".run.ledger.ledger": {"Ledger"},
-    ".tables.curve": {"curve"},
-    ".tables.parts": {
-        "cost",
-        "distances",
-        "grid",
-        "mesh",
-        "metric_problem",
-        "records",
-        "roads",
-        "travel_cost",
-        "vectors",
-    },
-    ".tables.problems": {"Part", "Problem", "problem", "read_problem", "table"},
-    ".tables.released": {"PrivoptWarning", "Released", "open", "solve"},
+    "Cost": "ledger.entries:Cost",
+    "Ledger": "ledger.ledger:Ledger",
+    "Part": "declare.problems_in_memory:Part",
+    "PrivoptError": "errors:PrivoptError",
+    "PrivoptWarning": "api.released:PrivoptWarning",
+    "Problem": "declare.problems_in_memory:Problem",
+    "Released": "api.released:Released",
+    "open": "api.released:open_release",
+    "problem": "declare.problems_in_memory:problem",
+    "read_problem": "declare.problems_in_memory:read_problem",
+    "solve": "api.released:solve",
+    "table": "declare.problems_in_memory:table",
 }
-"""Where public names stand."""
+"""Modules of the core's public names; plugins add theirs by the hook ``privopt_names``."""
+
+_OF_METRIC_DP: Final = (
+    "certify",
+    "cost",
+    "curve",
+    "distances",
+    "grid",
+    "mesh",
+    "metric_problem",
+    "records",
+    "roads",
+    "travel_cost",
+    "vectors",
+)
+"""Names that privopt-metric-dp brings: known here so that a message can say so where it is missing."""
 
 
 def __getattr__(name: str) -> object:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
+    if name.startswith("_"):
         raise AttributeError(f"module 'privopt' has no attribute {name!r}")
     from importlib import import_module
 
-    found: object = getattr(import_module(home, __name__), "open_release" if name == "open" else name)
-    return found
+    if name in _HOMES:
+        module, _, target = _HOMES[name].partition(":")
+        found: object = getattr(import_module(f"{__name__}.{module}"), target)
+        return found
+    from privopt.registry import registry
+
+    if name in registry().python_names:
+        return registry().python_name(name)
+    missing = "comes with privopt-metric-dp, which is not installed" if name in _OF_METRIC_DP else "is not there"
+    raise AttributeError(f"module 'privopt' has no attribute {name!r}: it {missing}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from privopt.registry import registry
+
+    return sorted({*_HOMES, *registry().python_names, "__version__"})

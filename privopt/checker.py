@@ -23,6 +23,7 @@ down: Callable[[Fraction], float] = lambda x: y if (y := float(x)) <= x else mat
 number: Callable[[object], Fraction] = lambda x: rational(x if type(x) in (int, decimal.Decimal) else repr(x))
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
 exponential: Any = lambda x, s=-TINY: low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + s)) + (s > 0) if x else ONE
+PARTS = ("../privopt_metric_dp/checkers", "../plugins/metric-dp/src/privopt_metric_dp/checkers")  # installed, checkout
 TABLES = """records outputs distance privacy utility photos
 bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
 kept: Any = functools.lru_cache(4096)  # distances are asked for three times, and a grid has few of them
@@ -42,6 +43,7 @@ def check_sums(folder: Path) -> list[str]:  # those that SHA256SUMS lists; no li
     for path in folder.rglob("*"):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         need(stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and any(path.iterdir())), f"{name!r}: wanted a regular file")
+        need(not {*name} & {"\\", "\n", "\r"}, f"{name!r}: a name that sums can list in two ways", 2)
         names += [name] if stat.S_ISREG(mode) else []
     listed = sorted({name for name in names if not name.startswith("private/")} - {"SHA256SUMS", "report.html"})
     lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in listed]
@@ -73,6 +75,8 @@ class Array:  # an array of an .npy file: its values row by row, and the rows of
 def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:  # name:type:sides, no others; deflated: eightfold
     found, left = dict[str, Array](), (8 if more else 1) * path.stat().st_size + more
     with zipfile.ZipFile(path) as archive:
+        begins = min((info.header_offset for info in archive.infolist()), default=0)
+        need(not begins, f"{path.name}: {begins} bytes before the archive", 2)  # which zipfile skips, and NumPy refuses
         for info in archive.infolist():
             name, left = info.filename.removesuffix(".npy"), left - info.file_size
             need(name not in found and info.compress_type in (0, 8) and left >= 0, f"{name!r}: twice, or too large", 2)
@@ -216,7 +220,7 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
         pair, taken = (self.records.kind, self.outputs.kind), {"euclidean": "planar vector", "haversine": "geographic"}
         fits = kind not in taken or (pair[0] == pair[1] and pair[0] in taken[kind].split())
         need(fits, f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
-        self.points, self.pieces, self.roads = self.records.ids, list[Any](), cast(Any, None)
+        self.points, self.pieces, self.roads = self.records.ids, list[Any](), cast("Any", None)
         self.room = ONE >> 95 if kind == "haversine" else 1
         self.ground, self.unit = "", "unit of distance" if kind == "matrix" or self.records.kind == "vector" else "km"
         own, other, self.here, there = self.records.ids, self.outputs.ids, self.records.at, self.outputs.at
@@ -391,6 +395,11 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
                 self.worst = max(self.worst, rate / (d or 1.0))
                 after[a].append((b, way))
                 direct[a, b] = min(way, direct.get((a, b), way))
+        for i, j, d, _ in () if self.anywhere else self.stored:
+            short = math.inf if (true := self.metric.held(i)[j]) is None else true + low(-Fraction(d))
+            need(short >= -self.metric.room, f"records {i}, {j}: stored {d!r} apart, which is above their distance")
+            slack = self.metric.room + ONE // 10**24  # km: what doubles lose of distances below an atom
+            need(true is None or short <= true // 10**9 + slack, f"records {i}, {j}: stored {d!r} apart")
         for i in range(0 if self.anywhere else self.size):
             left = {j: d for j, d in self.required(i).items() if j > i and direct.get((i, j), d + 1) > d}
             reached = shortest(i, after.__getitem__, max(left.values())) if left else {}
@@ -468,7 +477,8 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
 
     def words(self) -> str:
         text, epsilon = self.result["guarantee"]["epsilon_text"], float(self.epsilon)
-        need(rational(text) == self.epsilon, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
+        sound = type(text) is str and rational(text) == self.epsilon
+        need(sound, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
         promise = {"kind": "metric-dp", "epsilon": epsilon, "epsilon_text": text, "unit": f"per {self.metric.unit}"}
         promise["scope"] = "everywhere" if self.anywhere else "neighbours" if self.within else "all-pairs"
         promise |= {"neighbours_within": float(self.within)} if self.within else {}
@@ -572,14 +582,14 @@ def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matri
     try:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
-        text, real = (folder / "result.json").read_text("utf8"), cast(Any, lambda x: float(rational(x)))  # finite
+        text, real = (folder / "result.json").read_text("utf8"), cast("Any", lambda x: float(rational(x)))  # finite
         result = json.loads(text, object_pairs_hook=once, parse_constant=rational, parse_float=real)
         kind: Any = {"metric-dp": matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         of = (problem := Problem(folder, result["problem"], names)).tables
         what = "positions" if "positions" in of.get("utility", {}) else "planes"
         if kind is Matrix and of["privacy"].get("everywhere") and (what, of["distance"]["kind"]) != ("planes", "graph"):
-            places = [Path(__file__).resolve().parent / at / f"check_{what}.py" for at in ("", "metric/everywhere")]
+            places = [Path(__file__).resolve().parent / at / f"check_{what}.py" for at in ("", *PARTS)]
             found = [at for at in places if at.is_file() and not at.resolve().is_relative_to(folder.resolve())]
             need(found, f"such privacy.everywhere is for check_{what}.py, which does not lie beside this file", 2)
             sys.modules["checker"] = sys.modules[__name__]  # no copy in DIR is run

@@ -23,6 +23,7 @@ certified result are not errors).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -52,6 +53,7 @@ __all__ = [
     "cut",
     "faults_in",
     "printable",
+    "reason_of",
 ]
 
 
@@ -112,6 +114,31 @@ def printable(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+_ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an exception of Python or of a library says, in one line for users.
+
+    Python's advice on its own limits and the addresses of its objects are omitted: they help only its programmers.
+
+    >>> reason_of(RecursionError("maximum recursion depth exceeded while calling a Python object"))
+    'nested too deeply'
+    >>> reason_of(ValueError("cannot read <_io.BytesIO object at 0x7f2389810b30>"))
+    'cannot read'
+    """
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, MemoryError):
+        return "too large for the memory"
+    if isinstance(error, KeyError):
+        return f"no {error}"
+    said = _ADDRESS.sub("", (str(error).strip().splitlines() or [""])[0])
+    if "for integer string conversion" in said:
+        return "a whole number of too many digits"
+    return said or type(error).__name__
 
 
 class InputError(PrivoptError):

@@ -9,55 +9,90 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import pluggy
 from attrs import evolve, field, frozen
 
 from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageError
-from privopt.specs import GROUP, ROLES, Hooks, KindSpec, MechanismSpec, MethodSpec
+from privopt.specs import (
+    GROUP,
+    CheckSpec,
+    CommandSpec,
+    Hooks,
+    KindCheckSpec,
+    KindSpec,
+    MechanismSpec,
+    MethodSpec,
+    NameSpec,
+    RoleSpec,
+    TemplateSpec,
+    TraitSpec,
+)
 
-if TYPE_CHECKING:
-    from privopt.interfaces import Mechanism, Release
+__all__ = ["Broken", "Brought", "Kind", "Registered", "Registry", "discover", "load_class", "registry", "using"]
 
-__all__ = ["Broken", "Kind", "Registered", "Registry", "discover", "registry", "using"]
-
-S = TypeVar("S", MechanismSpec, KindSpec)
+Spec = (
+    MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec | CheckSpec | KindCheckSpec | TemplateSpec
+)
+S = TypeVar("S", bound=Spec)
 _MECHANISM = "privopt.interfaces:Mechanism"
 
 
-def _named(target: str) -> Any:
-    """What ``"package.module:Name"`` names."""
+def _load(target: str) -> Any:
+    """Import what ``"package.module:name"`` names.
+
+    Raises:
+        RegistryError: it cannot be imported.
+    """
     module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise RegistryError(f"{target} cannot be loaded: {error}") from error
+
+
+def load_class(target: str, base: type) -> type[Any]:
+    """Import the class that ``"package.module:Class"`` names.
+
+    Raises:
+        RegistryError: it cannot be imported, or is not a subclass of ``base``.
+    """
+    found = _load(target)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise RegistryError(f"{target} must be a privopt {base.__name__}, got {found!r}")
+    return found
 
 
 @frozen(kw_only=True)
-class _Brought(Generic[S]):
+class Brought(Generic[S]):
     """A spec and the distribution that brings it."""
 
     spec: S
     plugin: str
     version: str
 
-    def _class(self, base: str) -> type:
+    def imported(self, target: str, base: str | None = None) -> object:
+        """Import what ``"package.module:name"`` names.
+
+        Args:
+            target: of the spec.
+            base: of the class it must be; None for anything.
+
+        Raises:
+            RegistryError: it cannot be imported, or has not the base class; names the distribution.
+        """
         try:
-            cls = _named(self.spec.target)
-        except (ImportError, AttributeError) as error:
-            raise RegistryError(
-                f"{self.plugin}: {self.spec.name}: {self.spec.target} cannot be loaded: {error}"
-            ) from error
-        wanted = _named(base)
-        if not (isinstance(cls, type) and issubclass(cls, wanted)):
-            raise RegistryError(f"{self.plugin}: {self.spec.name}: {self.spec.target} is no privopt {wanted.__name__}")
-        return cls
+            return _load(target) if base is None else load_class(target, _load(base))
+        except RegistryError as error:
+            raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
 
 @frozen(kw_only=True)
-class Kind(_Brought[KindSpec]):
+class Kind(Brought[KindSpec]):
     """A kind of distance, loss, notion, solver or decomposer, and the distribution that brings it."""
 
     def load(self) -> type[Any]:
@@ -66,25 +101,24 @@ class Kind(_Brought[KindSpec]):
         Raises:
             RegistryError: the target cannot be imported or has not the base class of its role.
         """
-        return self._class(ROLES[self.spec.role])
+        return cast("type[Any]", self.imported(self.spec.target, registry().roles[self.spec.role].spec.base))
 
 
 @frozen(kw_only=True)
-class Registered(_Brought[MechanismSpec]):
+class Registered(Brought[MechanismSpec]):
     """A mechanism and the distribution that brings it."""
 
-    def load(self) -> Mechanism[Any, Any]:
-        """Import the mechanism's code and make it.
+    def load(self) -> Any:
+        """Import the mechanism's code and make it: a :class:`privopt.interfaces.Mechanism`.
 
         Raises:
             RegistryError: the target cannot be imported or is no Mechanism.
         """
-        cls = self._class(_MECHANISM)
+        cls = cast("type[Any]", self.imported(self.spec.target, _MECHANISM))
         try:
-            made: Mechanism[Any, Any] = cls()
+            return cls()
         except TypeError as error:
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
-        return made
 
     def expect(self, method: str, made: object, wanted: type) -> None:
         """Refuse what one of the mechanism's methods returned where it is of another kind.
@@ -136,12 +170,26 @@ class Registry:
     Attributes:
         mechanisms: by name.
         kinds: by role and name, in the order in which the plugins give them; privopt's own come first.
+        roles: of kinds, by name.
+        commands: that plugins add to the command line, by name.
+        python_names: that plugins add to the package ``privopt``, by name.
+        templates: of projects that ``privopt new`` writes, by name.
+        traits: of releases, that plugins add to the conformance kit, by name.
+        checks: that plugins add to it, by name.
+        kind_checks: of kinds, that plugins add to it, by role and name.
         broken: plugins that could not be taken in.
         manager: pluggy's, with every plugin that was.
     """
 
     mechanisms: Mapping[str, Registered] = field(factory=dict)
     kinds: Mapping[tuple[str, str], Kind] = field(factory=dict)
+    roles: Mapping[str, Brought[RoleSpec]] = field(factory=dict)
+    commands: Mapping[str, Brought[CommandSpec]] = field(factory=dict)
+    python_names: Mapping[str, Brought[NameSpec]] = field(factory=dict)
+    templates: Mapping[str, Brought[TemplateSpec]] = field(factory=dict)
+    traits: Mapping[str, Brought[TraitSpec]] = field(factory=dict)
+    checks: Mapping[str, Brought[CheckSpec]] = field(factory=dict)
+    kind_checks: Mapping[tuple[str, str], Brought[KindCheckSpec]] = field(factory=dict)
     broken: tuple[Broken, ...] = ()
     manager: pluggy.PluginManager
 
@@ -162,7 +210,7 @@ class Registry:
         return tuple(name for of, name in self.kinds if of == role)
 
     def kind(self, role: str, name: str) -> Kind:
-        """The kind called ``name``, of one of :data:`privopt.specs.ROLES`.
+        """The kind called ``name``, of one of :attr:`roles`.
 
         Raises:
             UnknownNameError: none is called so; names the nearest, and plugins that could not be loaded.
@@ -172,6 +220,41 @@ class Registry:
         if (role, name) not in self.kinds:
             raise self._unknown(role, name, self.names(role))
         return self.kinds[role, name]
+
+    def with_instead(
+        self, *, mechanisms: Mapping[str, Registered] | None = None, kinds: Mapping[tuple[str, str], Kind] | None = None
+    ) -> Registry:
+        """Return this registry with other mechanisms or kinds, for :func:`using`; no plugin observes its releases."""
+        return evolve(
+            self,
+            mechanisms=self.mechanisms if mechanisms is None else mechanisms,
+            kinds=self.kinds if kinds is None else kinds,
+            manager=discover([]).manager,
+        )
+
+    def command(self, name: str) -> object:
+        """Import the command of a plugin.
+
+        Raises:
+            UnknownNameError: no plugin brings a command of that name.
+            RegistryError: two distributions claim the name, or it cannot be imported.
+        """
+        return self._imported("command", name, self.commands)
+
+    def python_name(self, name: str) -> object:
+        """Import what a plugin adds to the package ``privopt`` under a name.
+
+        Raises:
+            UnknownNameError: no plugin brings the name.
+            RegistryError: two distributions claim the name, or it cannot be imported.
+        """
+        return self._imported("name", name, self.python_names)
+
+    def _imported(self, what: str, name: str, known: Mapping[str, Brought[Any]]) -> object:
+        self._refuse_clash(what, name)
+        if name not in known:
+            raise self._unknown(what, name, known)
+        return known[name].imported(known[name].spec.target)
 
     def _refuse_clash(self, role: str, name: str) -> None:
         for broken in self.broken:
@@ -207,7 +290,25 @@ class _Manager(pluggy.PluginManager):
         return options
 
 
-_HOOKS: tuple[tuple[str, type], ...] = (("privopt_kinds", KindSpec), ("privopt_mechanisms", MechanismSpec))
+_HOOKS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
+    ("privopt_roles", (RoleSpec,)),
+    ("privopt_kinds", (KindSpec,)),
+    ("privopt_mechanisms", (MechanismSpec,)),
+    ("privopt_commands", (CommandSpec,)),
+    ("privopt_names", (NameSpec,)),
+    ("privopt_templates", (TemplateSpec,)),
+    ("privopt_checks", (TraitSpec, CheckSpec, KindCheckSpec)),
+)
+_CATEGORIES: Final[Mapping[type, str]] = {
+    RoleSpec: "role",
+    MechanismSpec: "mechanism",
+    CommandSpec: "command",
+    NameSpec: "name",
+    TraitSpec: "trait",
+    CheckSpec: "check",
+    TemplateSpec: "template",
+}
+"""What a name is called in messages; a kind is called by its role."""
 
 
 def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Any], Broken | None]:
@@ -233,19 +334,20 @@ def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Any
         return broken(f"hook that does not fit: {' '.join(str(error).split())}", fatal=True)
     specs: list[Any] = []
     for hook, wanted in _HOOKS:
+        kinds = " or ".join(each.__name__ for each in wanted)
         function = getattr(module, hook, None)
         if function is None:
             continue
         try:
             returned = function()
             if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
-                return broken(f"{hook} returned {returned!r}, not a list of {wanted.__name__}", fatal=True)
+                return broken(f"{hook} returned {returned!r}, not a list of {kinds}", fatal=True)
             found = list(returned)
         except Exception as error:  # as above: any error of a plugin's own code is reported against its name
             return broken(error)
         wrong = [spec for spec in found if not isinstance(spec, wanted)]
         if wrong:
-            return broken(f"{hook} returned {wrong[0]!r}, not a {wanted.__name__}", fatal=True)
+            return broken(f"{hook} returned {wrong[0]!r}, not a {kinds}", fatal=True)
         specs += found
     return specs, None
 
@@ -262,42 +364,90 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
     """Take in the given entry points, in the order of their distributions' names."""
     manager = _Manager(GROUP)
     manager.add_hookspecs(Hooks)
-    found: dict[tuple[str, str], Registered | Kind] = {}
     broken: list[Broken] = []
+    brought: list[Brought[Any]] = []
     for point in sorted(points, key=lambda p: (_owner(p)[0] != GROUP, _owner(p)[0], p.name)):
         plugin, version = _owner(point)
         specs, fault = _take_in(manager, point)
         if fault is not None:
             broken.append(fault)
-        for spec in specs:
-            role = spec.role if isinstance(spec, KindSpec) else "mechanism"
-            key = (role, spec.name)
-            if key in found:
-                first = found[key]
-                reason = (
-                    f"the {role} {spec.name!r} is registered by both {first.plugin} {first.version} "
-                    f"({first.spec.target}) and {plugin} {version} ({spec.target}); uninstall one"
-                )
-                broken.append(Broken(plugin=plugin, version=version, reason=reason, fatal=True, clash=key))
-            elif isinstance(spec, KindSpec):
-                found[key] = Kind(spec=spec, plugin=plugin, version=version)
-            else:
-                found[key] = Registered(spec=spec, plugin=plugin, version=version)
-    decomposers = [one.spec for one in found.values() if isinstance(one, Kind) and one.spec.role == "decomposer"]
-    for key, one in list(found.items()):
-        if not isinstance(one, Registered):
-            continue
-        if one.spec.decomposes:
-            found[key] = one = evolve(one, spec=_with_decomposers(one.spec, decomposers))
-        for notion in {one.spec.kind_of(method) for method in one.spec.methods}:
-            if ("notion", notion) not in found:
-                reason = f"the mechanism {one.spec.name!r} claims {notion!r}, which no plugin registers as a notion"
-                broken.append(Broken(plugin=one.plugin, version=one.version, reason=reason, fatal=True))
-                found.pop(key, None)
+        brought += [Brought(spec=spec, plugin=plugin, version=version) for spec in specs]
+    roles = {one.spec.name: one for one in reversed(brought) if isinstance(one.spec, RoleSpec)}
+    found: dict[tuple[str, str], Brought[Any]] = {}
+    for one in brought:
+        spec, wrong = one.spec, partial(Broken, plugin=one.plugin, version=one.version, fatal=True)
+        key = (_category(spec), spec.name)
+        if isinstance(spec, KindSpec) and spec.role not in roles:
+            reason = f"the kind {spec.name!r} has the role {spec.role!r}, which must be one of {', '.join(roles)}"
+            broken.append(wrong(reason=reason))
+        elif key in found:
+            first = found[key]
+            reason = (
+                f"the {key[0]} {spec.name!r} is registered by both {first.plugin} {first.version} "
+                f"({_target(first.spec)}) and {one.plugin} {one.version} ({_target(spec)}); uninstall one"
+            )
+            broken.append(wrong(reason=reason, clash=key))
+        else:
+            found[key] = _typed(one)
+    return _checked(found, tuple(broken), manager)
+
+
+def _category(spec: Spec) -> str:
+    """What a name is unique in, as messages call it."""
+    if isinstance(spec, KindSpec):
+        return spec.role
+    return f"check of each {spec.role}" if isinstance(spec, KindCheckSpec) else _CATEGORIES[type(spec)]
+
+
+def _target(spec: Spec) -> str:
+    if isinstance(spec, TemplateSpec):
+        return spec.package
+    return spec.base if isinstance(spec, RoleSpec) else spec.target
+
+
+def _typed(one: Brought[Any]) -> Brought[Any]:
+    """A kind or a mechanism as one that can be loaded."""
+    if isinstance(one.spec, KindSpec):
+        return Kind(spec=one.spec, plugin=one.plugin, version=one.version)
+    if isinstance(one.spec, MechanismSpec):
+        return Registered(spec=one.spec, plugin=one.plugin, version=one.version)
+    return one
+
+
+def _checked(
+    found: dict[tuple[str, str], Brought[Any]], broken: tuple[Broken, ...], manager: pluggy.PluginManager
+) -> Registry:
+    """A registry of what was found, less the mechanisms that claim a notion that nobody registers."""
+    kinds = {key: one for key, one in found.items() if isinstance(one, Kind)}
+    decomposers = [kind.spec for kind in kinds.values() if kind.spec.role == "decomposer"]
+    mechanisms: dict[str, Registered] = {}
+    for one in (one for _, one in sorted(found.items()) if isinstance(one, Registered)):
+        taken = evolve(one, spec=_with_decomposers(one.spec, decomposers)) if one.spec.decomposes else one
+        missing = {taken.spec.kind_of(method) for method in taken.spec.methods} - {
+            name for role, name in kinds if role == "notion"
+        }
+        for notion in sorted(missing):
+            reason = f"the mechanism {one.spec.name!r} claims {notion!r}, which no plugin registers as a notion"
+            broken += (Broken(plugin=one.plugin, version=one.version, reason=reason, fatal=True),)
+        if not missing:
+            mechanisms[one.spec.name] = taken
+
+    def of(category: str) -> dict[str, Brought[Any]]:
+        return {name: one for (its, name), one in found.items() if its == category}
+
     return Registry(
-        mechanisms={name: one for (_, name), one in sorted(found.items()) if isinstance(one, Registered)},
-        kinds={key: one for key, one in found.items() if isinstance(one, Kind)},
-        broken=tuple(broken),
+        mechanisms=mechanisms,
+        kinds=kinds,
+        roles=of("role"),
+        commands=of("command"),
+        python_names=of("name"),
+        templates=of("template"),
+        traits=of("trait"),
+        checks=of("check"),
+        kind_checks={
+            (one.spec.role, one.spec.name): one for one in found.values() if isinstance(one.spec, KindCheckSpec)
+        },
+        broken=broken,
         manager=manager,
     )
 
@@ -325,10 +475,10 @@ def using(taken: Registry) -> Iterator[None]:
         _instead.reset(token)
 
 
-def observers_of(taken: Registry) -> Callable[[Release, object], list[str]]:
+def observers_of(taken: Registry) -> Callable[[object, object], list[str]]:
     """Call every plugin's ``privopt_released``; an observer's error is reported, not raised."""
 
-    def call(release: Release, problem: object) -> list[str]:
+    def call(release: object, problem: object) -> list[str]:
         complaints = []
         for implementation in taken.manager.hook.privopt_released.get_hookimpls():
             arguments = {"release": release, "problem": problem}

@@ -23,30 +23,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pluggy
 from attrs import Attribute, field, frozen
 
-if TYPE_CHECKING:
-    from privopt.interfaces import Release
-
-__all__ = ["GROUP", "NOTHING", "ROLES", "Hooks", "KindSpec", "MechanismSpec", "MethodSpec", "hookimpl", "hookspec"]
+__all__ = [
+    "GROUP",
+    "NOTHING",
+    "CheckSpec",
+    "CommandSpec",
+    "Hooks",
+    "KindCheckSpec",
+    "KindSpec",
+    "MechanismSpec",
+    "MethodSpec",
+    "NameSpec",
+    "RoleSpec",
+    "TemplateSpec",
+    "TraitSpec",
+    "hookimpl",
+    "hookspec",
+]
 
 GROUP: Final = "privopt"
 """Entry-point group, and pluggy's project name."""
 
 NOTHING: Final = "none"
 """The notion of methods without a guarantee: they need ``--allow-unsafe``."""
-
-ROLES: Final = {
-    "distance": "privopt.metric.kinds:DistanceKind",
-    "loss": "privopt.metric.kinds:LossKind",
-    "notion": "privopt.interfaces:PrivacyConstraint",
-    "solver": "privopt.backends.base:Backend",
-    "decomposer": "privopt.interfaces:Decomposer",
-}
-"""What a kind can be, and the base class that its code has."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -65,9 +69,9 @@ def _guarantee(instance: object, attribute: Attribute[Any], value: str | None) -
         _name(instance, attribute, value)
 
 
-def _role(instance: object, attribute: Attribute[str], value: str) -> None:
-    if value not in ROLES:
-        raise ValueError(f"role must be one of {', '.join(ROLES)}, not {value!r}")
+def _identifier(instance: object, attribute: Attribute[str], value: str) -> None:
+    if not isinstance(value, str) or not value.isidentifier() or value.startswith("_"):
+        raise ValueError(f"{attribute.name} must be a public Python name, not {value!r}")
 
 
 def _target(instance: object, attribute: Attribute[str], value: str) -> None:
@@ -149,17 +153,130 @@ class KindSpec:
     'squared'
 
     Attributes:
-        role: one of :data:`ROLES`; says which base class the target has.
+        role: name of a registered :class:`RoleSpec`, which says which base class the target has.
         name: what problem files (``distance.kind``, ``utility.kind``, ``privacy.kind``) and options (``--solver``,
             ``--method``) call it.
         target: ``"package.module:Class"``.
         summary: one line for ``describe``.
     """
 
-    role: str = field(validator=_role)
+    role: str = field(validator=_name)
     name: str = field(validator=_name)
     target: str = field(validator=_target)
     summary: str
+
+
+@frozen(kw_only=True)
+class RoleSpec:
+    """What a kind can be, as data: a distance, a loss, a notion of privacy, a solver, a decomposer.
+
+    >>> RoleSpec(name="sketch", base="acme.sketches:Sketch", summary="a sketch of a stream").name
+    'sketch'
+
+    Attributes:
+        name: what :class:`KindSpec` and ``key(kinds=...)`` call it.
+        base: ``"package.module:Class"``, the base class of its kinds.
+        summary: one line.
+    """
+
+    name: str = field(validator=_name)
+    base: str = field(validator=_target)
+    summary: str
+
+
+@frozen(kw_only=True)
+class CommandSpec:
+    """A command of the command line, as data.
+
+    Attributes:
+        name: what follows ``privopt``.
+        target: ``"package.module:command"``, a :class:`click.Command`, imported when the command is called.
+        summary: one line for ``privopt --help``.
+    """
+
+    name: str = field(validator=_name)
+    target: str = field(validator=_target)
+    summary: str
+
+
+@frozen(kw_only=True)
+class NameSpec:
+    """A name of the Python package ``privopt`` that a plugin brings, as data.
+
+    Attributes:
+        name: ``privopt.NAME``.
+        target: ``"package.module:name"``, imported when the name is first asked for.
+    """
+
+    name: str = field(validator=_identifier)
+    target: str = field(validator=_target)
+
+
+@frozen(kw_only=True)
+class TraitSpec:
+    """A trait of releases by which the conformance kit chooses its checks, as data.
+
+    Attributes:
+        name: what a check names it.
+        missing: what is said of a release without it.
+        target: ``"package.module:function"``: takes the release's class, tells whether it has the trait.
+    """
+
+    name: str = field(validator=_name)
+    missing: str
+    target: str = field(validator=_target)
+
+
+@frozen(kw_only=True)
+class CheckSpec:
+    """A check of the conformance kit, as data.
+
+    Attributes:
+        name: of the check.
+        target: ``"package.module:function"``, a function under :func:`privopt.testing.checks.check`.
+    """
+
+    name: str = field(validator=_name)
+    target: str = field(validator=_target)
+
+
+@frozen(kw_only=True)
+class KindCheckSpec:
+    """A check of the registered kinds of a role, as data.
+
+    Attributes:
+        role: of the kinds.
+        name: of the check.
+        target: ``"package.module:function"``: takes the kind's name, an effort and a seed, and returns a
+            :class:`privopt.testing.CheckResult`.
+    """
+
+    role: str = field(validator=_name)
+    name: str = field(validator=_name)
+    target: str = field(validator=_target)
+
+
+@frozen(kw_only=True)
+class TemplateSpec:
+    """A kind of project that ``privopt new`` writes, as data.
+
+    Attributes:
+        name: what ``--kind`` takes.
+        package: importable package whose folder ``templates/NAME`` holds the files, each with ``.txt`` behind its name.
+        files: names of the files; those that end in ``.py`` go into the project's package, the others to its top.
+        notion: that its mechanism claims.
+        method: name of its one method.
+        does: that method, in a line.
+        needs: distributions that the project depends on beside privopt.
+    """
+
+    name: str = field(validator=_name)
+    package: str
+    files: tuple[str, ...]
+    notion: str = field(validator=_name)
+    method: str = field(validator=_name)
+    does: str
+    needs: tuple[str, ...] = ()
 
 
 class Hooks:
@@ -173,9 +290,34 @@ class Hooks:
     @staticmethod
     @hookspec
     def privopt_kinds() -> Sequence[KindSpec]:  # type: ignore[empty-body]
-        """Return the distances, losses, notions of privacy, solvers and decomposers that this plugin registers."""
+        """Return the kinds (distances, losses, notions of privacy, solvers, ...) that this plugin registers."""
 
     @staticmethod
     @hookspec
-    def privopt_released(release: Release, problem: object) -> None:
+    def privopt_roles() -> Sequence[RoleSpec]:  # type: ignore[empty-body]
+        """Return the roles of kinds that this plugin brings."""
+
+    @staticmethod
+    @hookspec
+    def privopt_commands() -> Sequence[CommandSpec]:  # type: ignore[empty-body]
+        """Return the commands that this plugin adds to the command line."""
+
+    @staticmethod
+    @hookspec
+    def privopt_names() -> Sequence[NameSpec]:  # type: ignore[empty-body]
+        """Return the names that this plugin adds to the Python package ``privopt``."""
+
+    @staticmethod
+    @hookspec
+    def privopt_templates() -> Sequence[TemplateSpec]:  # type: ignore[empty-body]
+        """Return the kinds of project that ``privopt new`` can write with this plugin."""
+
+    @staticmethod
+    @hookspec
+    def privopt_checks() -> Sequence[TraitSpec | CheckSpec | KindCheckSpec]:  # type: ignore[empty-body]
+        """Return what this plugin adds to the conformance kit: traits of releases, checks, checks of kinds."""
+
+    @staticmethod
+    @hookspec
+    def privopt_released(release: object, problem: object) -> None:
         """Observe a certified release just after its folder was written."""

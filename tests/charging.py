@@ -3,8 +3,8 @@
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
-from privopt.run.ledger.ledger import Ledger
-from privopt.tables.secret import Secret
+from privopt.ledger.ledger import Ledger
+from privopt_metric_dp.tables.secret_columns import Secret
 
 TOWN = """
 [records]

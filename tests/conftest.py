@@ -31,7 +31,8 @@ def toy(tmp_path):
 @pytest.fixture(scope="session")
 def solved_toy(tmp_path_factory):
     """A DIR of the toy problem, solved once; copy it before changing anything."""
-    from privopt.run.solve import Options, solve
+    from privopt.run.options import Options
+    from privopt.run.solve import solve
 
     folder = tmp_path_factory.mktemp("solved")
     problem = write_toy(folder / "toy")
@@ -42,7 +43,7 @@ def solved_toy(tmp_path_factory):
 def privopt():
     """Run the command line in a process of its own."""
 
-    def run(*arguments, timeout=300, **environment):
+    def run(*arguments, timeout=3000, **environment):
         return subprocess.run(
             [sys.executable, "-m", "privopt", *map(str, arguments)],
             capture_output=True,
@@ -65,7 +66,8 @@ def result_of():
 @pytest.fixture(scope="session")
 def example(tmp_path_factory, entropy):
     """DIR of an example problem by its name in examples.py, solved once; copy it before changing anything."""
-    from privopt.run.solve import Options, solve
+    from privopt.run.options import Options
+    from privopt.run.solve import solve
 
     made = {}
 

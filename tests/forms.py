@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from attrs import frozen
 
-from privopt.metric.everywhere.mesh import lattice
+from privopt_metric_dp.region.mesh import lattice
 
 __all__ = ["CHECKED", "Form", "forms"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privopt.run.folder import SUMS, sums_text
+from privopt.files.release_folder import SUMS, sums_text
 
 
 def mend(folder: Path) -> Path:

@@ -9,8 +9,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import privopt
-from privopt.exact.sample import draw_each, seeded
-from privopt.metric.traces.walk import Limit, State
+from privopt.numbers.sampling import draw_each, seeded
+from privopt_metric_dp.traces.draw_trace import Limit, State
 
 
 @frozen(kw_only=True, eq=False)

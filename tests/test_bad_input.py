@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
+from privopt.testing.checks.inputs import INTERNALS
 
 POINTS = "id,x,y\na,0,0\nb,1,0\nc,0,1\n"
 GEO = "id,lat,lon\na,41,12\nb,41.01,12\nc,41,12.01\n"
@@ -56,6 +57,7 @@ COUNT = "count = 3"
 PRIORED = 'kind = "distance"\nprior = "prior.csv"'
 TRAVEL = 'kind = "travel-cost"\ntargets = "t.csv"'
 COST = 'kind = "matrix"\ncost = "c.npy"'
+GEOJSON = toml('points = "g.geojson"', 'kind = "haversine"')
 
 
 def changed(array, place, value):
@@ -114,6 +116,8 @@ CORPUS = {
     "nul in problem": (toml() + "\0", {}, "TOML"),
     "a number of 5000 digits": (toml(more="x = " + "9" * 5000), {}, "TOML"),
     "an exponent of 5000 digits": (toml(more="x = 1e" + "9" * 5000), {}, "TOML"),
+    "a hexadecimal number of 5000 digits": (toml(more="x = [{ y = 0x" + "f" * 5000 + "}]"), {}, "too many digits"),
+    "epsilon of 5000 digits": (toml(privacy="epsilon = 1." + "3" * 5000), {}, "a number of 5,002 digits"),
     "lists too deep": (toml(more="x = " + "[" * 5000 + "]" * 5000), {}, "deeply"),
     "a path with a nul": (toml('points = "p\\u0000.csv"'), {}, "records.points"),
     "a long path": (toml(f'points = "{"p" * 5000}"'), {}, "records.points"),
@@ -180,6 +184,9 @@ CORPUS = {
     "geographic, euclidean": (toml('points = "g.csv"'), {}, "euclidean"),
     "planar, haversine": (toml(distance='kind = "haversine"'), {}, "haversine"),
     "decimal commas": (toml(), {"p.csv": 'id,x,y\na,"0,5",0\n'}, "row 2, column x"),
+    "features too deep": (GEOJSON, {"g.geojson": "[" * 100_000}, "g.geojson: found no JSON (nested too deeply)"),
+    "a feature of 5000 digits": (GEOJSON, {"g.geojson": '{"a": ' + "9" * 5000 + "}"}, "too many digits"),
+    "features that are a number": (GEOJSON, {"g.geojson": '{"features": 7}'}, "JSON of another form"),
     # vectors
     "vectors text": (toml('vectors = "v.npy"'), {"v.npy": "no array"}, "v.npy"),
     "vectors of objects": (toml('vectors = "v.npy"'), {"v.npy": pickled()}, "v.npy"),
@@ -282,6 +289,7 @@ def test_each_bad_input_is_one_clear_line(tmp_path, name):
     assert done.exit_code == 2, (done.stdout, done.stderr, done.exception)
     assert done.stdout == ""
     assert word in done.stderr
+    assert not INTERNALS.search(done.stderr)
     lines = done.stderr.splitlines()
     assert 1 <= len(lines) <= 4
     for line in lines:

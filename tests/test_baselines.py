@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from privopt.command.cli import cli
 from privopt.errors import InputError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 
 PROBLEM = """

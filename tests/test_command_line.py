@@ -144,9 +144,9 @@ def test_ids_are_utf8_in_a_locale_that_knows_ascii_alone(privopt, tmp_path):
 
 
 def test_draws_are_held_a_block_at_a_time_and_written_in_whole_lines(solved_toy, monkeypatch, capsysbinary):
+    from privopt.api import draws
     from privopt.command import cli, terminal
-    from privopt.metric.matrix import MatrixRelease
-    from privopt.tables import draws
+    from privopt_metric_dp.matrix.release import MatrixRelease
 
     asked, written, sample, echo = [], [], MatrixRelease.sample, terminal.click.echo
 

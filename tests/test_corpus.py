@@ -9,8 +9,8 @@ from forgeries import BASES, forge, forgeries, make
 
 from privopt import checker
 from privopt.errors import PrivoptError
-from privopt.metric.everywhere import check_planes, check_positions
 from privopt.run.verify import verify
+from privopt_metric_dp.checkers import check_planes, check_positions
 
 pytestmark = pytest.mark.xdist_group("corpus")  # the last test counts what all others did
 

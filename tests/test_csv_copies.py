@@ -14,7 +14,8 @@ from examples import EXAMPLES
 
 from privopt import checker
 from privopt.errors import InputError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 
 PROBLEM = """[records]

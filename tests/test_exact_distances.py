@@ -11,17 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from forgeries import make
+from forgeries.arrays import exact_distances
 from mended import mend, rewrite
 
 from privopt import checker
 from privopt.arrays import no_doubles
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
-from privopt.metric.space.places import Space
-from privopt.metric.space.roads import Roads
-from privopt.metric.space.table import MatrixMetric
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.roads import Roads
 
 TEXT = """[records]
 {records}
@@ -77,6 +80,28 @@ def test_arrays_of_another_byte_order_are_refused(tmp_path, name, kind):
 def test_distances_above_the_true_ones_do_not_hold(tmp_path, more):
     folder = rewrite(solved(tmp_path, SQUARE), distances=lambda d: d * (1 + more))
     assert any("distances" in line for line in verify(folder).complaints)
+
+
+@pytest.mark.parametrize("base", ["town", "twins", "roads", "table", "grid"])
+def test_stored_distances_hold_up_to_the_exact_ones_and_no_bit_beyond(tmp_path, base):
+    folder = make(base, tmp_path)
+    exact = np.array(exact_distances(folder))
+    hold(rewrite(folder, distances=lambda d: exact))
+    for p in np.flatnonzero(exact > 0).tolist():
+        above = exact.copy()
+        above[p] = np.nextafter(exact[p], np.inf)
+        rewrite(folder, distances=lambda d, above=above: above)
+        assert any("distances" in line for line in verify(folder).complaints)
+        assert checker.check(folder, str) == 1
+
+
+def test_stored_distances_at_the_exact_ones_imply_what_rounded_ones_do(tmp_path):
+    """Two steps at their exact lengths are longer than the way over both, rounded down."""
+    files = {"points.csv": "id\na\nb\nc\n", "roads.csv": "from,to,km\na,b,0.31\nb,c,0.42\n"}
+    folder = solved(tmp_path, files, distance=ROADS)
+    exact = np.array(exact_distances(folder))
+    assert (np.load(folder / "mechanism.npz")["distances"] < exact).all()
+    hold(rewrite(folder, distances=lambda d: exact))
 
 
 def test_whole_numbers_that_are_no_doubles():

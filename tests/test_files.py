@@ -15,7 +15,7 @@ from toys import write_toy
 from privopt.errors import InputError, UsageError
 from privopt.files import LARGEST, Unreadable, open_private, private_folder, read_bytes
 from privopt.files.archive import parse_npy, parse_npz, read_npz
-from privopt.metric.matrix import MatrixRelease
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 
 def zipped(*members, how=zipfile.ZIP_DEFLATED):

@@ -15,7 +15,8 @@ from toys import write_toy
 
 from privopt.errors import InputError, PrivoptError
 from privopt.registry import registry
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 
 OF_THE_RUN = {"time", "solver"}
@@ -254,7 +255,7 @@ def test_times_of_work_on_secrets_are_whole_seconds(example, result_of, name):
 def test_a_bound_is_rounded_down_when_it_becomes_a_double(example, result_of):
     from fractions import Fraction
 
-    from privopt.exact.bounds import float_down, float_up
+    from privopt.numbers.exp_log_bounds import float_down, float_up
 
     for value in (Fraction(1, 10), Fraction(-1, 3), Fraction(0), Fraction(1, 4)):
         assert Fraction(float_down(value)) <= value <= Fraction(float_up(value))
@@ -310,7 +311,7 @@ def test_a_complaint_about_a_long_claim_is_cut(example, forge):
 
 @pytest.mark.parametrize("told", [{"trajectory": 3}, {"trajectory": [1, "x", [2], [1, {}, []]]}, {"trajectory": {}}])
 def test_what_nobody_checks_may_be_of_any_form(example, forge, told):
-    from privopt.run.report.make import write_report
+    from privopt.report.write_report import write_report
 
     folder = forge(example("optimal-lp"), lambda r: r["details"].update(told=told))
     assert verify(folder).verdict == "proved"
@@ -325,16 +326,16 @@ def test_details_told_is_an_object(example, forge):
 @pytest.mark.parametrize(
     ("base", "made", "old", "new", "file"),
     [
-        ("streets", "everywhere.streets._divided", "a,b,0.31", "a,b,100000", "roads.csv"),
-        ("streets", "everywhere.streets._divided", "split_km = 0.35", "split_km = 0.0001", "problem.toml"),
-        ("squares", "everywhere.mesh._halved", "split_km = 0.4", "split_km = 0.01", "problem.toml"),
+        ("streets", "region.streets._divided", "a,b,0.31", "a,b,100000", "roads.csv"),
+        ("streets", "region.streets._divided", "split_km = 0.35", "split_km = 0.0001", "problem.toml"),
+        ("squares", "region.mesh._halved", "split_km = 0.4", "split_km = 0.01", "problem.toml"),
         ("grid", "space.places._halves", "rows = 2", "rows = 2000000", "problem.toml"),
     ],
 )
 def test_what_a_forged_problem_asks_for_is_counted_before_it_is_made(tmp_path, monkeypatch, base, made, old, new, file):
     folder, before = make(base, tmp_path), []
     name, part = made.rsplit(".", 1)
-    module = importlib.import_module(f"privopt.metric.{name}")
+    module = importlib.import_module(f"privopt_metric_dp.{name}")
     whole = getattr(module, part)
 
     def counted(*given, **named):

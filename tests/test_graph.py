@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
 from privopt.errors import StoppedError
-from privopt.exact.graph import edge_matrix, shortest_rows
-from privopt.exact.multipliers import Multipliers
 from privopt.execution.limits import ending_at
-from privopt.metric.optimal.instance import Instance, dual_bound
-from privopt.metric.space.roads import Roads
+from privopt.numbers.graphs import edge_matrix, shortest_rows
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers.instance import Instance, dual_bound
+from privopt_metric_dp.space.roads import Roads
 
 LENGTHS = st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0])
 EDGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), LENGTHS), min_size=1, max_size=12)

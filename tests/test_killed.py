@@ -63,7 +63,7 @@ def test_a_killed_solver_is_an_error_and_leaves_nothing(slow, tmp_path):
     assert workers, process.communicate()
     for worker in workers:
         subprocess.run(["kill", "-9", str(worker)], check=True)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=3000)
     assert process.returncode == 5, err
     assert out == ""
     assert "Traceback" not in err
@@ -71,12 +71,22 @@ def test_a_killed_solver_is_an_error_and_leaves_nothing(slow, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["slow.toml"]
 
 
+def ended_by(process, how):
+    """Send a signal, again each minute: Python drops an interrupt that comes while it finalises an object."""
+    for _ in range(10):
+        process.send_signal(how)
+        try:
+            return process.communicate(timeout=60)[1]
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError(f"still running after ten times {how!r}")
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_program_never_leaves_half_a_folder(slow, tmp_path, how):
     process = start(slow, tmp_path / "out", "--solver", "highs")
     until_solving(process)
-    process.send_signal(how)
-    _, err = process.communicate(timeout=120)
+    err = ended_by(process, how)
     assert process.returncode in ((-9,) if how == signal.SIGKILL else (4, 5)), err
     assert "Traceback" not in err
     assert not (tmp_path / "out").exists() or verify(tmp_path / "out").complaints == ()

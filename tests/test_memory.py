@@ -13,24 +13,29 @@ from examples import EXAMPLES
 from privopt.declare import load_problem
 from privopt.errors import StoppedError
 from privopt.execution import memory
+from privopt.files import open_regular
 from privopt.files.sizes import loading_bytes
-from privopt.metric.baselines.mechanisms import Exponential
-from privopt.metric.matrix import matrix_bytes
-from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.registry import registry
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.matrix.release import matrix_bytes
+from privopt_metric_dp.mechanisms.registered import Exponential
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
 
 MEASURE = """
 import sys
+import numba  # few records need none of it
 from pathlib import Path
 from privopt.run.solve import Options, solve
 from privopt.execution.memory import resident
 small, large, method, out = sys.argv[1:]
 name, method = method.split(":")
 solve(name, Path(small), Path(out + "-small"), Options(method=method))  # what is imported and compiled is held by now
-before = resident()
+before, loaded = resident(), {name.partition(".")[0] for name in sys.modules}
 solve(name, Path(large), Path(out + "-large"), Options(method=method))
+assert not {name.partition(".")[0] for name in sys.modules} - loaded  # a library's memory is not a matrix's
 status = Path("/proc/self/status").read_text().splitlines()  # ru_maxrss would be that of whoever started this
 print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")) - before)
 """
@@ -53,7 +58,7 @@ def test_a_matrix_takes_the_memory_that_is_stated(tmp_path, method):
         done = subprocess.run([*map(str, command), str(tmp_path / turn)], capture_output=True, text=True, check=True)
     taken = float(done.stdout)
     stated = matrix_bytes(1000, 1000, 24 * 39 + 25 * 39 + 24 * 40 + 24 * 39)
-    assert 0.4 * stated <= taken <= 1.1 * stated
+    assert 0.2 * stated <= taken <= 1.1 * stated
 
 
 def hierarchy(folder, sizes):
@@ -130,7 +135,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method
         problem.write_text(problem.read_text() + "[const-opt]\nradius = 12.0\n")
     if method != "full":
         for name in ("interior_point_bytes", "column_generation_bytes"):
-            monkeypatch.setattr(f"privopt.metric.optimal.auto.{name}", lambda instance: 1e12)
+            monkeypatch.setattr(f"privopt_metric_dp.solvers.auto.{name}", lambda instance: 1e12)
     plain = solve("exponential", problem, tmp_path / "plain").result.objective.value  # loads what solving takes, too
     limit = (max(memory.resident(), memory.PROGRAM) + 40e6) / memory.GB
     solved = solve(mechanism, problem, tmp_path / "out", Options(method=method, memory=limit))
@@ -144,7 +149,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method
 
 def test_where_nothing_fits_the_need_is_said(tmp_path):
     problem = grid(tmp_path / "map", 20, 20, 0.2)
-    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* --memory \d\.\d+ would do") as stopped:
+    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* --memory \d+(\.\d+)? would do") as stopped:
         solve("exponential", problem, tmp_path / "out", Options(memory=0.01))
     assert stopped.value.exit_code == 5
     assert not (tmp_path / "out").exists()
@@ -190,6 +195,13 @@ def test_where_there_is_no_proc_the_peak_is_read_in_the_units_of_the_system(tmp_
         assert memory.resident() == pytest.approx(peak * unit, rel=0.2)
 
 
+def bytes_of(path):
+    with open_regular(path) as (stream, size):
+        found = loading_bytes(stream, size)
+        assert stream.tell() == 0
+        return found
+
+
 def test_what_a_file_takes_is_known_from_its_size_and_its_first_bytes(tmp_path):
     import polars as pl
 
@@ -198,15 +210,14 @@ def test_what_a_file_takes_is_known_from_its_size_and_its_first_bytes(tmp_path):
     frame.write_parquet(tmp_path / "t.parquet")
     np.save(tmp_path / "v.npy", np.zeros((100, 50), dtype=np.float32))
     size = (tmp_path / "v.npy").stat().st_size
-    assert loading_bytes(tmp_path / "v.npy") == size + 5.0 * 8.0 * 5_000
-    assert loading_bytes(tmp_path / "t.csv") == 14.0 * (tmp_path / "t.csv").stat().st_size
-    assert loading_bytes(tmp_path / "t.parquet") >= 150.0 * 3_000
-    assert loading_bytes(tmp_path / "none.csv") == 0.0
+    assert bytes_of(tmp_path / "v.npy") == size + 5.0 * 8.0 * 5_000
+    assert bytes_of(tmp_path / "t.csv") == 14.0 * (tmp_path / "t.csv").stat().st_size
+    assert bytes_of(tmp_path / "t.parquet") >= 150.0 * 3_000
     header = np.lib.format.header_data_from_array_1_0(np.zeros(0)) | {"shape": (10**5, 10**5)}
     with (tmp_path / "cut.npy").open("wb") as stream:  # half copied: its reader says so
         np.lib.format.write_array_header_1_0(stream, header)
         stream.write(bytes(8_000))
-    assert loading_bytes(tmp_path / "cut.npy") < 1e4
+    assert bytes_of(tmp_path / "cut.npy") < 1e4
 
 
 @pytest.mark.parametrize("file", ["vectors.npy", "points.csv", "region.geojson"])
@@ -229,7 +240,7 @@ def test_what_does_not_fit_is_not_loaded(tmp_path, monkeypatch, file):
         stream.truncate(10**9)
     (tmp_path / "problem.toml").write_text("[records]\n" + text)
     if file != "region.geojson":
-        monkeypatch.setattr("privopt.declare.toml.read_bytes", lambda *given, **named: pytest.fail("it was read"))
+        monkeypatch.setattr("privopt.declare.toml.read_whole", lambda *given, **named: pytest.fail("it was read"))
     with pytest.raises(StoppedError, match=r"need .* GB beside .* wanted --memory .* at least"):
         solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options(memory=0.5))
     assert not (tmp_path / "out").exists()

@@ -23,12 +23,13 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from mended import edit
 
-import privopt.noise
+import privopt.numbers.noise
 from privopt.errors import UsageError
+from privopt.files.release_folder import PRIVATE, SUMS, dump_json
 from privopt.registry import registry
-from privopt.run.folder import PRIVATE, SUMS, dump_json
-from privopt.run.report.make import write_geo, write_report
-from privopt.run.solve import Options, solve
+from privopt.report.write_report import write_geo, write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.testing import GeneratedProblem, npy_bytes, subjects
 
 PAIRS = 200
@@ -125,8 +126,8 @@ def equal_noisy_values():
         return draw
 
     with (
-        patch.object(privopt.noise, "discrete_laplace", drawn(privopt.noise.discrete_laplace)),
-        patch.object(privopt.noise, "continuous_laplace", drawn(privopt.noise.continuous_laplace)),
+        patch.object(privopt.numbers.noise, "discrete_laplace", drawn(privopt.numbers.noise.discrete_laplace)),
+        patch.object(privopt.numbers.noise, "continuous_laplace", drawn(privopt.numbers.noise.continuous_laplace)),
     ):
         yield
 

@@ -3,24 +3,23 @@
 import ast
 
 import pytest
-from test_floors import MODULES, PACKAGE
+from rooms import modules, trees
 
 from privopt.interfaces import Release
 from privopt.interfaces.notions import LocalDP
-from privopt.metric.matrix import MatrixRelease
-from privopt.metric.traces.notion import TraceRelease
 from privopt.registry import registry
-from privopt.specs import NOTHING, ROLES
-from privopt.testing.checks import CHECKS
-from privopt.testing.nature import TRAITS, nature
+from privopt.specs import NOTHING
+from privopt.testing.checks import checks as all_checks
+from privopt.testing.nature import missing_traits, nature
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 
-NAMES = {role: set(registry().names(role)) for role in ROLES}
+NAMES = {role: set(registry().names(role)) for role in registry().roles}
 NOTIONS = NAMES["notion"] - {NOTHING}
 RELEASES = (MatrixRelease, TraceRelease, Release)
-DRAWN = ("testing/metric.py", "testing/spaces.py")
-"""How the kit draws problems of privopt's own distances."""
-ALONE = "checker.py"
-"""It shares no code, so that it knows what it knows and names the rest."""
+LISTS = {"privopt.builtin", "privopt.checker"}
+"""What registers kinds, and what shares no code, so that it knows what it knows and names the rest."""
+CORE = [name for name in modules() if name.split(".")[0] == "privopt" and name not in LISTS]
 
 
 def strings(nodes):
@@ -40,11 +39,9 @@ def lists_of_kinds(tree):
                 yield node.lineno, sorted(found)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_no_module_lists_kinds_or_asks_for_a_notion_by_name(path):
-    if path.relative_to(PACKAGE).as_posix() in ("builtin.py", ALONE, *DRAWN):
-        return
-    assert not list(lists_of_kinds(ast.parse(path.read_text())))
+@pytest.mark.parametrize("name", CORE)
+def test_no_module_lists_kinds_or_asks_for_a_notion_by_name(name):
+    assert not list(lists_of_kinds(trees()[name]))
 
 
 def test_a_list_of_kinds_is_found():
@@ -52,9 +49,9 @@ def test_a_list_of_kinds_is_found():
 
 
 def test_checks_are_chosen_by_what_a_release_is():
-    asked = {trait for check in CHECKS.values() for trait in check.of}
-    assert asked <= set(TRAITS)
+    asked = {trait for check in all_checks().values() for trait in check.of}
+    assert asked <= set(missing_traits())
     notions = [registry().kind("notion", name).load() for name in NAMES["notion"]]
     found = {trait for cls in RELEASES for notion in notions for trait in nature(cls, notion)}
-    assert found == set(TRAITS)
+    assert found == set(missing_traits())
     assert nature(MatrixRelease, LocalDP) == {"matrix", "sampler", "odds"}

@@ -13,13 +13,14 @@ from click.testing import CliRunner
 from privopt.command.cli import cli
 from privopt.errors import CertificationError, InputError, PrivoptError, RegistryError
 from privopt.interfaces import Certificate, Outcome
-from privopt.metric.matrix import MatrixRelease
-from privopt.metric.mechanism import Matrix, MetricMechanism
-from privopt.metric.privacy import MetricDP
-from privopt.registry import Registered, discover, registry, using
+from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.specs import MechanismSpec, MethodSpec
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
 
 
 class Right(MetricMechanism):
@@ -122,9 +123,7 @@ def registered(cls):
             return cls()
 
     made = Here(spec=spec, plugin="acme", version="1.0")
-    return using(
-        evolve(discover([]), mechanisms={**registry().mechanisms, "under-trial": made}, kinds=registry().kinds)
-    )
+    return using(registry().with_instead(mechanisms={**registry().mechanisms, "under-trial": made}))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from wholes import optimum
 
 from privopt.checker import Problem, Refused
 from privopt.errors import PrivoptError
-from privopt.metric.everywhere.check_positions import Matrix
-from privopt.metric.proof import Rows, Trees, read_proof
 from privopt.run.verify import load_release
+from privopt_metric_dp.checkers.check_positions import Matrix
+from privopt_metric_dp.proof import Rows, Trees, read_proof
 
 ROOM = 1e-9
 """Relative to the optimum: what HiGHS may be wrong by."""

@@ -17,11 +17,12 @@ from wholes import optimum
 
 from privopt.checker import check
 from privopt.errors import InputError, StoppedError
-from privopt.exact.multipliers import Multipliers
-from privopt.exact.stated import stated_above, stated_below, unit_for
-from privopt.metric.proof import Proof, Rows, Trees, prove, prove_nearby, read_proof
-from privopt.run.solve import Options, solve
+from privopt.numbers.stated_rounding import stated_above, stated_below, unit_for
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
+from privopt_metric_dp.proof import Proof, Rows, Trees, prove, prove_nearby, read_proof
+from privopt_metric_dp.proof.multipliers import Multipliers
 
 FORMS = {
     "grid": '[records]\ngrid = { rows = 3, cols = 4, cell_km = 0.7 }\n[distance]\nkind = "euclidean"\n',
@@ -276,7 +277,7 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
             side, at = (forward, (i, j)) if i < j else (backward, (j, i))
             side[number[at], k] = proof.values[m]
     multipliers = Multipliers.whole(forward, backward)
-    monkeypatch.setattr("privopt.metric.proof.making.LONG", 20)
+    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.LONG", 20)
     whole, bound = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=np.inf)
     assert bound == pytest.approx(result_of(folder)["objective"]["lower_bound"], rel=1e-6)
     few, less = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=48.0 * 60)
@@ -284,10 +285,10 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
     assert len(getattr(few, "values", ())) <= 60  # what is left may make trees, which take less
     assert 0.0 <= less < bound
     in_time = {"over": None, "gap": 1e-6, "room": np.inf, "near": bound}
-    monkeypatch.setattr("privopt.metric.proof.making.HELD", 1.0)
+    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.HELD", 1.0)
     timed, least = prove(multipliers, data, data.weighted, value, **in_time, seconds=60.0)
     assert len(getattr(timed, "values", ())) <= 60
     assert 0.0 <= least < bound
-    monkeypatch.setattr("privopt.metric.proof.making.READ", 1.0)
+    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.READ", 1.0)
     with pytest.raises(StoppedError):
         prove(multipliers, data, data.weighted, value, **in_time, seconds=60.0)

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from toys import TOY, write_toy
 
 from privopt.declare import File, key, load_problem
 from privopt.errors import CertificationError, InputError, StoppedError, UsageError
-from privopt.metric.matrix import MatrixRelease
+from privopt.report.write_report import write_report
 from privopt.run import publish
-from privopt.run.inputs import ProblemCopy
+from privopt.run.options import Options
+from privopt.run.problem_copy import ProblemCopy
 from privopt.run.publish import discard_partial, new_folder
-from privopt.run.report.make import write_report
-from privopt.run.solve import Options, solve
+from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 
 def mode(path):
@@ -106,10 +108,7 @@ def test_a_killed_runs_leftovers_go_and_a_live_runs_stay(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     runs[0].kill()
     runs[0].communicate()
-    with new_folder(tmp_path / "other") as work:
-        (work / "x").write_text("x")
-    assert len(list(tmp_path.glob(".out.*"))) == 2, "another target's leftovers are none of its business"
-    with pytest.raises(ValueError, match="enough"), new_folder(tmp_path / "out"):
+    with pytest.raises(ValueError, match="enough"), new_folder(tmp_path / "other"):
         raise ValueError("enough")
     assert len(list(tmp_path.glob(".out.*.writing"))) == 1, "the dead run's alone are removed"
     runs[1].communicate(b"")
@@ -117,12 +116,33 @@ def test_a_killed_runs_leftovers_go_and_a_live_runs_stay(tmp_path):
     assert not list(tmp_path.glob(".out.*"))
 
 
+KILLED_REPORT = """
+import os, signal, sys
+from pathlib import Path
+from privopt.report.write_report import write_report
+Path.replace = lambda made, target: os.kill(os.getpid(), signal.SIGKILL)
+write_report(Path(sys.argv[1]))
+"""
+
+
+def test_a_page_that_a_killed_run_wrote_goes_with_the_next_run(toy, tmp_path):
+    solve("exponential", toy, tmp_path / "out")
+    before = {path.name for path in tmp_path.iterdir()}
+    assert subprocess.run([sys.executable, "-c", KILLED_REPORT, tmp_path / "out"]).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".out.*"))) == 1
+    with pytest.raises(ValueError, match="enough"), new_folder(tmp_path / "other"):
+        raise ValueError("enough")
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
 def test_glob_signs_in_out_delete_nobody_elses_work(tmp_path):
-    for name in (".a.abcdefgh.writing", ".*.abcdefgh.writing", ".*.abcdefgh.replaced", ".*.keep.me"):
+    stay = [".*.keep.me", ".a.abcdefgh.privopt.replaced", ".a.abcdefgh.writing"]
+    for name in (*stay, ".*.abcdefgh.privopt.writing", ".*.abcdefgh.privopt.replaced", ".a.abcdefgh.privopt.writing"):
         (tmp_path / name).mkdir()
     with new_folder(tmp_path / "*") as work:
         (work / "x").write_text("x")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["*", ".*.keep.me", ".a.abcdefgh.writing"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["*", *stay]
 
 
 def test_no_process_table_is_needed(tmp_path, monkeypatch):

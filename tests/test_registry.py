@@ -1,25 +1,33 @@
 """Discovery: broken plugins are isolated, clashes and misspelt hooks are errors, near names are offered."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
 from importlib.metadata import EntryPoint
+from typing import ClassVar
 
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
+from click.testing import CliRunner
 
+from privopt.command.cli import cli
+from privopt.declare import key
 from privopt.declare.describe import describe_keys
 from privopt.declare.toml import load_problem
 from privopt.errors import RegistryError, UnknownNameError, UsageError
+from privopt.interfaces import PrivacyConstraint
 from privopt.registry import Kind, Registry, observers_of, registry, using
 from privopt.registry import discover as discover_alone
 from privopt.specs import GROUP, KindSpec, MechanismSpec, MethodSpec
+from privopt_metric_dp.problem.kinds import MetricNotion
 
 
 def discover(points: list[EntryPoint]) -> Registry:
-    """With the notions of privacy that privopt brings."""
-    return discover_alone([EntryPoint("builtin", "privopt.builtin", GROUP), *points])
+    """With what privopt itself and its plugin for metric DP bring."""
+    own = [EntryPoint("builtin", "privopt.builtin", GROUP), EntryPoint("metric-dp", "privopt_metric_dp.plugin", GROUP)]
+    return discover_alone([*own, *points])
 
 
 @pytest.fixture
@@ -186,6 +194,31 @@ def test_a_kind_that_cannot_be_loaded_stops_what_names_it_alone(tmp_path):
         (row,) = (row for row in describe_keys(cls) if row.key == "distance.kind")
     assert "acme: cannot be loaded" in row.help
     assert "euclidean" in row.type
+
+
+@frozen(kw_only=True)
+class Loose(MetricNotion):
+    kind: ClassVar[str] = "loose"
+    delta: float = key(0.1, help="what may be missed")
+
+
+class LooseDP(PrivacyConstraint):
+    @classmethod
+    def keys(cls):
+        return Loose
+
+
+def test_describe_shows_no_kind_that_the_mechanism_does_not_take():
+    spec = KindSpec(role="notion", name="loose", target=f"{__name__}:LooseDP", summary="loose")
+    installed, planted = registry(), Kind(spec=spec, plugin="planted", version="0")
+    with using(evolve(installed, kinds={**installed.kinds, ("notion", "loose"): planted})):
+        for name, takes in (("exponential", False), ("optimal-lp", True)):
+            done = CliRunner().invoke(cli, ["describe", name])
+            assert done.exit_code == 0, done.output
+            assert (" privacy.delta " in done.output) is takes
+            assert ("loose" in done.output) is takes
+    said = CliRunner().invoke(cli, ["describe", "planar-laplace"]).output
+    assert re.search(r"  distance\.kind  .*euclidean \| haversine; ", said)
 
 
 def test_a_decomposer_is_a_method_of_mechanisms_that_decompose(plugin):

@@ -10,12 +10,13 @@ from toys import TOY, write_toy
 
 import privopt as po
 from privopt.errors import InputError
-from privopt.exact.sample import TOTAL
-from privopt.metric.matrix import MatrixRelease
-from privopt.metric.remap import best_outputs, remapped, worse_outputs
-from privopt.run.solve import Options, solve
+from privopt.numbers.sampling import TOTAL
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.matrix.remap import best_outputs, remapped, worse_outputs
 
 
 def release_of(weights):
@@ -36,7 +37,7 @@ class Data:
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_each_column_goes_to_the_output_that_brute_force_finds(data):
-    from privopt.metric.losses import ExpectedLoss
+    from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 
     n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

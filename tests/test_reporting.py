@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from privopt.errors import InputError, StoppedError, UsageError
-from privopt.run.report.make import write_figures, write_report
-from privopt.run.solve import Options, solve
+from privopt.report.write_report import write_figures, write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 
 
@@ -53,7 +54,7 @@ def test_figures_come_as_svg_and_png(folder, tmp_path):
 
 
 def test_figures_that_cannot_be_written_leave_nothing(folder, tmp_path, monkeypatch):
-    from privopt.run.report import make
+    from privopt.report import write_report as make
 
     saved, save = [], make.save
 
@@ -75,7 +76,7 @@ def test_figures_that_cannot_be_written_leave_nothing(folder, tmp_path, monkeypa
 
 
 def test_text_from_files_is_escaped(folder):
-    from privopt.run.report import table_section
+    from privopt.report import table_section
 
     assert "<script>" not in table_section("t", ("a",), [("<script>alert(1)</script>",)]).html
 

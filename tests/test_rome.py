@@ -7,10 +7,12 @@ import pytest
 from wholes import optimum
 
 from privopt.declare import load_problem
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
 
 CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")
 

@@ -157,6 +157,22 @@ def test_describe_names_every_key_with_unit_and_default():
     assert all(row.help for row in rows.values())
 
 
+@frozen(kw_only=True)
+class Tight:
+    tail: float = key(0.0, help="part cut off")
+    steps: tuple[int, ...] = key((), help="widths")
+
+
+@frozen(kw_only=True)
+class TightProblem:
+    options: Tight = key(Tight(), help="options", name="tight")
+
+
+def test_describe_shows_a_table_with_a_default_by_its_keys():
+    rows = [(row.key, row.default) for row in describe_keys(TightProblem)]
+    assert rows == [("tight", "left out"), ("tight.tail", "0.0"), ("tight.steps", "left out")]
+
+
 def test_a_folder_is_found_beside_the_problem_and_never_looked_for_in_a_published_copy(tmp_path):
     text = '[privacy]\nepsilon = 1\nalbum = "photos"\n'
     wanted = "found 'photos', which is no folder, wanted a folder, its path relative to the problem file"

@@ -9,7 +9,8 @@ from attrs.exceptions import FrozenInstanceError
 import privopt
 from privopt.declare import load_problem
 from privopt.errors import InputError
-from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
 
 ROOT = Path(privopt.__file__).parent.parent
 SOURCES = sorted([*(ROOT / "privopt").rglob("*.py"), *(ROOT / "plugins").glob("*/src/**/*.py")])

@@ -60,7 +60,7 @@ def at_a_terminal(*command, **environment):
     assert running.stdout is not None
     with running.stdout as stream:
         said = stream.read()
-    return running.wait(timeout=300), said, seen.decode()
+    return running.wait(timeout=3000), said, seen.decode()
 
 
 def plain(text):
@@ -81,7 +81,7 @@ def test_a_terminal_keeps_one_line_with_bound_gap_and_time_left():
 
 
 def test_elsewhere_lines_come_without_colour():
-    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, timeout=3000, check=True)
     assert "\x1b" not in done.stderr
     lines = done.stderr.splitlines()
     assert 3 <= len(lines) <= 1 + float(done.stdout) / 0.3

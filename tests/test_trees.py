@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from privopt.checker import check
 from privopt.errors import InputError
-from privopt.exact.bound import Kept
-from privopt.exact.forest import Forest
-from privopt.exact.stated import stated_above
-from privopt.metric.proof import Rows, Trees, read_proof
-from privopt.run.solve import Options, solve
+from privopt.numbers.stated_rounding import stated_above
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
+from privopt_metric_dp.proof import Rows, Trees, read_proof
+from privopt_metric_dp.proof.lagrangian_bound import Kept
+from privopt_metric_dp.proof.tree_multipliers import Forest
 
 
 def grown(rng, records, outputs):

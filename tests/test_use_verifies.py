@@ -8,11 +8,12 @@ import pytest
 from mended import edit
 
 from privopt.errors import DoesNotHoldError
-from privopt.run import remembered
+from privopt.report.write_report import write_figures, write_report
 from privopt.run import verify as module
+from privopt.run import verify_cache as remembered
 from privopt.run.audit import audit
-from privopt.run.report.make import write_figures, write_report
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import open_verified, verify
 
 
@@ -64,7 +65,7 @@ def test_a_folder_that_holds_is_checked_once_until_a_byte_changes(solved_toy, tm
 
 def test_another_version_checks_again(solved_toy, count, monkeypatch):
     open_verified(solved_toy)
-    monkeypatch.setattr(remembered, "__version__", "0.0.1")
+    monkeypatch.setattr(remembered, "VERSION", "0.0.1")
     open_verified(solved_toy)
     assert len(count) == 2
 

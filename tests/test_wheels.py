@@ -3,11 +3,16 @@
 import ast
 import re
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-PLUGINS = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
+from privopt.registry import registry
+from privopt.specs import GROUP, RoleSpec
+
+ROOT = Path(__file__).parents[1]
+PLUGINS = sorted(path.parent for path in (ROOT / "plugins").glob("*/pyproject.toml"))
 IDS = [path.name for path in PLUGINS]
 
 
@@ -40,8 +45,32 @@ def unused(package, commands=()):
         name = left.pop()
         if name in modules and name not in reached:
             reached.add(name)
-            left += names_in(modules[name])
+            left += [*names_in(modules[name]), name.rpartition(".")[0]]  # a package is imported before what is in it
     return sorted(set(modules) - reached)
+
+
+def checkers(package):
+    """Modules that privopt/checker.py hands folders over to, by their files' names."""
+    return [f"{package.name}.checkers.{path.stem}" for path in package.glob("checkers/check_*.py")]
+
+
+def registered(distribution):
+    """Modules of what a distribution registers, whose names its hooks may put together, and the one of the hooks."""
+    found, targets = registry(), []
+    for brought in (
+        found.mechanisms,
+        found.kinds,
+        found.roles,
+        found.commands,
+        found.python_names,
+        found.traits,
+        found.checks,
+        found.kind_checks,
+    ):
+        own = [one.spec for one in brought.values() if one.plugin == distribution]
+        targets += [spec.base if isinstance(spec, RoleSpec) else spec.target for spec in own]
+    hooks = [point.value for point in entry_points(group=GROUP) if point.dist.name == distribution]
+    return [target.partition(":")[0] for target in (*hooks, *targets)]
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=IDS)
@@ -52,7 +81,9 @@ def test_no_module_travels_that_the_mechanism_does_not_use(plugin):
     project = tomllib.loads((plugin / "pyproject.toml").read_text("utf-8"))["project"]
     commands += [target.partition(":")[0] for target in project.get("scripts", {}).values()]
     commands += [f"{package.name}.__main__"] if project.get("scripts") else []  # the same by "python -m"
-    assert unused(package, commands) == []
+    guides = "".join(page.read_text("utf-8") for page in (ROOT / "docs/guide").glob("*.md"))
+    kit = re.findall(rf"{package.name}\.kit\.\w+", guides)  # for whoever tests what is like it
+    assert unused(package, [*commands, *registered(project["name"]), *kit, *checkers(package)]) == []
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=IDS)

@@ -9,15 +9,15 @@ from privopt.declare import File, key, positive
 from privopt.declare.tables import Column, read_table
 from privopt.interfaces import Mechanism, Outcome, Release, UtilityLoss
 from privopt.interfaces.notions import AdditiveNoise
-from privopt.noise import discrete_laplace, stated_scale
+from privopt.numbers.noise import discrete_laplace, stated_scale
 from privopt.specs import MechanismSpec, MethodSpec, hookimpl
 from privopt.testing import GeneratedProblem, Profile, csv_bytes
 
 
 @hookimpl
 def privopt_mechanisms():
-    way = {"methods": [MethodSpec(name="laplace", summary="discrete noise")], "summary": "the favourite dish"}
-    return [MechanismSpec(name="noisy-max", target="noisy_max:NoisyMax", guarantee="pure-dp", **way)]
+    name, what, way = "noisy-max", "the favourite dish", MethodSpec(name="laplace", summary="discrete noise")
+    return [MechanismSpec(name=name, target="noisy_max:NoisyMax", guarantee="pure-dp", summary=what, methods=[way])]
 
 
 @frozen(kw_only=True)

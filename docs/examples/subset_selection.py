@@ -8,20 +8,22 @@ from attrs import frozen
 from hypothesis import strategies as st
 
 from privopt.declare import at_least, key, positive
-from privopt.metric.data import MetricData
-from privopt.metric.mechanism import Matrix, MetricMechanism
-from privopt.metric.privacy import MetricDP
-from privopt.metric.problem import MetricInstance
-from privopt.metric.space.places import Space
-from privopt.metric.space.table import MatrixMetric
 from privopt.specs import MechanismSpec, MethodSpec, hookimpl
-from privopt.testing import GeneratedProblem, metric_profile
+from privopt.testing import GeneratedProblem
+from privopt_metric_dp.kit import metric_profile
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.places import Space
 
 
 @hookimpl
 def privopt_mechanisms():
-    way = {"methods": [MethodSpec(name="closed-form", summary="the paper's")], "summary": "sets of answers"}
-    return [MechanismSpec(name="subset-selection", target="subset_selection:Subsets", guarantee="metric-dp", **way)]
+    ways, where = [MethodSpec(name="closed-form", summary="the paper's")], "subset_selection:Subsets"
+    what = "sets of answers"
+    return [MechanismSpec(name="subset-selection", target=where, guarantee="metric-dp", summary=what, methods=ways)]
 
 
 @frozen(kw_only=True)

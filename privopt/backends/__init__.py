@@ -10,17 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privopt.backends.base import Backend, Capabilities, Result
+    from privopt.backends.base import Backend, Capabilities
     from privopt.backends.choose import get, names
-    from privopt.backends.outcome import Outcome
     from privopt.backends.session import Answer, Basis, Session
+    from privopt.dsl.outcome import Outcome, Result
 
 __all__ = ["Answer", "Backend", "Basis", "Capabilities", "Outcome", "Result", "Session", "get", "names"]
 
 _HOMES = {
     "privopt.backends.base": ("Backend", "Capabilities", "Result"),
     "privopt.backends.choose": ("get", "names"),
-    "privopt.backends.outcome": ("Outcome",),
+    "privopt.dsl.outcome": ("Outcome",),
     "privopt.backends.session": ("Answer", "Basis", "Session"),
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +15,16 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
-from privopt.backends.outcome import Outcome
 from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
+from privopt.dsl.outcome import Outcome
 from privopt.errors import SolverError
 from privopt.execution.worker import say
 
 if TYPE_CHECKING:
     from highspy import Highs, HighsCallbackEvent, HighsStatus
+else:
+    Highs = HighsCallbackEvent = HighsStatus = Any
 
 __all__ = [
     "BEARING",
@@ -27,6 +32,7 @@ __all__ = [
     "Said",
     "answer",
     "call",
+    "create",
     "highspy_module",
     "load",
     "new_solver",
@@ -40,12 +46,47 @@ __all__ = [
 BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
 TOLERANCE = 1e-9
 
+_REDIRECTING = threading.Lock()
+"""Held while standard output is redirected: descriptors belong to the whole process."""
+
 
 def highspy_module() -> ModuleType:
     """The library, imported late."""
     import highspy
 
     return highspy
+
+
+@contextmanager
+def _native_output_dropped() -> Iterator[None]:
+    """Drop what a native library prints on standard output, by its descriptor.
+
+    Descriptor 1 is that of every thread, so keep the block short: what another thread prints meanwhile is dropped too.
+    """
+    c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")  # printf has a buffer of its own
+    with _REDIRECTING:
+        try:
+            kept = os.dup(1)
+        except OSError:  # standard output is closed: nothing can be printed there
+            yield
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            c_library.fflush(None)
+            os.dup2(nowhere, 1)
+            yield
+        finally:
+            c_library.fflush(None)
+            os.dup2(kept, 1)
+            os.close(kept)
+            os.close(nowhere)
+
+
+def create() -> Highs:
+    """Create a HiGHS instance. HiGHS 1.16 prints a banner then, before any option can be set: it is dropped."""
+    highspy = highspy_module()
+    with _native_output_dropped():
+        return highspy.Highs()
 
 
 def call(status: HighsStatus, what: str) -> None:
@@ -77,7 +118,7 @@ def settings_of(
 
 def new_solver(*, tolerance: float, method: str) -> Highs:
     """A silent HiGHS instance of one thread."""
-    solver = highspy_module().Highs()
+    solver = create()
     for name, value in settings_of(tolerance=tolerance, threads=1, seed=0, method=method).items():
         call(solver.setOptionValue(name, value), f"set {name}")
     return solver
@@ -256,7 +297,7 @@ def _solve_here(
     arrays: dict[str, Any], settings: dict[str, Any], prepare: Callable[[Highs], None] | None = None
 ) -> Said:
     started = time.monotonic()
-    solver = highspy_module().Highs()
+    solver = create()
     for name, value in settings.items():
         call(solver.setOptionValue(name, value), f"set {name}")
     load_arrays(solver, arrays)

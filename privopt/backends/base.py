@@ -11,21 +11,21 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
-from privopt.backends.outcome import Outcome
 from privopt.backends.session import ColdSession, Session
-from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, tightening_cost
+from privopt.dsl.condition import Bearing, Conditioned, condition, tightening_cost
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Outcome, Result
 from privopt.dsl.solution import Interrupted
 from privopt.errors import SolverError, UsageError
 
 __all__ = [
     "Backend",
     "Capabilities",
+    "Conditioned",
     "Options",
     "Outcome",
     "Raw",
-    "Result",
     "Unsound",
     "check_vector",
     "may_run_off",
@@ -80,38 +80,6 @@ class Raw:
     interrupted: bool = False
 
 
-@frozen(eq=False, kw_only=True)
-class Result:
-    """A checked answer, in the form's own rows, units and sense.
-
-    Attributes:
-        outcome: how it ended; x, objective and violation are there where it is optimal or feasible.
-        x: shape (n,), inside its bounds exactly and integer where it must be.
-        objective: at x.
-        bound: on the optimum of the form as it was given (before tightening), or None.
-        duals, reduced: of LPs solved to optimality: change of the objective for a unit of a row's side, and the
-            reduced costs.
-        seconds: in the solver. iterations: simplex and interior point.
-        solver: name and version.
-        violation: by how much x misses a scaled row at most.
-        message: what the solver had to say.
-        tightening: privacy rows that were tightened; None where there were none.
-    """
-
-    outcome: Outcome
-    solver: str
-    x: Floats | None = None
-    objective: float | None = None
-    bound: float | None = None
-    duals: Floats | None = None
-    reduced: Floats | None = None
-    seconds: float = 0.0
-    iterations: int = 0
-    violation: float = 0.0
-    message: str = ""
-    tightening: Tightening | None = None
-
-
 class Backend(ABC):
     """A solver.
 
@@ -164,7 +132,7 @@ class Backend(ABC):
         options = Options(time_limit=time_limit, gap=gap, method=method, threads=threads, seed=seed)
         solver, started = f"{self.name} {self.version()}", time.monotonic()
         for attempt in range(self.attempts):
-            if time_limit is not None:
+            if time_limit is not None and attempt:  # the first is made, however late a busy machine comes to it
                 left = time_limit - (time.monotonic() - started)
                 if left <= 0:
                     break

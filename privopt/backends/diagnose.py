@@ -19,9 +19,9 @@ from privopt.backends._highs_calls import (
     settings_of,
     solve_arrays,
 )
-from privopt.backends.outcome import Outcome
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Outcome
 
 __all__ = ["Clash", "Direction", "clash", "direction"]
 
@@ -73,7 +73,7 @@ class Direction:
 
     def __str__(self) -> str:
         if not self.moves:
-            return "no direction could be found"
+            return "the objective improves without end, in a direction that the solver does not name"
         shown = ", ".join(f"{name} by {step:+.6g}" for name, step in self.moves[:SHOWN])
         more = f" and {len(self.moves) - SHOWN} more" if len(self.moves) > SHOWN else ""
         return f"the objective improves without end as {shown}{more}"
@@ -198,7 +198,10 @@ def _subsystem(
 
 
 def direction(form: StandardForm, *, time_limit: float = 20.0) -> Direction:
-    """A direction in which an unbounded model (or its LP relaxation) improves for ever."""
+    """Return a direction in which an unbounded model (or its LP relaxation) improves for ever."""
+    free = _in_no_row(form)
+    if free:  # HiGHS has no ray of a model without rows
+        return Direction(moves=free)
     conditioned = condition(form, BEARING)
     solver = new_solver(tolerance=TOLERANCE, method="simplex")
     for name, value in (("presolve", "off"), ("time_limit", time_limit)):
@@ -212,3 +215,13 @@ def direction(form: StandardForm, *, time_limit: float = 20.0) -> Direction:
     columns = np.flatnonzero(np.abs(ray) > 1e-9 * np.abs(ray).max(initial=0.0))
     order = columns[np.argsort(-np.abs(ray[columns]), kind="stable")]
     return Direction(moves=tuple((form.column_name(int(c)), float(ray[c])) for c in order))
+
+
+def _in_no_row(form: StandardForm) -> tuple[tuple[str, float], ...]:
+    """Return the columns that no row holds and whose objective improves without a bound, with their steps."""
+    sign = 1.0 if form.sense == "max" else -1.0
+    steps = np.sign(sign * form.c)
+    ends = np.where(steps > 0, form.col_upper, form.col_lower)
+    empty = np.diff(form.A.tocsc().indptr) == 0
+    found = np.flatnonzero(empty & (steps != 0) & np.isinf(ends))
+    return tuple((form.column_name(int(column)), float(steps[column])) for column in found)

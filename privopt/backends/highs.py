@@ -14,7 +14,7 @@ from privopt.backends._highs_calls import (
     BEARING,
     TOLERANCE,
     call,
-    highspy_module,
+    create,
     load,
     new_solver,
     outcome_of,
@@ -44,7 +44,7 @@ class Highs(Backend):
 
     def version(self) -> str:
         """Version of HiGHS."""
-        return str(highspy_module().Highs().version())
+        return str(create().version())
 
     def session(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import evolve, frozen
@@ -11,12 +10,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
-from privopt.backends.outcome import Outcome
 from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Outcome
+from privopt.dsl.solution import Solver
 from privopt.errors import SolverError
-
-if TYPE_CHECKING:
-    from privopt.backends.base import Backend
 
 __all__ = ["Answer", "Basis", "ColdSession", "Session", "elastic_ray"]
 
@@ -125,7 +122,7 @@ class ColdSession(Session):
         form: the model as it is now.
     """
 
-    def __init__(self, solver: Backend, form: StandardForm) -> None:
+    def __init__(self, solver: Solver, form: StandardForm) -> None:
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
@@ -218,7 +215,7 @@ class ColdSession(Session):
         )
 
 
-def elastic_ray(form: StandardForm, solver: Backend, time_limit: float | None) -> Floats | None:
+def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None) -> Floats | None:
     """Multipliers of the elastic form, whose objective is the least total by which rows are missed; None where 0."""
     from scipy import sparse
 

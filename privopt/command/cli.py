@@ -9,14 +9,11 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import click
 
-from privopt import __version__
-from privopt.command.before import BEFORE
-from privopt.command.budget import budget
-from privopt.command.guard import (
+from privopt.command.exit_codes import (
     BAD_USAGE,
     DOES_NOT_HOLD,
     DONE,
@@ -36,15 +33,54 @@ from privopt.command.guard import (
     utf8,
     warn_of_no_privacy,
 )
-from privopt.command.terminal import complain, say, say_json
-from privopt.command.using import USING
+from privopt.command.ledger_commands import budget
+from privopt.command.problem_commands import plan
+from privopt.command.release_commands import audit, estimate, sample
+from privopt.command.terminal import complain, reserve_standard_output, say, say_json
 from privopt.errors import UsageError
+from privopt.version import VERSION
 
 __all__ = ["cli", "main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="privopt")
+COMMANDS_OF_METRIC_DP: Final = ("apply", "certify", "curve", "init")
+"""Commands that privopt-metric-dp brings: known here so that a message can say so where it is missing."""
+
+
+class _Commands(click.Group):
+    """The core's commands, and those that plugins register; these are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from privopt.registry import registry
+
+        return sorted({*super().list_commands(ctx), *registry().commands})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from privopt.registry import registry
+
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        if cmd_name in registry().commands:
+            return cast("click.Command", registry().command(cmd_name))
+        if cmd_name in COMMANDS_OF_METRIC_DP:
+            ctx.fail(f"The command {cmd_name!r} comes with privopt-metric-dp, which is not installed.")
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing those of plugins."""
+        from privopt.registry import registry
+
+        rows = []
+        for name in self.list_commands(ctx):
+            own = super().get_command(ctx, name)
+            rows.append((name, registry().commands[name].spec.summary if own is None else own.get_short_help_str(80)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="privopt")
 def cli() -> None:
     """Optimal privacy mechanisms, with proof."""
 
@@ -86,6 +122,7 @@ def list_(as_json: bool) -> int:
 def describe(mechanism: str) -> None:
     """A mechanism's problem file key by key, its methods, its guarantee and its source."""
     from privopt.declare import describe_keys
+    from privopt.interfaces import Mechanism
     from privopt.registry import registry
 
     found = registry().get(mechanism)
@@ -93,7 +130,7 @@ def describe(mechanism: str) -> None:
     say(f"{spec.name}  ({found.plugin} {found.version})\n{spec.summary}")
     if spec.source:
         say(f"Source: {spec.source}")
-    loaded = found.load()
+    loaded: Mechanism[Any, Any] = found.load()
     say(f"\nGuarantee: {spec.guarantee}")
     if loaded.scope:
         say(f"  {loaded.scope}")
@@ -111,7 +148,7 @@ def describe(mechanism: str) -> None:
         remark = f" ({', '.join(notes)})" if notes else ""
         say(f"  {method.name:<{wide}}  {method.summary}{remark}")
     say("\nProblem file (TOML)")
-    rows = describe_keys(loaded.problem_class)
+    rows = describe_keys(loaded.problem_class, takes=loaded.takes)
     wide = max(len(row.key) for row in rows)
     for row in rows:
         unit = f" [{row.unit}]" if row.unit else ""
@@ -137,7 +174,10 @@ def describe(mechanism: str) -> None:
     help="Charge epsilon before noise is drawn; made where there is none.",
 )
 @click.option(
-    "--subject", metavar="ID", callback=utf8, help="With --ledger: whom; default: the one secret file's name."
+    "--subject",
+    metavar="ID",
+    callback=utf8,
+    help="With --ledger: whom; default: the one secret file's name, if the ledger knows no other subject.",
 )
 @HASH_SUBJECTS
 @click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
@@ -160,15 +200,15 @@ def solve(
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
     from privopt.command.terminal import progress_display, summary
+    from privopt.files.release_folder import dump_json
+    from privopt.ledger.charge import Charge
     from privopt.registry import registry
-    from privopt.run.folder import dump_json
-    from privopt.run.ledger.solving import ChargeRelease
-    from privopt.run.solve import Options
+    from privopt.run.options import Options
     from privopt.run.solve import solve as run
 
     if ledger is None and (subject is not None or key is not None):
         raise UsageError("solve: found --subject or --hash-subjects, wanted --ledger FILE beside")
-    charged = None if ledger is None else ChargeRelease(ledger=ledger, subject=subject, key=key)
+    charged = None if ledger is None else Charge(ledger=ledger, subject=subject, key=key)
     say_when_compiling(quiet=quiet)
     limit, gap = options["time_limit"], options["gap"]
     wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
@@ -195,7 +235,7 @@ def solve(
 def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
     from privopt.command.terminal import progress_display
-    from privopt.run.folder import dump_json
+    from privopt.files.release_folder import dump_json
     from privopt.run.verify import verify as run
 
     say_when_compiling()
@@ -224,7 +264,7 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
 def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
     """Write DIR/report.html: one file, works offline."""
     from privopt.command.terminal import progress_display
-    from privopt.run.report.make import write_figures, write_geo, write_report
+    from privopt.report.write_report import write_figures, write_geo, write_report
 
     say_when_compiling()
     with progress_display(quiet=False) as progress:
@@ -292,7 +332,11 @@ def check(
 @click.argument("name")
 @click.option("--into", type=PATH, default=Path(), metavar="FOLDER", help="Where to write it.")
 @click.option(
-    "--kind", default="matrix", show_default=True, metavar="KIND", help="matrix, noise, selection or sampler: releases."
+    "--kind",
+    default="matrix",
+    show_default=True,
+    metavar="KIND",
+    help="What it releases: noise or selection, and with privopt-metric-dp matrix or sampler.",
 )
 @guarded
 def new(name: str, into: Path, kind: str) -> None:
@@ -304,7 +348,7 @@ def new(name: str, into: Path, kind: str) -> None:
     say(f"{folder}: install it with {how}, then 'privopt check {name}'")
 
 
-for _command in (*USING, *BEFORE, budget):
+for _command in (sample, estimate, audit, plan, budget):
     cli.add_command(_command)
 
 
@@ -314,6 +358,7 @@ def main(began: float | None = None) -> None:
     Args:
         began: when, on the monotonic clock: time limits count from there; None: from where a command begins to work.
     """
+    reserve_standard_output()
     try:
         sys.exit(cli.main(prog_name="privopt", standalone_mode=False, obj=began) or DONE)
     except click.ClickException as error:  # of an argument, which may hold anything

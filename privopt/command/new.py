@@ -7,48 +7,20 @@ import shutil
 import sys
 import tempfile
 from importlib.metadata import packages_distributions
+from importlib.resources import files as resources
 from pathlib import Path
 from string import Template
 from typing import Final
 
-from attrs import frozen
-
-from privopt import __version__
 from privopt.errors import UnknownNameError, UsageError
 from privopt.registry import registry
 from privopt.specs import MethodSpec
+from privopt.version import VERSION
 
-__all__ = ["KINDS", "new_plugin"]
+__all__ = ["new_plugin"]
 
-TEMPLATES: Final = Path(__file__).parent / "templates"
-
-
-@frozen
-class Kind:
-    """A kind of project: what its mechanism claims, and the files that no other kind has.
-
-    Attributes:
-        notion: registered notion.
-        method: name of its one method.
-        does: that method, in a line.
-        files: by where they stand; templates of their own names.
-    """
-
-    notion: str
-    method: str
-    does: str
-    files: tuple[str, ...]
-
-
-OWN: Final = ("example.toml", "mechanism.py", "kit.py")
-
-KINDS: Final = {
-    "matrix": Kind("metric-dp", "lp", "the linear program, by CBC or HiGHS", OWN),
-    "noise": Kind("pure-dp", "laplace", "discrete Laplace noise", (*OWN, "people.txt")),
-    "selection": Kind("pure-dp", "exponential", "the exponential mechanism", (*OWN, "votes.csv")),
-    "sampler": Kind("metric-dp", "shift", "discrete Laplace noise on a place", OWN),
-}
-"""What ``privopt new --kind`` takes."""
+COMMON: Final = resources(__package__) / "templates" / "common"
+"""Files of every kind of project."""
 
 
 def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
@@ -57,7 +29,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     Args:
         name: of distribution, mechanism and package.
         into: folder that there is.
-        kind: of :data:`KINDS`: what the mechanism releases.
+        kind: name of a registered template: what the mechanism releases.
 
     Returns:
         The project's folder.
@@ -66,15 +38,16 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         UsageError: no such kind, a name that cannot be a distribution, a mechanism and a package, or that is taken,
             by an installed package too.
     """
-    if kind not in KINDS:
-        raise UnknownNameError("kind of project", kind, KINDS)
+    templates = registry().templates
+    if kind not in templates:
+        raise UnknownNameError("kind of project", kind, templates)
     package, target = _package(name), into / name
     if target.exists():
         raise UsageError(f"new: {target} exists already")
     if not into.is_dir():
         raise UsageError(f"new: the folder {into} does not exist")
     cls = "".join(word.capitalize() for word in name.split("-"))
-    chosen = KINDS[kind]
+    chosen = templates[kind].spec
     words = {
         "name": name,
         "package": package,
@@ -82,25 +55,26 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         "problem": f"{cls}Problem",
         "options": f"{cls}Options",
         "release": f"{cls}Release",
-        "version": __version__,
+        "version": VERSION,
         "notion": chosen.notion,
         "method": chosen.method,
         "does": chosen.does,
+        "needs": "".join(f', "{name}"' for name in chosen.needs),
     }
-    code = f"src/{package}/"
+    code, folder = f"src/{package}/", resources(chosen.package) / "templates" / kind
     files = {
-        "pyproject.toml": "common/pyproject.toml",
-        "README.md": "common/README.md",
-        f"{code}__init__.py": "common/__init__.py",
-        "tests/test_conformance.py": "common/test_conformance.py",
-        **{(code if own.endswith(".py") else "") + own: f"{kind}/{own}" for own in chosen.files},
+        "pyproject.toml": COMMON / "pyproject.toml.txt",
+        "README.md": COMMON / "README.md.txt",
+        f"{code}py.typed": COMMON / "py.typed.txt",
+        f"{code}__init__.py": COMMON / "__init__.py.txt",
+        "tests/test_conformance.py": COMMON / "test_conformance.py.txt",
+        **{(code if own.endswith(".py") else "") + own: folder / f"{own}.txt" for own in chosen.files},
     }
     work = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=into))
     try:
         for path, template in files.items():
             (work / path).parent.mkdir(parents=True, exist_ok=True)
-            text = (TEMPLATES / f"{template}.txt").read_text("utf-8")
-            (work / path).write_text(Template(text).substitute(words), "utf-8")
+            (work / path).write_text(Template(template.read_text("utf-8")).substitute(words), "utf-8")
         work.chmod(0o755)
         work.rename(target)
     finally:

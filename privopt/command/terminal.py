@@ -5,15 +5,17 @@ Ids, file names and messages may hold anything: control characters in them never
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from attrs import frozen
@@ -23,8 +25,20 @@ from privopt.errors import printable
 if TYPE_CHECKING:
     from privopt.interfaces import Progress
     from privopt.run.solve import Solved
+else:
+    Progress = Solved = Any
 
-__all__ = ["Report", "complain", "progress_display", "say", "say_ids", "say_json", "summary", "time_left"]
+__all__ = [
+    "Report",
+    "complain",
+    "progress_display",
+    "reserve_standard_output",
+    "say",
+    "say_ids",
+    "say_json",
+    "summary",
+    "time_left",
+]
 
 PATIENCE: Final = 2.0
 """Seconds of work before any progress is shown."""
@@ -40,6 +54,25 @@ ATOMIC: Final = 4_096
 
 SECONDS_BETWEEN_LINES: Final = 5.0
 """Seconds between lines where standard error is no terminal."""
+
+
+def reserve_standard_output() -> None:
+    """Reserve standard output for Python: drop what native libraries print there, whatever their options.
+
+    Descriptor 1 leads nowhere from now on, in every thread, and ``sys.stdout`` writes to a copy of what it was. Call it
+    once, where a program begins.
+    """
+    before = sys.stdout
+    if isinstance(before, io.TextIOWrapper):  # None where standard output is closed
+        before.flush()
+        sys.stdout = io.TextIOWrapper(
+            open(os.dup(before.fileno()), "wb", 0 if before.write_through else -1),  # noqa: SIM115
+            encoding=before.encoding,
+            errors=before.errors,
+            line_buffering=before.line_buffering,
+            write_through=before.write_through,
+        )
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def say(text: object) -> None:

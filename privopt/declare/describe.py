@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -63,13 +63,27 @@ def _type_name(type_: Any) -> str:
     return (names | {File: "file", Folder: "folder"}).get(type_, "table")
 
 
+def _made_of_keys(default: Any) -> bool:
+    """Return whether a default is made anew each time, or is a table, whose keys have rows of their own."""
+    return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
+
+
 def _tables_in(type_: Any) -> list[type]:
     members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     return [member for member in members if attrs.has(member) and member not in (File, Folder)]
 
 
-def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
-    """The keys of a problem class, in order, one row each; tables as ``[table]`` headings.
+Takes = Callable[[str, str], bool]
+"""``takes(role, name)``: whether a mechanism takes a registered kind, as :meth:`privopt.interfaces.Mechanism.takes`."""
+
+
+def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
+    """Return the keys of a problem class in order, one row each; a table has a row, and a row for each of its keys.
+
+    Args:
+        cls: the problem class.
+        prefix: of every key.
+        takes: which registered kinds the mechanism takes; the others, and their keys, are omitted.
 
     Raises:
         UsageError: the class is no problem class.
@@ -87,7 +101,7 @@ def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
         required = attribute.default is NOTHING
         if required:
             default = "required"
-        elif attribute.default is None or isinstance(attribute.default, attrs.Factory):  # type: ignore[arg-type]
+        elif attribute.default in (None, ()) or _made_of_keys(attribute.default):
             default = "left out"
         else:
             default = show(attribute.default).strip("'")
@@ -96,17 +110,17 @@ def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
             KeyRow(key=name, type=_type_name(type_), unit=declared.unit, default=default, help=declared.help + secret)
         )
         if declared.kinds:
-            rows.extend(_kind_rows(declared, f"{name}."))
+            rows.extend(_kind_rows(declared, f"{name}.", takes))
         else:
             named = get_origin(type_) is Mapping
             for table in _tables_in(get_args(type_)[1] if named else type_):
-                rows.extend(describe_keys(table, f"{name}.NAME." if named else f"{name}."))
+                rows.extend(describe_keys(table, f"{name}.NAME." if named else f"{name}.", takes=takes))
     return rows
 
 
-def _kind_rows(declared: Key, prefix: str) -> list[KeyRow]:
-    """The key ``kind``, then the keys of each kind; a key that not all of them have names those that do."""
-    kinds = chosen(declared)
+def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
+    """Return the key ``kind``, then the keys of each kind; a key that not all of them have names those that do."""
+    kinds = {name: kind for name, kind in chosen(declared).items() if kind is None or takes(declared.kinds, name)}
     summaries = "; ".join(
         f"{name}: {registry().kind(declared.kinds, name).spec.summary if cls else 'cannot be loaded'}"
         for name, cls in kinds.items()
@@ -116,7 +130,7 @@ def _kind_rows(declared: Key, prefix: str) -> list[KeyRow]:
     classes = {name: cls for name, cls in kinds.items() if cls is not None}
     owners: dict[KeyRow, list[str]] = {}
     for name, cls in classes.items():
-        for row in describe_keys(cls, prefix):
+        for row in describe_keys(cls, prefix, takes=takes):
             owners.setdefault(row, []).append(name)
     for row, names in owners.items():
         only = "" if len(names) == len(classes) else f"kind {' or '.join(names)}: "

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from decimal import Context, Decimal, Inexact
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from fractions import Fraction
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
-__all__ = ["StatedFraction", "exact_text"]
+import numpy as np
+
+from privopt.errors import UsageError, cut
+
+__all__ = ["LONGEST_NUMBER", "MOST_EPSILONS", "StatedFraction", "epsilons_of", "exact_text"]
 
 
 class StatedFraction(Fraction):
@@ -52,3 +57,45 @@ def exact_text(value: Fraction) -> str:
         return str(Context(prec=digits, traps=[Inexact]).divide(Decimal(value.numerator), Decimal(value.denominator)))
     except Inexact:
         return str(value)
+
+
+MOST_EPSILONS: Final = 10_000
+"""Epsilons at most."""
+
+
+LONGEST_NUMBER: Final = 400
+"""Characters of an end of the range at most."""
+
+
+def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fraction]:
+    """Values from a lowest to a highest, geometric, both ends included and exact.
+
+    >>> [str(value) for value in epsilons_of("0.5:2:3")]
+    ['1/2', '1', '2']
+
+    Args:
+        given: ``"LO:HI:N"``, or the three of them.
+
+    Raises:
+        UsageError: no numbers above 0, in order, or too few or too many values, or too many for what lies between.
+    """
+    parts = given.split(":") if isinstance(given, str) else [str(part) for part in given]
+    found = f"epsilon: found {cut(':'.join(parts))}, wanted "
+    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdigit()) or max(map(len, parts)) > LONGEST_NUMBER:
+        raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30")
+    count = int(parts[2])
+    try:
+        decimals = [Decimal(end) for end in parts[:2]]
+    except InvalidOperation:
+        raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30") from None
+    if not all(end.is_finite() and abs(end.adjusted()) <= 300 for end in decimals):  # before a rational is made of it
+        raise UsageError(f"{found}ends between 1e-300 and 1e300, as 0.5:5:30 has")
+    low, high = (StatedFraction(str(end)) for end in decimals)
+    if not 0 < low < high or not 2 <= count <= MOST_EPSILONS:
+        raise UsageError(f"{found}0 < LO < HI and 2 to {MOST_EPSILONS:,} values")
+    between = np.geomspace(float(low), float(high), count)[1:-1].tolist()
+    for digits in (9, 17):
+        values = [low, *(StatedFraction(f"{value:.{digits}g}") for value in between), high]
+        if all(one < other for one, other in pairwise(values)):
+            return values
+    raise UsageError(f"{found}fewer values, or ends farther apart: between these there are not so many doubles")

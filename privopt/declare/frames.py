@@ -7,13 +7,15 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    import polars as pl
+    from polars import DataFrame, Series
+else:
+    DataFrame = Series = Any
 
 __all__ = [
     "PARQUET",
@@ -84,7 +86,7 @@ def table_text(file: File) -> bytes:
     return raw
 
 
-def table_of(file: File) -> pl.DataFrame:
+def table_of(file: File) -> DataFrame:
     """The whole table, no spaces around names of columns: cells of CSV are text, those of Parquet what they are.
 
     Raises:
@@ -120,7 +122,7 @@ def repeated(file: File) -> frozenset[str]:
     return frozenset(name for name, count in Counter(name.strip() for name in names).items() if count > 1)
 
 
-def _parquet(file: File) -> pl.DataFrame:
+def _parquet(file: File) -> DataFrame:
     import polars as pl
 
     try:
@@ -153,12 +155,12 @@ def plain_rows(text: str) -> list[list[str]] | None:
     return rows if rows and rows[0] and {*map(len, rows)} == {len(rows[0])} else None
 
 
-def plainly(file: File, frame: pl.DataFrame) -> bytes:
+def plainly(file: File, frame: DataFrame) -> bytes:
     """A table, which was read as a frame, as every reader of CSV reads it: the file itself where it is so."""
     return file.contents if not is_parquet(file) and _read_alike(file, frame) else csv_bytes(frame)
 
 
-def _read_alike(file: File, frame: pl.DataFrame) -> bool:
+def _read_alike(file: File, frame: DataFrame) -> bool:
     """Whether :func:`plain_rows` of a CSV file are those of its frame, row by row: there may be many."""
     rows = csv.reader(io.StringIO(text_of(file).decode("utf-8"), newline="\n"), strict=True)
     try:
@@ -168,7 +170,7 @@ def _read_alike(file: File, frame: pl.DataFrame) -> bool:
         return False
 
 
-def csv_bytes(frame: pl.DataFrame) -> bytes:
+def csv_bytes(frame: DataFrame) -> bytes:
     """CSV text of a table: each number with the least digits that give its double back, as :func:`plain_texts`."""
     import polars as pl
 
@@ -178,7 +180,7 @@ def csv_bytes(frame: pl.DataFrame) -> bytes:
     return text.encode()
 
 
-def plain_texts(series: pl.Series) -> pl.Series:
+def plain_texts(series: Series) -> Series:
     """A column as text. A whole number has no decimal point, also among doubles: pandas has no others beside blanks.
 
     >>> import polars as pl

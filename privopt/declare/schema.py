@@ -30,8 +30,10 @@ from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 
 __all__ = [
+    "KEY",
     "File",
     "Folder",
+    "Key",
     "Wanted",
     "at_least",
     "between",
@@ -39,6 +41,7 @@ __all__ = [
     "key",
     "non_negative",
     "positive",
+    "share",
 ]
 
 Check = Callable[[Any], str | None]
@@ -46,6 +49,7 @@ Check = Callable[[Any], str | None]
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"
+"""Where the attrs metadata of a field has its :class:`Key`."""
 
 
 class Wanted(ValueError):  # noqa: N818  (it reads as what it says: found X, wanted Y)
@@ -184,7 +188,7 @@ def key(
         name: the key as written in the file where it is no Python name (``"lr-geo"``).
         check: further condition; see :func:`positive` and its neighbours.
         factory: default made anew each time.
-        kinds: role of registered kinds (:data:`privopt.specs.ROLES`), for a table whose key ``kind`` chooses one of
+        kinds: role of registered kinds (:class:`privopt.specs.RoleSpec`), for a table whose key ``kind`` chooses one of
             them, and with it which other keys the table has.
         kind: the kind where that key is left out; without one it is required.
         rest: it takes all keys of its table that no other field is called, as a mapping.

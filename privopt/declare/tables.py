@@ -13,10 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 from attrs import Factory, define, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import no_doubles, read_only
+from privopt.arrays import Ints, no_doubles, read_only
 from privopt.declare.frames import (
     as_csv,
     csv_bytes,
@@ -36,20 +37,26 @@ from privopt.files.archive import parse_npy
 if TYPE_CHECKING:
     import polars as pl
 
+
 __all__ = [
+    "MOST_FAULTS",
+    "POINT",
     "Column",
     "Table",
     "as_csv",
     "check_ids",
     "csv_bytes",
     "duplicate_faults",
+    "each_once",
     "is_parquet",
+    "limited",
     "plain_texts",
     "pointed",
     "ragged",
     "read_array",
     "read_lines",
     "read_table",
+    "road_table",
     "stripped",
     "table_of",
     "table_text",
@@ -74,8 +81,8 @@ class Column:
         optional: whether it may be missing from the header.
         least: smallest value allowed, for numbers.
         unit: shown in faults.
-        rests: whether ``NAME rest`` is wanted beside it: (rows,) what each double leaves out of the decimal that is
-            written, nearly to the last bit (numbers only).
+        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted beside it: (rows,)
+            what each double leaves out of its decimal, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
         blank: what an empty cell stands for; None where it is a fault.
     """
@@ -163,7 +170,8 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
             file.seen.columns.update([] if file.secret else [column.label])  # of what is published
             table[column.name] = _column(file, frame[column.label], column, bad)
             if column.rests and not bad.count:
-                table[f"{column.name} rest"] = _rests(frame[column.label], table[column.name])
+                written = table[f"{column.name} written"] = _decimals(frame[column.label])
+                table[f"{column.name} rest"] = _rests(written, table[column.name])
     if bad.count:
         raise InputError(limited(bad.kept, bad.count))
     return table
@@ -200,12 +208,15 @@ def _column(file: File, series: pl.Series, column: Column, faults: _Faults) -> N
     return array if blank is None else np.where(left, blank, array).astype(array.dtype)
 
 
-def _rests(series: pl.Series, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(rows,) decimals as they are written less the doubles that were read, to 60 digits, as doubles."""
+def _decimals(series: pl.Series) -> NDArray[np.str_]:
+    """Return (rows,) texts of numbers as they are written, without blanks around them."""
+    return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
+
+def _rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(rows,) decimals as they are written less the doubles that were read, to 60 digits, as doubles."""
     digits = Context(prec=60)
-    texts = plain_texts(series).str.strip_chars()
-    pairs = zip(texts.to_list(), values.tolist(), strict=True)
+    pairs = zip(written.tolist(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 
 
@@ -332,3 +343,32 @@ def read_array(
         ]
         raise InputError(limited(faults, len(places)))
     return read_only(values)
+
+
+def each_once(file: File, found: NDArray[Any], ids: Sequence[str]) -> Ints:
+    """The place in ``ids`` of each id of a table that has one row for each record.
+
+    Raises:
+        InputError: ids that are unknown, missing or there twice.
+    """
+    if faults := duplicate_faults(file.name, found):
+        raise InputError(faults)
+    place = check_ids(file, found, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
+    missing = np.setdiff1d(np.arange(len(ids)), place)
+    if missing.size:
+        nothing = f"no row for {missing.size:,} records ({ids[int(missing[0])]}, ...)"
+        raise InputError([Fault(file.name, "", nothing, "one row for each record")])
+    return place
+
+
+def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
+    """The columns from, to and km of a CSV file of roads: doubles that the decimals written are not below.
+
+    Raises:
+        InputError: a file that will not do, by row and column.
+    """
+    columns = [Column(name="from", kind="id"), Column(name="to", kind="id")]
+    table = read_table(edges, [*columns, Column(name="km", least=0.0, unit="km", rests=True)])
+    table["km nearest"] = table["km"]
+    table["km"] = np.where(table["km rest"] < 0.0, np.nextafter(table["km"], 0.0), table["km"])
+    return table

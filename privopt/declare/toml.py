@@ -24,8 +24,8 @@ from cattrs.gen import make_dict_structure_fn, override
 from privopt.declare.describe import chosen, named
 from privopt.declare.exact_text import StatedFraction
 from privopt.declare.schema import KEY, File, Folder, Key, Seen, Wanted, show
-from privopt.errors import Fault, InputError
-from privopt.files import Unreadable, read_bytes
+from privopt.errors import Fault, InputError, reason_of
+from privopt.files import Unreadable, open_regular, read_whole
 from privopt.files.sizes import expect, loading_bytes
 
 __all__ = ["UNKNOWN_KEY", "load_problem", "structure"]
@@ -35,6 +35,8 @@ T = TypeVar("T")
 UNKNOWN_KEY: Final = "an unknown key"
 LARGEST_TOML: Final = 16 * 2**20
 """Bytes of the largest problem file: tables belong into files of their own."""
+MOST_DIGITS: Final = 2_000
+"""Digits of the longest number. Exact doubles need at most 1,077; Python does not print whole numbers above 4,300."""
 
 
 @frozen
@@ -128,9 +130,10 @@ def _file(value: Any, _: type) -> File:
     path = place.base / name
     if place.public and not _within(place.base, name):
         raise Wanted(value, "the name of a file beside it, as privopt solve writes it")
-    expect(loading_bytes(path), f"{name} and what is read of it")
     try:
-        return File(name=name, path=path, kept=read_bytes(path, links=not place.public), seen=seen)
+        with open_regular(path, links=not place.public) as (stream, size):
+            expect(loading_bytes(stream, size), f"{name} and what is read of it")
+            return File(name=name, path=path, kept=read_whole(stream, size), seen=seen)
     except Unreadable as error:
         wanted = "a file, its path relative to the problem file"
         raise Wanted(value, wanted, words=f"{show(name)}, {error}") from None
@@ -330,6 +333,26 @@ def _faults(error: Exception, cls: Any, path: str, file: str) -> Iterator[Fault]
         raise error
 
 
+def _decimal(text: str) -> Decimal:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits")
+    return Decimal(text)
+
+
+def _shown(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables, unless a whole number has more digits than Python shows, which only hexadecimal text has."""
+    left: list[Any] = [tables]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, int) and value.bit_length() > 3 * MOST_DIGITS:  # a digit has 3.3 bits
+            raise ValueError("a whole number of too many digits")
+    return tables
+
+
 def _toml(source: File) -> dict[str, Any]:
     raw = source.contents
 
@@ -339,15 +362,12 @@ def _toml(source: File) -> dict[str, Any]:
     if len(raw) > LARGEST_TOML:
         refuse(f"{len(raw):,} bytes", f"TOML 1.0 of at most {LARGEST_TOML:,}")
     try:
-        text = raw.decode("utf-8-sig")
-        return tomllib.loads(text, parse_float=Decimal)
+        return _shown(tomllib.loads(raw.decode("utf-8-sig"), parse_float=_decimal))
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
-    except RecursionError:
-        refuse("lists or tables nested too deeply", "TOML 1.0 of a few levels")
-    except (ValueError, ArithmeticError) as error:  # TOMLDecodeError, or a number of thousands of digits
-        refuse(f"text that is not TOML: {error}", "TOML 1.0")
+    except (ValueError, ArithmeticError, RecursionError) as error:  # TOMLDecodeError, or a number of 4,300 digits
+        refuse(f"text that is not TOML: {reason_of(error)}", "TOML 1.0")
 
 
 def load_problem(

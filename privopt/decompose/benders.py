@@ -22,7 +22,7 @@ from privopt.backends import Outcome
 from privopt.decompose.block import BlockAnswer
 from privopt.decompose.blocks import Blocks
 from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
-from privopt.decompose.ends import explained, tell_unbounded
+from privopt.decompose.diagnose import explained, tell_unbounded
 from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
 from privopt.decompose.result import Improvement, Start, inside
 from privopt.decompose.split import Cut, Split, cut_of, split_form

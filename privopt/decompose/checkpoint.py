@@ -14,7 +14,7 @@ from privopt.decompose.master import Master, follows, proved
 from privopt.decompose.result import inside
 from privopt.decompose.split import Split, cut_of
 from privopt.decompose.state import State
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import Fault, InputError, UsageError, reason_of
 from privopt.files import open_private, private_folder
 from privopt.files.archive import read_npz
 
@@ -102,9 +102,9 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
         state = _state(split, parts)
         _fill(master, parts)
     except KeyError as error:
-        raise InputError([Fault(str(path), str(error), "no such array", "the checkpoint of a run")]) from None
+        raise InputError([Fault(str(path), "", reason_of(error), "the checkpoint of a run")]) from None
     except (IndexError, TypeError, ValueError, UsageError) as error:
-        raise InputError([Fault(str(path), "", str(error), "the checkpoint of a run")]) from None
+        raise InputError([Fault(str(path), "", reason_of(error), "the checkpoint of a run")]) from None
     return state
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from privopt.arrays import Floats, Ints
 from privopt.backends import Basis, Outcome, Session, get
 from privopt.backends.highs import BEARING
-from privopt.decompose.apart import Apart
+from privopt.decompose.master_parts import Apart
 from privopt.decompose.split import CLOSE, Cut, Split, row_scale, sparse_rows
 from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm

@@ -12,7 +12,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
-from privopt.exact.graph import components, ranked
+from privopt.numbers.graphs import components, ranked
 
 __all__ = ["Partition", "boundary_of", "make_partition", "vertex_cover"]
 

@@ -1,4 +1,4 @@
-"""What multipliers of a form's rows prove: weak duality, in doubles (privopt.exact accounts for rounding)."""
+"""What multipliers of a form's rows prove: weak duality, in doubles (privopt.numbers accounts for rounding)."""
 
 from __future__ import annotations
 

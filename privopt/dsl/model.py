@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 import sympy
@@ -17,12 +17,9 @@ from privopt.dsl.form import StandardForm
 from privopt.dsl.linear import Eq, Expression, Ge, Le, Term, Where, as_expression, linear_terms
 from privopt.dsl.lowering import Block, Family, Relation, family, piecewise_lines
 from privopt.dsl.sets import IndexSet
-from privopt.dsl.solution import Solution, SolveOptions, solve_form
+from privopt.dsl.solution import Solution, SolveOptions, Solver, solve_form
 from privopt.dsl.symbols import Index, Param, Source, Variable
 from privopt.errors import ModelError
-
-if TYPE_CHECKING:
-    from privopt.backends import Backend
 
 __all__ = ["Model"]
 
@@ -296,7 +293,7 @@ class Model:
             _check_bend(form, made, bend, rows)
         return form
 
-    def solve(self, backend: str | Backend = "cbc", **options: Unpack[SolveOptions]) -> Solution:
+    def solve(self, backend: str | Solver = "cbc", **options: Unpack[SolveOptions]) -> Solution:
         """Compile and solve.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import sympy
@@ -12,10 +12,17 @@ from privopt.arrays import Floats
 from privopt.dsl.lowering import Block, Family, Implication, Relation, relation_text
 from privopt.dsl.symbols import Index, Variable
 
-if TYPE_CHECKING:
-    from privopt.dsl.model import Model
+__all__ = ["Shown", "html", "latex", "text"]
 
-__all__ = ["html", "latex", "text"]
+
+class Shown(Protocol):
+    """What is printed of a model."""
+
+    name: str
+    sense: Any
+    objective: Any
+    families: Any
+    variables: list[Variable]
 
 
 def _quantifier(family: Family, name: Any, belongs: str) -> str:
@@ -51,7 +58,7 @@ def _variable(variable: Variable) -> str:
     return f"{variable.name}{sets} {_domain(variable)}"
 
 
-def text(model: Model) -> str:
+def text(model: Shown) -> str:
     """The model as plain text, one family a line."""
     lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:
@@ -77,7 +84,7 @@ def _latex_text(value: str) -> str:
     return rf"\text{{{value}}}"
 
 
-def latex_body(model: Model) -> str:
+def latex_body(model: Shown) -> str:
     """The model as a LaTeX ``aligned`` environment, without dollar signs."""
     goal = r"\min" if model.sense == "min" else r"\max"
     lines = [rf"{goal}\quad & {sympy.latex(0 if model.objective is None else model.objective)}"]
@@ -111,12 +118,12 @@ def _latex_quantifier(family: Family) -> str:
     return rf"\quad \forall\, {joined}" if parts else ""
 
 
-def latex(model: Model) -> str:
+def latex(model: Shown) -> str:
     """The model as displayed LaTeX."""
     return f"$\\displaystyle {latex_body(model)}$"
 
 
-def html(model: Model) -> str:
+def html(model: Shown) -> str:
     """The model for a notebook, which typesets the formula; the same as text beneath, folded, for one that does not."""
     columns = sum(variable.size for variable in model.variables)
     head = f"<b>{escape(model.name)}</b>: {columns:,} columns, {len(model.families)} families"

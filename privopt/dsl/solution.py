@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 from attrs import frozen
@@ -11,13 +11,11 @@ from attrs import frozen
 from privopt.arrays import Floats, read_only
 from privopt.dsl.condition import Tightening
 from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
 from privopt.registry import registry
 
-if TYPE_CHECKING:
-    from privopt.backends import Backend, Result
-
-__all__ = ["Interrupted", "Solution", "SolveOptions", "solve_form"]
+__all__ = ["Interrupted", "Solution", "SolveOptions", "Solver", "solve_form"]
 
 EXPLAIN_SECONDS = 20.0
 
@@ -30,6 +28,16 @@ class SolveOptions(TypedDict, total=False):
     method: str
     threads: int
     seed: int
+
+
+class Solver(Protocol):
+    """What solves a compiled model; :class:`privopt.backends.Backend` is the base class of those registered."""
+
+    def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
+        """Solve a form."""
+
+    def explain(self, form: StandardForm, outcome: Outcome, time_limit: float) -> str:
+        """Return why a form has no solution, or where it is unbounded."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -109,14 +117,14 @@ class Solution:
 
 
 def solve_form(
-    form: StandardForm, backend: str | Backend = "cbc", *, name: str = "model", **options: Unpack[SolveOptions]
+    form: StandardForm, backend: str | Solver = "cbc", *, name: str = "model", **options: Unpack[SolveOptions]
 ) -> Solution:
     """Solve a compiled model with a backend, or with the registered solver of that name.
 
     Raises:
         InfeasibleError, UnboundedError, StoppedError, SolverError: in the formula's words.
     """
-    solver: Backend = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
+    solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
     try:
         result = solver.solve(form, **options)
     except Interrupted as interrupt:

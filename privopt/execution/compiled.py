@@ -1,8 +1,8 @@
 """Functions compiled to machine code by numba, which is loaded where the first of them is called.
 
-Code is kept beside the module, else in the user's cache folder, so that later processes only read it; what cannot be
-read is compiled anew. To load numba and that code takes half a second: a function may say which calls are so few steps
-that the interpreter is done before.
+numba keeps the code in the folder that NUMBA_CACHE_DIR names, else beside the module, else in the user's cache folder,
+so that later processes only read it. To load numba and that code takes half a second: a function may say which calls
+are so few steps that the interpreter is done before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -81,13 +80,11 @@ class Compiled(Generic[P, R]):
 def _dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, R]:
     import numba
 
-    from privopt.execution.kept import KeptCode
-
     _listen()
-    made: Any = numba.njit(**options)(function)
-    with suppress(RuntimeError):  # no folder can be written: compiled anew in each process
-        made._cache = KeptCode(function)  # as its enable_caching does
-    return cast("Callable[P, R]", made)
+    try:
+        return cast("Callable[P, R]", numba.njit(cache=True, **options)(function))
+    except RuntimeError:  # no folder can be written: compiled anew in each process
+        return cast("Callable[P, R]", numba.njit(**options)(function))
 
 
 def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], Compiled[P, R]]:

@@ -28,7 +28,6 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
-import privopt
 from privopt.errors import PrivoptError, SolverError, UsageError
 from privopt.execution.base import Held
 from privopt.execution.limits import VARIABLES
@@ -72,7 +71,7 @@ def _starter(process: int) -> SimpleQueue[Callable[[], None]]:
 
 def _environment() -> dict[str, str]:
     """The worker imports what this process can import, and takes one thread."""
-    home = str(Path(privopt.__file__).parent.parent)
+    home = str(Path(__file__).parents[2])
     path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), home])
     return os.environ | dict.fromkeys(VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
 
@@ -89,8 +88,9 @@ class Worker:
         """Start it.
 
         Args:
-            quiet: drop what is printed there, and keep what comes on standard error for :meth:`death`. Otherwise both
-                go to this process's standard error.
+            quiet: drop what is printed there, and keep what comes on standard error for :meth:`death`. Otherwise what
+                Python prints goes to this process's standard error, as what comes on standard error does; what native
+                libraries print on standard output is always dropped.
 
         Raises:
             SolverError: there is no Python interpreter to run it in.
@@ -271,7 +271,9 @@ def _serve(quiet: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to handle; it closes the pipe
     incoming = os.fdopen(os.dup(0), "rb")
     _owner = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY) if quiet else 2, 1)  # what a solver prints must not reach the pipe
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a solver prints must not reach the pipe
+    if not quiet:
+        sys.stdout = sys.stderr
     held: dict[int, Any] = {}
     while True:
         try:

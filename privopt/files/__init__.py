@@ -7,7 +7,17 @@ from privopt.files.regular import (
     open_regular,
     private_folder,
     read_bytes,
+    read_whole,
     what_it_is,
 )
 
-__all__ = ["LARGEST", "Unreadable", "open_private", "open_regular", "private_folder", "read_bytes", "what_it_is"]
+__all__ = [
+    "LARGEST",
+    "Unreadable",
+    "open_private",
+    "open_regular",
+    "private_folder",
+    "read_bytes",
+    "read_whole",
+    "what_it_is",
+]

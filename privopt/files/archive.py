@@ -13,7 +13,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, reason_of
 from privopt.files.regular import Unreadable, open_regular
 
 __all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_npz"]
@@ -38,10 +38,8 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
             shape, columns_first, dtype = np.lib.format.read_array_header_2_0(stream)
         else:
             raise ValueError(f"version {version[0]}.{version[1]} of the format")  # noqa: TRY301 - as NumPy's own
-    except ValueError:
-        raise
     except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
-        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+        raise ValueError(reason_of(error)) from None
     if dtype.hasobject or dtype.names is not None:
         raise ValueError(f"values of type {dtype}")
     if any(side < 0 for side in shape):
@@ -104,15 +102,15 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(stream) as archive:
             return _members(archive, largest)
-    except ValueError:
-        raise
     except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
-        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+        raise ValueError(reason_of(error)) from None
 
 
 def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     left = largest
+    if begins := min((info.header_offset for info in archive.infolist()), default=0):
+        raise ValueError(f"{begins:,} bytes before the archive")  # zipfile skips them, NumPy refuses them
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name == info.filename:

@@ -12,7 +12,16 @@ from typing import BinaryIO, Final
 
 from privopt.errors import UsageError
 
-__all__ = ["LARGEST", "Unreadable", "open_private", "open_regular", "private_folder", "read_bytes", "what_it_is"]
+__all__ = [
+    "LARGEST",
+    "Unreadable",
+    "open_private",
+    "open_regular",
+    "private_folder",
+    "read_bytes",
+    "read_whole",
+    "what_it_is",
+]
 
 LARGEST: Final = 8 * 2**30
 """Bytes of the largest file that is read: larger inputs are refused by name before anything is read of them."""
@@ -93,10 +102,19 @@ def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> byt
         Unreadable: as there, or its length changes while it is read.
     """
     with open_regular(path, largest=largest, links=links) as (stream, size):
-        try:
-            contents = stream.read(size + 1)
-        except OSError as error:
-            raise Unreadable(f"which cannot be read ({error.strerror})") from None
+        return read_whole(stream, size)
+
+
+def read_whole(stream: BufferedReader, size: int) -> bytes:
+    """Read all bytes of a file that :func:`open_regular` has opened.
+
+    Raises:
+        Unreadable: they cannot be read, or are not as many as they were.
+    """
+    try:
+        contents = stream.read(size + 1)
+    except OSError as error:
+        raise Unreadable(f"which cannot be read ({error.strerror})") from None
     if len(contents) != size:
         raise Unreadable("whose length changes while it is read")
     return contents

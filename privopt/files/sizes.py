@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
+from io import BufferedReader
 from typing import Final
 
 from privopt.files.archive import npy_shape
-from privopt.files.regular import Unreadable, open_regular
 
 __all__ = ["expect", "loading", "loading_bytes"]
 
@@ -52,16 +51,17 @@ def expect(needed: float, what: str) -> None:
         need(needed, what)
 
 
-def loading_bytes(path: Path) -> float:
+def loading_bytes(stream: BufferedReader, size: int) -> float:
     """About how many bytes it takes to read a table, an array or a text; 0 for what cannot be read at all.
 
     Args:
-        path: of a file that a problem names: .npy, .csv, .parquet or another.
+        stream: a file that a problem names, at its beginning, where it is left: .npy, .csv, .parquet or another.
+        size: its bytes.
     """
     try:
-        with open_regular(path) as (stream, size):
-            head = stream.read(HEAD)
-    except (Unreadable, OSError):  # whoever reads it says why not
+        head = stream.read(HEAD)
+        stream.seek(0)
+    except OSError:  # whoever reads it says why not
         return 0.0
     if head.startswith(b"\x93NUMPY"):
         try:
@@ -71,16 +71,16 @@ def loading_bytes(path: Path) -> float:
         except ValueError:
             return float(size)
     if head.startswith(b"PAR1"):
-        return size + CELL * _cells(path)
+        return size + CELL * _cells(stream)
     return CSV * size if b"," in head.partition(b"\n")[0] else float(size)
 
 
-def _cells(path: Path) -> float:
+def _cells(stream: BufferedReader) -> float:
     """Rows times columns, by its footer."""
     import polars as pl
 
     try:
-        frame = pl.scan_parquet(path)
+        frame = pl.scan_parquet(stream)
         return float(frame.select(pl.len()).collect().item()) * len(frame.collect_schema())
     except (pl.exceptions.PolarsError, OSError):
         return 0.0

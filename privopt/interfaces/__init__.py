@@ -9,11 +9,14 @@ declares it and what a mechanism works on (:meth:`Mechanism.load`).
 
 from privopt.interfaces.channel import Channel, NoisyCounts
 from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guarantee, Objective
+from privopt.interfaces.decomposer import Decomposed, Decomposer
 from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.plan import Plan
+from privopt.interfaces.privacy import PrivacyConstraint, Shift
+from privopt.interfaces.release import Release
 from privopt.interfaces.result import Result
-from privopt.interfaces.seams import Decomposed, Decomposer, PrivacyConstraint, Release, Shift, UtilityLoss
-from privopt.interfaces.work import Outcome, Progress, Proof, SolveContext
+from privopt.interfaces.solving import Outcome, Progress, Proof, SolveContext
+from privopt.interfaces.utility import UtilityLoss
 
 __all__ = [
     "AGAIN",

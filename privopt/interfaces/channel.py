@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from privopt.arrays import Floats
+    from privopt.arrays import Floats, Ints
+else:
+    Floats = Ints = Any
 
 __all__ = ["Channel", "NoisyCounts"]
 
@@ -28,6 +30,11 @@ class Channel:
         inputs: (N,) ids of the secrets.
         outputs: (K,) ids of the reports.
         probabilities: (N, K), rows summing to 1.
+        prior: (N,) the problem's own probabilities of the secrets; None where it has none.
+        distances: of (M,) places in ``inputs``: their (M, N) distances to all inputs; None where there are none.
+        unit: of ``distances``.
+        coordinates: (N, 2) of the secrets on a map, latitude and longitude or x and y; None without a map.
+        geographic: whether they are degrees.
 
     Raises:
         UsageError: a matrix of another shape, or rows that do not sum to 1 within 1e-9.
@@ -36,6 +43,11 @@ class Channel:
     inputs: Sequence[str]
     outputs: Sequence[str]
     probabilities: Floats = field()
+    prior: Floats | None = None
+    distances: Callable[[Ints], Floats] | None = None
+    unit: str = ""
+    coordinates: Floats | None = None
+    geographic: bool = False
 
     def __attrs_post_init__(self) -> None:
         shape, wanted = self.probabilities.shape, (len(self.inputs), len(self.outputs))

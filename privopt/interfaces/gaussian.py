@@ -6,12 +6,12 @@ import math
 from fractions import Fraction
 from typing import ClassVar, Final, TypeVar
 
-from privopt.exact.bounds import float_up
-from privopt.exact.gaussian import delta_of, rho_of
 from privopt.interfaces.claims import AGAIN, Guarantee
 from privopt.interfaces.notions import USELESS_FACTOR, BoundedOdds, factor
+from privopt.interfaces.privacy import Shift
 from privopt.interfaces.result import Result
-from privopt.interfaces.seams import Shift
+from privopt.numbers.exp_log_bounds import float_up
+from privopt.numbers.gaussian import delta_of, rho_of
 
 __all__ = ["ZCDP", "ApproxDP"]
 
@@ -100,7 +100,7 @@ class ZCDP(BoundedOdds[R_contra]):
 class ApproxDP(ZCDP[R_contra]):
     """(epsilon, delta)-differential privacy between neighbouring inputs (Dwork et al., EUROCRYPT 2006).
 
-    Kept by noise whose rho is proved to imply it (:func:`privopt.exact.gaussian.delta_of`). A mechanism's own
+    Kept by noise whose rho is proved to imply it (:func:`privopt.numbers.gaussian.delta_of`). A mechanism's own
     constraint puts ``delta`` and its exact text ``delta_text`` into its guarantee's ``extra``.
     """
 

@@ -7,18 +7,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from attrs import AttrsInstance
+
 from privopt.errors import UsageError
+from privopt.interfaces.channel import Channel, NoisyCounts
 from privopt.interfaces.plan import Plan
+from privopt.interfaces.privacy import PrivacyConstraint
+from privopt.interfaces.release import Release
 from privopt.interfaces.result import Result
-from privopt.interfaces.seams import PrivacyConstraint, Release, UtilityLoss
-from privopt.interfaces.work import Outcome, SolveContext
+from privopt.interfaces.solving import Outcome, SolveContext
+from privopt.interfaces.utility import UtilityLoss
 
 if TYPE_CHECKING:
-    from attrs import AttrsInstance
     from matplotlib.figure import Figure
 
-    from privopt.run.report.geo import Layer
-    from privopt.run.report.page import Section
+    from privopt.interfaces.report_parts import Layer, Section
+else:
+    Figure = Layer = Section = Any
 
 __all__ = ["Mechanism"]
 
@@ -29,8 +34,8 @@ R = TypeVar("R", bound=Release)
 class Mechanism(ABC, Generic[P, R]):
     """A paper's method, from problem to release: subclass it and name the class in a MechanismSpec.
 
-    One that releases an obfuscation matrix subclasses :class:`privopt.metric.mechanism.MetricMechanism` instead, which
-    leaves it one method to write.
+    One that releases an obfuscation matrix subclasses :class:`privopt_metric_dp.mechanisms.base.MetricMechanism`
+    instead, which leaves it one method to write.
 
     ``P`` is what its methods work on (:meth:`load`), ``R`` what it releases.
 
@@ -71,9 +76,21 @@ class Mechanism(ABC, Generic[P, R]):
     expects: ClassVar[str] = ""
     """Where :meth:`plan` cannot tell errors before epsilon is chosen: what can, in words, for messages."""
 
+    handle: ClassVar[str] = "privopt.api.released:Released"
+    """``"package.module:Class"`` of the object that :func:`privopt.solve` and :func:`privopt.open` return."""
+
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
-    problems and neighbours from; left out by mechanisms over :class:`privopt.metric.problem.MetricProblem`."""
+    problems and neighbours from, or a function that makes it of the problem class."""
+
+    def takes(self, role: str, name: str) -> bool:
+        """Return whether a problem file may name a registered kind; ``describe`` omits the others and their keys.
+
+        Args:
+            role: one of :data:`privopt.specs.ROLES`.
+            name: of a registered kind that can be loaded.
+        """
+        return True
 
     def load(self, declared: Any, file: str) -> P:
         """What methods work on: the problem as its file declares it, and what the files that it names hold.
@@ -136,6 +153,13 @@ class Mechanism(ABC, Generic[P, R]):
         if needed is not None:
             context.need(needed, f"this problem and --method {context.method}")
 
+    def check_problem(self, problem: P, method: str) -> None:
+        """Check that a method can take the problem, from what is declared: called before anything is charged or solved.
+
+        Raises:
+            InputError: it cannot.
+        """
+
     @abstractmethod
     def solve(self, problem: P, context: SolveContext) -> Outcome[R]:
         """Solve the problem; the pipeline certifies what comes back.
@@ -185,6 +209,10 @@ class Mechanism(ABC, Generic[P, R]):
             told: ``details.told``, which nobody checks.
         """
         return {}
+
+    def channel(self, problem: P, release: R) -> Channel | NoisyCounts | None:
+        """Return how reports come from secrets, with what the problem knows of these; None if no report is drawn."""
+        return release.channel()
 
     def warnings(self, problem: P, release: R, result: Result) -> Sequence[str]:
         """What whoever uses the release must know though it holds: plain sentences, from public data alone.

@@ -9,12 +9,12 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from attrs import frozen
 
-from privopt.exact.additive import certify_additive
-from privopt.exact.bounds import float_up
 from privopt.execution import Executor
 from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
+from privopt.interfaces.privacy import PrivacyConstraint
 from privopt.interfaces.result import Result
-from privopt.interfaces.seams import PrivacyConstraint
+from privopt.numbers.additive_certificate import certify_additive
+from privopt.numbers.exp_log_bounds import float_up
 from privopt.specs import NOTHING
 
 __all__ = ["USELESS_FACTOR", "AdditiveNoise", "BoundedOdds", "LocalDP", "NoGuarantee", "PureDP", "Scaled", "factor"]
@@ -104,7 +104,7 @@ class Scaled(Protocol):
 
     @property
     def scales(self) -> Sequence[Fraction]:
-        """The scale of each call, exactly: :attr:`privopt.noise.NoiseRecord.scale`, not what was meant."""
+        """The scale of each call, exactly: :attr:`privopt.numbers.noise.NoiseRecord.scale`, not what was meant."""
 
 
 @frozen(kw_only=True)

@@ -31,7 +31,8 @@ class Plan:
         parts: names of the parts of the release that errors are stated for.
         errors: budget -> errors by part.
         shares: of the budget by part, as the problem has them; empty where it is not divided.
-        best: the shares with the least errors in all at the problem's budget, and those errors.
+        best: of the splits that were tried the one whose errors at the problem's budget add up to least, and those
+            errors. Splits are tried on a grid: others may have less.
         notes: what whoever reads it must know.
     """
 
@@ -75,5 +76,5 @@ class Plan:
             shown.append("shares: " + ", ".join(map(str, self.shares)))
         if self.best is not None:
             found = ", ".join(f"{error:,.4g}" for error in self.best[1])
-            shown.append(f"least in all: shares {', '.join(map(str, self.best[0]))}: {found}")
+            shown.append(f"least of the splits tried: shares {', '.join(map(str, self.best[0]))}: {found}")
         return shown + list(self.notes)

@@ -85,7 +85,7 @@ class Details:
 class Result:
     """All that a DIR says of its release, as ``result.json`` holds it.
 
-    :meth:`to_json` writes it, :func:`privopt.run.result.read_result` reads it back.
+    :meth:`to_json` writes it, :func:`privopt.run.result_file.read_result` reads it back.
 
     ``verify`` derives every figure again but for :attr:`time`, :attr:`solver` and ``details.told``.
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,9 +14,10 @@ from typing import Final
 
 from attrs import define
 
-from privopt.errors import StoppedError, UsageError
-from privopt.execution.watch import settling
-from privopt.run.folder import PRIVATE, RESULT, SUMS, sums_text
+from privopt.errors import UsageError
+from privopt.execution.hard_limit import settling
+from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
+from privopt.files.working_folder import claimed
 
 __all__ = [
     "Copies",
@@ -98,7 +96,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
     """The path of a file that becomes ``target`` when the block ends well, and vanishes when it does not.
 
     It lies in a hidden folder beside ``target`` that may hold other files meanwhile. A run that is killed leaves
-    ``target`` as it was, and at worst that folder, which the next run removes.
+    ``target`` as it was, and at worst that folder, which the next run that writes into the same place removes.
 
     Raises:
         UsageError: see :func:`check_file`.
@@ -106,7 +104,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
     """
     target = target.absolute()
     check_file(target, force=force, option=option)
-    with _parents(target), _claimed(target) as work:
+    with _parents(target), claimed(target) as work:
         made = work / target.name
         yield made
         _flush(work)
@@ -136,7 +134,7 @@ def new_files(target: Path) -> Iterator[Path]:
     """
     target = target.absolute()
     check_new(target)
-    with _parents(target), _claimed(target) as work:
+    with _parents(target), claimed(target) as work:
         yield work
         check_new(target)  # another run may have finished meanwhile
         Copies(target=target, work=work).place()
@@ -155,7 +153,8 @@ def new_folder(
     """A folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
 
     Until then its owner alone can enter it; in the end files are 0644, and 0600 below ``private/``. A run that is
-    killed leaves ``target`` as it was, and at worst a hidden folder beside it, which the next run removes.
+    killed leaves ``target`` as it was, and at worst a hidden folder beside it, which the next run that writes into the
+    same place removes.
 
     Args:
         target: folder to make.
@@ -171,7 +170,7 @@ def new_folder(
     """
     target = target.absolute()
     check_target(target, force=force, called=called)
-    with _parents(target), _claimed(target) as work:
+    with _parents(target), claimed(target) as work:
         yield work
         _write_sums(work)
         if check is not None:
@@ -236,7 +235,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     if target.exists() and any(target.iterdir()) and not (force and _copied(target) == _listed(out)):
         more = "is not empty; with --force it may hold the copies that DIR lists, unchanged, and nothing else"
         raise UsageError(f"--copy-to {target}: {more}")
-    with _parents(target), _claimed(target) as work:
+    with _parents(target), claimed(target) as work:
         copies = Copies(target=target, work=work)
         try:
             yield copies
@@ -262,65 +261,6 @@ def _listed(folder: Path) -> dict[str, str] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, dict) else None
-
-
-@contextmanager
-def _claimed(target: Path) -> Iterator[Path]:
-    """A hidden folder beside ``target`` that this run has for itself; removed when the block ends."""
-    work = lock = None
-    try:
-        _remove_leftovers(target)
-        work, lock = _claim(target)
-        yield work
-    except OSError as error:
-        place, reason = error.filename or target, error.strerror or str(error) or type(error).__name__
-        raise StoppedError(f"{place}: {reason}; nothing written") from error
-    except KeyboardInterrupt:
-        raise StoppedError(f"{target}: interrupted; nothing written") from None
-    finally:
-        if work is not None:
-            shutil.rmtree(work, ignore_errors=True)  # what resists is hidden, 0700, and tried again by the next run
-        if lock is not None:
-            os.close(lock)
-
-
-def _claim(target: Path) -> tuple[Path, int]:
-    """A hidden folder that is locked for as long as this process lives: so others know whether it is in use."""
-    while True:
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".writing", dir=target.parent))
-        with suppress(FileNotFoundError):  # another run took it for a leftover before it was locked
-            lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            with suppress(OSError):  # a file system without locks, where no other run can take it for a leftover
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if work.exists():
-                return work, lock
-            os.close(lock)
-
-
-def _remove_leftovers(target: Path) -> None:
-    """Remove what killed runs left of this target: hidden folders of this user that nobody has locked."""
-    name = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(writing|replaced)")
-    with suppress(PermissionError), os.scandir(target.parent) as entries:
-        for entry in entries:
-            if not name.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
-                continue
-            if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
-                _remove_if_free(Path(entry.path))
-
-
-def _remove_if_free(folder: Path) -> None:
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # gone meanwhile
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # in use, or locks are unknown here: it may be in use
-        return
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(lock)
 
 
 def _write_sums(work: Path) -> None:

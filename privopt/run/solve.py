@@ -11,98 +11,40 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from attrs import Attribute, AttrsInstance, Converter, evolve, field, frozen
+from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
 from privopt.declare.schema import folders_of, share
-from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, check_number, faults_in
-from privopt.exact.certify import remembering
+from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
 from privopt.execution import Executor, from_url
 from privopt.execution.interrupts import interrupts
-from privopt.execution.limits import ending_at, limited_to
+from privopt.execution.limits import GRACE, OVER, ending_at, limited_to
+from privopt.execution.memo import remembering
 from privopt.execution.memory import GB, available, resident
+from privopt.files.release_folder import PRIVATE, RESULT, dump_json
 from privopt.files.sizes import loading
 from privopt.interfaces import (
     Mechanism,
     Outcome,
     PrivacyConstraint,
-    Progress,
     Result,
     SolveContext,
 )
 from privopt.interfaces.result import Times
 from privopt.registry import Registered, observers_of, registry
-from privopt.run.conclude import conclude, named, warned
-from privopt.run.folder import PRIVATE, RESULT, dump_json
-from privopt.run.inputs import ProblemCopy, with_csv_tables
-from privopt.run.ledger.solving import ChargeRelease
+from privopt.run.build_result import conclude, named, warned
+from privopt.run.options import Options
+from privopt.run.problem_copy import ProblemCopy, with_csv_tables
 from privopt.run.publish import Copies, check_target, discard_partial, new_copies, new_folder
 from privopt.run.verify import read_problem, verify
 from privopt.specs import MethodSpec
 
-__all__ = ["Options", "Solved", "solve"]
+__all__ = ["Solved", "solve"]
 
-OVER, GRACE = 1.1, 3.0
-"""A limit of so many seconds ends the work by so many times that and so many seconds: two less than the command has."""
-
-
-ABOVE: Final = math.ulp(0.0)
-"""The least double above 0."""
-
-
-def _checked(found: Any, own: Attribute[Any]) -> Any:
-    """A number that is one, NumPy's too, which JSON would not take."""
-    if found is None:
-        return None
-    check_number(own.name, found, own.metadata["wanted"], least=own.metadata["least"], whole=own.metadata["whole"])
-    return int(found) if own.metadata["whole"] else float(found)
-
-
-def _number(wanted: str, *, least: float = -math.inf, whole: bool = False) -> Any:
-    rule = {"wanted": wanted, "least": least, "whole": whole}
-    return field(default=None, converter=Converter(_checked, takes_field=True), metadata=rule)
-
-
-@frozen(kw_only=True)
-class Options:
-    """How to solve; the command line's options.
-
-    Attributes:
-        method: of the mechanism; its default where None.
-        solver: ``"cbc"``, ``"highs"`` or another that is registered.
-        jobs: processes, and threads in each; None for one process and a thread a processor, 8 at most.
-        executor: URL of a cluster (``dask://host:port``), or None.
-        time_limit: seconds for everything, or None.
-        memory: gigabytes (10^9 bytes) that the process may hold; None for what is free and what it may take.
-        gap: relative gap asked for; the method's own where None.
-        seed: for experiments only.
-        force: replace an existing DIR.
-        allow_unsafe: permit methods whose guarantee kind is ``"none"``.
-        resume: go on from ``DIR.partial/``.
-        copy_to: folder to make for clean copies of what the release lets out, of mechanisms that can; or None.
-        progress: called by long work, or None.
-        charged: where epsilon is charged before noise is drawn, or None.
-
-    Raises:
-        UsageError: numbers that are none, or cannot be meant so.
-    """
-
-    method: str | None = None
-    solver: str = "cbc"
-    jobs: int | None = _number("a whole number of at least 1", least=1, whole=True)
-    executor: str | None = None
-    time_limit: float | None = _number("a finite number of seconds above 0", least=ABOVE)
-    memory: float | None = _number("a finite number of gigabytes above 0", least=ABOVE)
-    gap: float | None = _number("a number above 0 and below 1")
-    seed: int | None = _number("a whole number of at least 0", whole=True, least=0)
-    force: bool = False
-    allow_unsafe: bool = False
-    resume: bool = False
-    copy_to: Path | None = None
-    progress: Progress | None = None
-    charged: ChargeRelease | None = None
+CLOSING = 2.0
+"""Seconds before a command's last that its work ends."""
 
 
 @frozen(kw_only=True)
@@ -146,7 +88,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
     source = (
         problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted="a problem file in TOML")
     )
-    mechanism = registered.load()
+    mechanism: Mechanism[Any, Any] = registered.load()
     if options.copy_to is not None and not mechanism.copies:
         raise UsageError(f"--copy-to: {name} makes no copies")
     with (
@@ -165,8 +107,9 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             mechanism.check_room(problem, context)
             privacy = mechanism.privacy(problem, method.name)
             registered.expect("privacy", privacy, PrivacyConstraint)
+            mechanism.check_problem(problem, method.name)
             if options.charged is not None:
-                stays = options.charged.charge(
+                stays = options.charged.charge_solve(
                     privacy.guarantee,
                     declared,
                     mechanism.release_class,
@@ -219,7 +162,7 @@ def _context(
         solver=options.solver,
         gap=method.gap if options.gap is None else options.gap,
         deadline=None if limit is None else start + limit,
-        end=None if limit is None else start + OVER * limit + GRACE,
+        end=None if limit is None else start + OVER * limit + GRACE - CLOSING,
         memory=resident() + available() if options.memory is None else options.memory * GB,
         seed=options.seed,
         executor=executor,
@@ -300,11 +243,12 @@ def _write(
             private.rmdir()
         result = evolve(result, problem=named(copy), time=_times(declared, context, start))
         (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
+        # what is said of it is made before it gets its name: from then on no limit ends anything
+        warnings += warned(mechanism, problem, outcome.release, result)
+        warnings += observers_of(registry())(outcome.release, problem)
+        meaning = tuple(mechanism.meaning(problem, outcome.release, result))
     if context.checkpoint is not None and not outcome.stopped:
         discard_partial(context.checkpoint, warnings.append)
-    warnings += warned(mechanism, problem, outcome.release, result)
-    warnings += observers_of(registry())(outcome.release, problem)
-    meaning = tuple(mechanism.meaning(problem, outcome.release, result))
     return Solved(folder=out, result=result, stopped=outcome.stopped, warnings=tuple(warnings), meaning=meaning)
 
 

@@ -14,15 +14,11 @@ from typing import Any
 
 from attrs import AttrsInstance, evolve, frozen
 
-from privopt import __version__
 from privopt.declare import File, describe_keys, load_problem
 from privopt.declare.toml import UNKNOWN_KEY
 from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
 from privopt.execution import Executor, from_url
-from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Progress, Release, Result
-from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
-from privopt.registry import Registered, registry
-from privopt.run.folder import (
+from privopt.files.release_folder import (
     PROBLEM,
     PROOF,
     RESULT,
@@ -33,10 +29,14 @@ from privopt.run.folder import (
     read_document,
     sha256,
 )
-from privopt.run.inputs import stray_files
-from privopt.run.remembered import Word, recall, remember
-from privopt.run.result import TOLERANCE, differences, result_of
+from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Progress, Release, Result
+from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
+from privopt.registry import Registered, registry
+from privopt.run.problem_copy import stray_files
+from privopt.run.result_file import TOLERANCE, differences, result_of
+from privopt.run.verify_cache import Word, recall, remember
 from privopt.specs import NOTHING, MethodSpec
+from privopt.version import VERSION
 
 __all__ = ["Opened", "Verdict", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
 
@@ -173,7 +173,7 @@ def load_release(folder: Path) -> Opened:
     registered, stated, result = _stated(folder)
     file = result.problem.file
     method = registered.method(result.method)
-    mechanism = registered.load()
+    mechanism: Mechanism[Any, Any] = registered.load()
     declared = read_problem(mechanism, folder / PROBLEM / file, public=True)
     try:
         problem, release = mechanism.reopen(declared, file, folder)
@@ -396,5 +396,5 @@ def _bookkeeping(opened: Opened, again: Result) -> list[str]:
 def _versions(opened: Opened) -> tuple[str, ...]:
     """A line for each program that was another version when the folder was made."""
     plugin, then = opened.registered, opened.result
-    rows = [("privopt", then.privopt, __version__), (f"plugin {plugin.plugin}", then.plugin.version, plugin.version)]
+    rows = [("privopt", then.privopt, VERSION), (f"plugin {plugin.plugin}", then.plugin.version, plugin.version)]
     return tuple(f"made by {name} {old}, checked by {now}" for name, old, now in rows if old != now)

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privopt.testing.judging import Verdict, judge
-    from privopt.testing.keepers import Keeper, check_keeper
     from privopt.testing.kinds import check_kind, kind_conformance
     from privopt.testing.kit import conformance
-    from privopt.testing.metric import MetricCase, metric_problems, metric_profile
     from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
     from privopt.testing.profile import Profile, Query
     from privopt.testing.runner import CheckResult, run_check, run_checks
@@ -27,10 +25,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "judging": ("Verdict", "judge"),
-    "keepers": ("Keeper", "check_keeper"),
     "kinds": ("check_kind", "kind_conformance"),
     "kit": ("conformance",),
-    "metric": ("MetricCase", "metric_problems", "metric_profile"),
     "problems": ("GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"),
     "profile": ("Profile", "Query"),
     "runner": ("CheckResult", "run_check", "run_checks"),
@@ -40,21 +36,16 @@ _HOMES = {
 __all__ = [
     "CheckResult",
     "GeneratedProblem",
-    "Keeper",
-    "MetricCase",
     "Profile",
     "Query",
     "Subject",
     "Variant",
     "Verdict",
-    "check_keeper",
     "check_kind",
     "conformance",
     "csv_bytes",
     "judge",
     "kind_conformance",
-    "metric_problems",
-    "metric_profile",
     "npy_bytes",
     "run_check",
     "run_checks",

@@ -11,10 +11,8 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any, Final
 
 import hypothesis
@@ -28,7 +26,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import PrivoptError
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.models import TOLERANCE, FoundError, fail, kkt_faults, linear_programs, try_solver
+from privopt.testing.models import TOLERANCE, fail, kkt_faults, linear_programs, try_solver
 from privopt.testing.runner import CheckResult
 from privopt.testing.under_trial import error_text
 
@@ -124,57 +122,28 @@ def _repeats(backend: Backend, data: Any) -> None:
         fail(f"the same model gave {one.tolist()} and then {two.tolist()}", form)
 
 
-def _privacy(backend: Backend, data: Any) -> None:
-    """Models of metric DP: the answer is as good as a certified mechanism, and its multipliers prove it."""
-    from privopt.declare import load_problem
-    from privopt.exact.bound import lower_bound
-    from privopt.metric.baselines.lp import multipliers_of, optimal_model
-    from privopt.metric.losses import ExpectedLoss
-    from privopt.metric.privacy import MetricDP
-    from privopt.metric.problem import MetricInstance, MetricProblem
-    from privopt.testing.metric import metric_problems
-    from privopt.testing.reference import best_loss
-
-    problem = data.draw(metric_problems(budgets=("1.0", "0.5", "2.0"), shapes=("grid", "points", "clique", "clusters")))
-    with tempfile.TemporaryDirectory() as folder:
-        loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder)))).data
-    model = optimal_model(loaded, MetricDP.of(loaded), ExpectedLoss.of(loaded))
-    solution = model.solve(backend.name, gap=1e-9)
-    reached = best_loss(loaded)
-    if solution.objective is None or solution.objective > reached + 1e-5 * (1 + abs(reached)):
-        raise FoundError(f"objective {solution.objective!r}; a certified mechanism has {reached!r}\n{problem.show()}")
-    found = multipliers_of(solution, loaded)
-    if found is None:
-        return
-    pairs, distances = loaded.pairs[loaded.needed], loaded.distances[loaded.needed]
-    bound = lower_bound(loaded.weighted, pairs, distances, loaded.epsilon, found)
-    if bound < reached - 1e-4 * (1 + abs(reached)):
-        raise FoundError(f"its multipliers prove {bound!r} only; the optimum is {reached!r}\n{problem.show()}")
-
-
 BACKEND_CHECKS: Final[dict[str, Callable[[Backend, Any], None]]] = {
     "kkt": _kkt,
     "optimum": _optimum,
     "integers": _integers,
     "infeasible": _infeasible,
     "repeats": _repeats,
-    "privacy-rows": _privacy,
 }
 
 
-def check_backend(backend: Backend | str, *, how: Effort | None = None, seed: int = 0) -> list[CheckResult]:
+def check_backend(backend: Backend | str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
     """Run every check of solvers on a backend.
 
     Args:
         backend: itself, or its name.
-        how: the profile; chosen by PRIVOPT_PROFILE where None.
+        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of the models drawn.
 
     Raises:
         UnknownNameError: no backend is called so.
     """
     tried = get(backend) if isinstance(backend, str) else backend
-    how = how or effort()
+    how = effort(how)
     results = []
     for name, function in BACKEND_CHECKS.items():
         if name == "integers" and not tried.capabilities.mip:

@@ -8,13 +8,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from attrs import evolve
 
 if TYPE_CHECKING:
     from privopt.testing.runner import CheckResult
+else:
+    CheckResult = Any
 
 __all__ = ["check", "judge_skips", "junit", "table"]
 
@@ -51,14 +53,14 @@ def check(
     from privopt.errors import UnknownNameError
     from privopt.execution import processes
     from privopt.registry import registry
-    from privopt.testing.checks import CHECKS
+    from privopt.testing.checks import checks as all_checks
 
     registered = registry().get(mechanism)
     guaranteed = [one.name for one in registered.spec.methods if registered.spec.promises(one)]
     for name in only:
-        if name not in CHECKS:
-            raise UnknownNameError("check", name, CHECKS)
-    checks = [name for name in CHECKS if not only or name in only]
+        if name not in all_checks():
+            raise UnknownNameError("check", name, all_checks())
+    checks = [name for name in all_checks() if not only or name in only]
     names = guaranteed if method is None else [registered.method(method).name]
     workers = max(1, min(len(names), jobs or os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}

@@ -98,13 +98,13 @@ DECOMPOSER_CHECKS: Final[dict[str, Callable[[Decomposer, Any], None]]] = {
 }
 
 
-def check_decomposer(decomposer: Decomposer, *, how: Effort | None = None, seed: int = 0) -> list[CheckResult]:
+def check_decomposer(decomposer: Decomposer, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
     """Run every check of decompositions.
 
     Args:
         decomposer: to try.
-        how: the profile; chosen by PRIVOPT_PROFILE where None.
+        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of the models drawn.
     """
-    how = how or effort()
+    how = effort(how)
     return [try_solver(name, check, decomposer, how, seed) for name, check in DECOMPOSER_CHECKS.items()]

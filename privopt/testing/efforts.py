@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import hypothesis
 from attrs import frozen
 
 from privopt.errors import UnknownNameError
-
-if TYPE_CHECKING:
-    import hypothesis
 
 __all__ = ["EFFORTS", "Effort", "effort"]
 
@@ -59,12 +57,14 @@ EFFORTS: Final = {
 }
 
 
-def effort(name: str | None = None) -> Effort:
-    """The profile called so; where None, the one that PRIVOPT_PROFILE names; ci without it.
+def effort(name: Effort | str | None = None) -> Effort:
+    """Return an effort as it is, or the profile called so; where None, the one that PRIVOPT_PROFILE names, else ci.
 
     Raises:
-        UnknownNameError: there is none.
+        UnknownNameError: no profile is called so.
     """
+    if isinstance(name, Effort):
+        return name
     wanted = name or os.environ.get("PRIVOPT_PROFILE") or "ci"
     if wanted not in EFFORTS:
         raise UnknownNameError("profile of the conformance kit", wanted, EFFORTS)

@@ -9,6 +9,7 @@ from privopt.errors import UsageError
 from privopt.interfaces import Mechanism
 from privopt.registry import registry
 from privopt.specs import MechanismSpec
+from privopt.testing.efforts import Effort
 from privopt.testing.profile import Profile
 
 __all__ = ["conformance"]
@@ -23,7 +24,7 @@ def conformance(
     methods: Sequence[str] | None = None,
     checks: Sequence[str] | None = None,
     expected_failures: Mapping[str, str] | None = None,
-    how: str | None = None,
+    how: Effort | str | None = None,
     seed: int = 0,
 ) -> Callable[..., None]:
     """A test function that runs every check, one test for each method and check.
@@ -39,11 +40,11 @@ def conformance(
         spec: for a class: what it would be registered as.
         guarantee: for a class without a spec: the kind it claims.
         profile: :class:`privopt.testing.Profile`; left out: the one that the mechanism names, or the default of
-            :class:`privopt.metric.problem.MetricProblem`.
+            :class:`privopt_metric_dp.problem.declared.MetricProblem`.
         methods: left out: every method that has a guarantee.
         checks: left out: every check; those that do not apply are skipped, with the reason.
         expected_failures: check, or ``"method:check"``, -> reason. Strict: one that passes fails the test.
-        how: dev, ci or nightly; left out: PRIVOPT_PROFILE, else ci.
+        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of the problems drawn.
 
     Raises:
@@ -51,12 +52,12 @@ def conformance(
     """
     import pytest
 
-    from privopt.testing.checks import CHECKS
+    from privopt.testing.checks import checks as all_checks
 
-    chosen = list(CHECKS) if checks is None else list(checks)
-    unknown = [name for name in chosen if name not in CHECKS]
+    chosen = list(all_checks()) if checks is None else list(checks)
+    unknown = [name for name in chosen if name not in all_checks()]
     if unknown:
-        raise UsageError(f"no check is called {unknown[0]!r}; there are {', '.join(CHECKS)}")
+        raise UsageError(f"no check is called {unknown[0]!r}; there are {', '.join(all_checks())}")
     known = _spec(mechanism, spec, guarantee)
     names = [m.name for m in known.methods if known.promises(m)] if methods is None else list(methods)
     kept: dict[str, Any] = {}
@@ -64,7 +65,6 @@ def conformance(
     @pytest.mark.parametrize("check", chosen)
     @pytest.mark.parametrize("method", names)
     def conforms(method: str, check: str) -> None:
-        from privopt.testing.efforts import effort
         from privopt.testing.runner import expected_for, judged, run_check
         from privopt.testing.under_trial import subject
 
@@ -72,7 +72,7 @@ def conformance(
             kept[method] = subject(mechanism, method, spec=known, profile=profile)
         tried = kept[method]
         reason = expected_for(tried, expected_failures or {}).get(check)
-        result = judged(run_check(check, tried, how=effort(how), seed=seed), reason)
+        result = judged(run_check(check, tried, how=how, seed=seed), reason)
         if result.status == "failed":
             pytest.fail(f"{known.name} --method {method}: {check}: {result.reason}", pytrace=False)
         if result.status == "skipped":

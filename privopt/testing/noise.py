@@ -1,4 +1,4 @@
-"""Standing in for :mod:`privopt.noise` during trials: its calls recorded, left without noise, or answered alike."""
+"""Stand-ins for :mod:`privopt.numbers.noise` in trials: calls recorded, left without noise, or answered alike."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-import privopt.noise
+import privopt.numbers.noise
 from privopt.arrays import Ints
-from privopt.exact.gaussian import variance_above
+from privopt.numbers.gaussian import variance_above
 from privopt.testing.profile import Query
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "answered",
     "farther",
     "limited",
+    "noted",
     "recorded",
     "rescaled",
     "same_measurements",
@@ -55,7 +56,7 @@ def _replaced(answer: Answer) -> AbstractContextManager[Any]:
         scale = 1 / scale_reciprocal
         return lambda values: answer(values, scale, kind), scale, float(scale_reciprocal)
 
-    real = privopt.noise._gaussian
+    real = privopt.numbers.noise._gaussian
 
     def gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
         if seed is not None:
@@ -64,7 +65,7 @@ def _replaced(answer: Answer) -> AbstractContextManager[Any]:
         answered = answer(values.ravel().tolist(), drawn, "gaussian")
         return np.array(answered, dtype=np.int64).reshape(values.shape), drawn
 
-    return patch.multiple(privopt.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62)
+    return patch.multiple(privopt.numbers.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62)
 
 
 Other = Callable[[int, list[float], Fraction, str], list[float]]
@@ -74,7 +75,7 @@ noise the scale is the variance."""
 
 @contextmanager
 def recorded(other: Other | None = None) -> Iterator[list[Query]]:
-    """A block in which :mod:`privopt.noise` adds no noise and notes what it should have been added to.
+    """A block in which :mod:`privopt.numbers.noise` adds no noise and notes what it should have been added to.
 
     Only for trials: whatever is released inside is not private.
 
@@ -130,12 +131,12 @@ def alike(answers: Sequence[list[float]]) -> Other:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """A block, one solve, in which :mod:`privopt.noise` is called :data:`CALLS` times at most.
+    """A block, one solve, in which :mod:`privopt.numbers.noise` is called :data:`CALLS` times at most.
 
     Raises:
         AgainError: it is called once more, as by a mechanism that draws again until it likes what comes.
     """
-    module, count = privopt.noise, 0
+    module, count = privopt.numbers.noise, 0
     held = {name: getattr(module, name) for name in ("_opendp", "_gaussian", "draw_laplace")}
 
     def counted(real: Callable[P, T]) -> Callable[P, T]:
@@ -161,7 +162,7 @@ def limited() -> Iterator[None]:
 
 @contextmanager
 def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
-    """A block in which :mod:`privopt.noise` draws at ``factor`` times the scale asked for, and says so in its records.
+    """A block in which :mod:`privopt.numbers.noise` draws at ``factor`` times the scale asked for, and records that.
 
     Of Gaussian noise the scale is the standard deviation.
 
@@ -169,7 +170,7 @@ def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
         The scales drawn at, call by call; of Gaussian noise the variances.
     """
     scales: list[Fraction] = []
-    real, real_gaussian = privopt.noise._opendp, privopt.noise._gaussian
+    real, real_gaussian = privopt.numbers.noise._opendp, privopt.numbers.noise._gaussian
 
     def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
         drawn, scale, _ = real(scale_reciprocal / factor, kind)
@@ -181,13 +182,42 @@ def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
         scales.append(drawn)
         return noisy, drawn
 
-    with patch.multiple(privopt.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62):
+    with patch.multiple(privopt.numbers.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62):
         yield scales
 
 
 @contextmanager
+def noted() -> Iterator[list[list[float]]]:
+    """A block in which :mod:`privopt.numbers.noise` draws as ever, and the noise itself is noted.
+
+    Yields:
+        What each call added to its values.
+    """
+    calls: list[list[float]] = []
+    real, real_gaussian = privopt.numbers.noise._opendp, privopt.numbers.noise._gaussian
+
+    def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
+        draw, scale, mapped = real(scale_reciprocal, kind)
+
+        def drawn(values: list[Any]) -> list[Any]:
+            noisy: list[Any] = draw(values)
+            calls.append([float(after - before) for before, after in zip(values, noisy, strict=True)])
+            return noisy
+
+        return drawn, scale, mapped
+
+    def gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
+        noisy, drawn = real_gaussian(values, variance, seed)
+        calls.append((noisy - values).ravel().astype(float).tolist())
+        return noisy, drawn
+
+    with patch.multiple(privopt.numbers.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62):
+        yield calls
+
+
+@contextmanager
 def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
-    """A block in which the calls of :mod:`privopt.noise` return the same numbers whatever noise was to be added to.
+    """A block in which calls of :mod:`privopt.numbers.noise` return the same numbers whatever the noise is added to.
 
     The numbers follow from how many values each call has, and from how many calls with as many came before it. What
     a mechanism publishes inside is the same for two inputs, unless something beside the noisy values depends on them.
@@ -215,5 +245,5 @@ def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
 @contextmanager
 def same_measurements() -> Iterator[None]:
     """A block in which OpenDP's measurement for a scale is made once: drawing many times takes a third of the time."""
-    with patch.object(privopt.noise, "_opendp", cache(privopt.noise._opendp)):
+    with patch.object(privopt.numbers.noise, "_opendp", cache(privopt.numbers.noise._opendp)):
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,10 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def _as_tuple(secrets: Iterable[bytes]) -> tuple[bytes, ...]:
+    return tuple(secrets)
+
+
 def _frozen_files(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     return dict(files)
 
@@ -58,7 +62,7 @@ class GeneratedProblem:
 
     toml: str
     files: Mapping[str, bytes] = field(factory=dict, converter=_frozen_files)
-    secrets: tuple[bytes, ...] = field(default=(), converter=tuple)
+    secrets: tuple[bytes, ...] = field(default=(), converter=_as_tuple)
     facts: Mapping[str, Any] = field(factory=dict)
 
     @property

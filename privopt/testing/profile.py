@@ -1,8 +1,8 @@
 """What a mechanism tells the kit about itself: :class:`Profile`.
 
 A mechanism names its profile by ``kit = "package.module:PROFILE"``. One over
-:class:`privopt.metric.problem.MetricProblem` needs none; where it adds a required table, or some of the default's
-problems are not for it, :func:`privopt.testing.metric_profile` makes one in a line.
+:class:`privopt_metric_dp.problem.declared.MetricProblem` needs none; where it adds a required table, or some of the
+default's problems are not for it, :func:`privopt_metric_dp.kit.problems.metric_profile` makes one in a line.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from importlib import import_module
+from typing import Any, Literal
 
 import numpy as np
 from attrs import field, frozen
+from hypothesis.strategies import SearchStrategy
 from numpy.typing import ArrayLike, NDArray
 
+from privopt.errors import RegistryError
+from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
-    from privopt.interfaces import Result
-
-__all__ = ["Profile", "Query"]
+__all__ = ["Profile", "Query", "profile_of"]
 
 
 def _flat(values: ArrayLike) -> NDArray[Any]:
@@ -70,7 +69,8 @@ class Profile:
             choice, so that failures shrink.
         neighbours: all problems, or enough of them, that the guarantee makes alike with a given one (additive noise).
         queries: ``(problem, method) -> queries``: what noise is added to, call by call. Left out: the calls of
-            :mod:`privopt.noise` are recorded while the mechanism solves, which is better where it draws from there.
+            :mod:`privopt.numbers.noise` are recorded while the mechanism solves, which is better where it draws from
+            there.
         observed: ``(release) -> numbers`` of a release that depend on the secret, always as many: what the
             statistical attack looks at. The mechanism is solved anew for each draw.
         probabilities: ``(problem, method) -> probabilities`` of the outcomes, always as many: the exact distribution
@@ -84,8 +84,10 @@ class Profile:
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
         variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``): the same problem said otherwise, or None
             where that cannot be done with the one given.
-        best_known: ``(problem, method) -> objective`` of some release that keeps the guarantee, found otherwise
-            (brute force); holds ``lower_bound`` against it.
+        nothing_near: a problem in which no pair of secrets is required, or one that is refused; None where there is no
+            such thing. A certificate must not hold of it.
+        best_known: ``(problem, result) -> objective`` of some release that keeps the guarantee, found otherwise
+            (brute force); holds ``lower_bound`` against it. ``result`` says which method and unit.
         oracle: ``(problem, release, result) -> complaints``: an independent computation of what the release must meet;
             ``result`` is what result.json says. Nothing where all is well.
         claims: method -> guarantee kind that its paper claims, for methods of kind ``"none"``: what they are held
@@ -107,7 +109,8 @@ class Profile:
     draws: Callable[[Any, str, int], ArrayLike] | None = None
     stricter: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
     variants: Mapping[str, Callable[[GeneratedProblem, random.Random], Variant | None]] = field(factory=dict)
-    best_known: Callable[[Any, str], float | None] | None = None
+    nothing_near: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
+    best_known: Callable[[Any, Result], float | None] | None = None
     oracle: Callable[[Any, Any, Result], Iterable[str]] | None = None
     claims: Mapping[str, str] = field(factory=dict)
     notion: str = ""
@@ -115,3 +118,27 @@ class Profile:
     room: float = 0.0
     skip: Mapping[str, str] = field(factory=dict)
     expected_failures: Mapping[str, str] = field(factory=dict)
+
+
+def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
+    """Return the profile that a mechanism names: itself, or a function that makes it of the problem class.
+
+    Raises:
+        RegistryError: it names none, what it names is not a profile, or there is none for its problem class.
+    """
+    name, found = type(mechanism).__name__, None
+    if mechanism.kit:
+        module, _, member = mechanism.kit.partition(":")
+        try:
+            found = getattr(import_module(module), member)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise RegistryError(f"{name}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
+        if not isinstance(found, Profile) and not callable(found):
+            raise RegistryError(f"{name}: kit {mechanism.kit!r} is no privopt.testing.Profile")
+        found = found if isinstance(found, Profile) else found(mechanism.problem_class)
+    if not isinstance(found, Profile):
+        raise RegistryError(
+            f"{name} names no profile for the conformance kit; wanted "
+            'kit = "package.module:PROFILE", a privopt.testing.Profile'
+        )
+    return found

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from privopt.run.folder import PRIVATE, RESULT, SUMS
+from privopt.files.release_folder import PRIVATE, RESULT, SUMS
 
 __all__ = ["artefact", "beside", "public_bytes", "published"]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
 
 from privopt.errors import UnknownNameError, UsageError
-from privopt.testing.checks import CHECKS
+from privopt.testing.checks import checks as all_checks
 from privopt.testing.checks.attack import LIKELY
 from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, Elsewhere, EnoughError, Trial
 from privopt.testing.efforts import Effort, effort
@@ -30,6 +30,7 @@ def spent() -> float:
 
 
 UNSOLVED: Final = "no generated problem was solved"
+NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
 
 Status = Literal["passed", "failed", "expected-failure", "skipped"]
 
@@ -75,6 +76,7 @@ class _State:
     once: dict[str, Any] = field(factory=dict)
     earlier: list[GeneratedProblem] = field(factory=list)
     powers: list[float] = field(factory=list)
+    solved: set[Any] = field(factory=set)
     cannot: str = ""
     rejected: int = 0
 
@@ -107,6 +109,7 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         shrinking=state.failed_at is not None,
         earlier=state.earlier,
         powers=state.powers,
+        solved=state.solved,
     )
     try:
         check.function(trial)
@@ -121,6 +124,7 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         return
     except HypothesisException:
         state.rejected += 1
+        state.cannot = trial.over or state.cannot
         raise
     except Exception as error:
         # what a mechanism's own code raises while it is asked about its release is a finding
@@ -146,19 +150,19 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
         UnknownNameError: no check, or no profile, is called so.
         UsageError: a script runs the kit while the kit imports it.
     """
-    if name not in CHECKS:
-        raise UnknownNameError("check", name, CHECKS)
+    if name not in all_checks():
+        raise UnknownNameError("check", name, all_checks())
     if os.environ.get(INSIDE) == "__main__":
         raise UsageError(
             'the kit runs this script in another process too: put its call under if __name__ == "__main__":'
         )
-    check = CHECKS[name]
-    how = how if isinstance(how, Effort) else effort(how)
+    check = all_checks()[name]
+    how = effort(how)
     made = CheckResult(check=name, version=check.version, status="passed", method=subject.method.name)
     reason = check.reason_to_skip(subject)
     if reason is not None:
         return evolve(made, status="skipped", reason=str(reason), missed=not isinstance(reason, Elsewhere))
-    share = how.seconds / (len(CHECKS) * subject.siblings)
+    share = how.seconds / (len(all_checks()) * subject.siblings)
     how = evolve(how, examples=max(check.least, round(how.examples * check.share)), seconds=share)
     start = time.monotonic()
     state = _State(spent())
@@ -174,14 +178,12 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     except CheckFailedError as error:
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
-        status = "failed" if check.must_solve else "skipped"
-        reason = UNSOLVED + ("" if check.must_solve else ": see the check solves")
+        status, reason = _nothing_done(check, state)
     except (Flaky, ExceptionGroup) as error:
         status = "failed"
         reason = str(state.failure) if state.failure is not None else f"differs from run to run: {error_text(error)}"
     if status == "passed" and not state.examples:
-        status = "failed" if check.must_solve else "skipped"
-        reason = state.cannot or UNSOLVED + ("" if check.must_solve else ": see the check solves")
+        status, reason = _nothing_done(check, state)
     seen = min(state.powers, default=None) if status == "passed" else None
     note = "" if seen is None else _power(seen)
     seconds = time.monotonic() - start
@@ -189,6 +191,14 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     return evolve(
         made, status=status, reason=reason, seconds=seconds, examples=state.examples, note=note, missed=missed
     )
+
+
+def _nothing_done(check: Check, state: _State) -> tuple[Status, str]:
+    """Return the status and the reason of a check that no example could be done of."""
+    if check.must_solve:
+        return "failed", state.cannot or UNSOLVED
+    nothing = NOTHING_TO_CHECK.format(len(state.solved)) if state.solved else f"{UNSOLVED}: see the check solves"
+    return "skipped", state.cannot or nothing
 
 
 def _power(multiple: float) -> str:
@@ -207,8 +217,8 @@ def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str
     found: dict[str, str] = {}
     for key, reason in {**subject.profile.expected_failures, **expected}.items():
         method, _, name = key.rpartition(":")
-        if name not in CHECKS:
-            raise UsageError(f"expected failure {key!r}: {UnknownNameError('check', name, CHECKS)}")
+        if name not in all_checks():
+            raise UsageError(f"expected failure {key!r}: {UnknownNameError('check', name, all_checks())}")
         if not reason.strip():
             raise UsageError(f"expected failure {key!r}: wanted a reason in words")
         if method in ("", subject.method.name):
@@ -247,5 +257,5 @@ def run_checks(
         PrivoptError: an unknown check or profile, or an expected failure without sense.
     """
     reasons = expected_for(subject, expected or {})
-    chosen = list(CHECKS) if names is None else list(names)
+    chosen = list(all_checks()) if names is None else list(names)
     return [judged(run_check(name, subject, how=how, seed=seed), reasons.get(name)) for name in chosen]

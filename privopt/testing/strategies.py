@@ -22,22 +22,7 @@ from attrs import field, frozen
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privopt.testing.spaces import MetricSpace, closed, from_edges, from_points, grid
-
-__all__ = [
-    "Hierarchy",
-    "costs",
-    "count_vectors",
-    "epsilons",
-    "hierarchies",
-    "metric_spaces",
-    "priors",
-    "score_matrices",
-    "sizes",
-]
-
-SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "coincident", "islands", "globe")
-"""Kinds of metric space that :func:`metric_spaces` draws."""
+__all__ = ["Hierarchy", "count_vectors", "epsilons", "hierarchies", "score_matrices", "sizes"]
 
 
 def sizes(most: int) -> st.SearchStrategy[int]:
@@ -48,96 +33,6 @@ def sizes(most: int) -> st.SearchStrategy[int]:
 def epsilons(texts: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0")) -> st.SearchStrategy[str]:
     """Budgets as decimal texts: what is claimed is the rational of the text, 1/10 and not the double nearest to it."""
     return st.sampled_from(list(texts))
-
-
-@st.composite
-def _grids(draw: st.DrawFn, most: int) -> MetricSpace:
-    rows = draw(st.integers(1, max(1, math.isqrt(most))))
-    cols = draw(sizes(max(1, most // rows)))
-    return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
-
-
-@st.composite
-def _points(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
-    lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
-    count = draw(sizes(most))
-    spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
-    if shape in ("twins", "coincident"):
-        spots = spots[: max(1, most - 1)]
-        shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
-        x, y = draw(st.sampled_from(spots))
-        return from_points([*map(_double, spots), (x + shift, float(y))], "euclidean")
-    if shape == "globe":
-        return from_points([(41.0 + x / 64, 12.0 + y / 64) for x, y in spots], "haversine")
-    return from_points([*map(_double, spots)], "euclidean")
-
-
-def _double(spot: tuple[int, int]) -> tuple[float, float]:
-    return float(spot[0]), float(spot[1])
-
-
-@st.composite
-def _paths(draw: st.DrawFn, most: int) -> MetricSpace:
-    count = draw(sizes(most)) - 1
-    lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=count, max_size=count))
-    edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
-    return from_edges(len(lengths) + 1, edges, "path")
-
-
-@st.composite
-def _islands(draw: st.DrawFn, most: int) -> MetricSpace:
-    first = draw(st.integers(1, max(1, most - 1)))
-    second = draw(st.integers(1, max(1, most - first)))
-    edges = [(n, n + 1, 1.0) for n in range(first + second - 1) if n != first - 1]
-    return from_edges(first + second, edges, "islands")
-
-
-@st.composite
-def _tables(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
-    count = draw(sizes(most))
-    if shape == "clique":
-        table = np.full((count, count), float(draw(st.integers(1, 3))))
-    elif shape == "clusters":
-        home = np.array(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
-        table = np.where(home[:, None] == home[None, :], 1.0, 8.0)
-    else:
-        sides = draw(st.lists(st.integers(1, 6), min_size=count * count, max_size=count * count))
-        table = np.array(sides, dtype=np.float64).reshape(count, count)
-        table = np.minimum(table, table.T)
-    np.fill_diagonal(table, 0.0)
-    return MetricSpace(shape=shape, kind="matrix", distances=closed(table))
-
-
-def metric_spaces(most: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
-    """Finite metric spaces of at most ``most`` points.
-
-    Args:
-        most: points.
-        shapes: which of :data:`SHAPES`: even grids; lattice points of the plane; paths of roads; cliques (all
-            distances equal); clusters (near inside, far between); general (any small whole numbers that obey the
-            triangle inequality); twins (two points 1e-3 to 1e-9 apart); coincident (two points at distance 0);
-            islands (two components that no road joins); globe (latitudes and longitudes). The first is what
-            failures shrink to.
-    """
-    made: dict[str, st.SearchStrategy[MetricSpace]] = {"grid": _grids(most), "path": _paths(most)}
-    made |= {shape: _points(most, shape) for shape in ("points", "twins", "coincident", "globe")}
-    made |= {shape: _tables(most, shape) for shape in ("clique", "clusters", "general")}
-    made["islands"] = _islands(most)
-    return st.one_of([made[shape] for shape in shapes])
-
-
-def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Probabilities of ``count`` records: shares of small whole numbers, zeros among them; uniform when shrunk."""
-    shares = st.lists(st.sampled_from([1, 2, 4, 0]), min_size=count, max_size=count).filter(any)
-    return shares.map(lambda parts: tuple(part / sum(parts) for part in parts))
-
-
-def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """(records, outputs) losses from 0 up, whole numbers; how far apart the numbers of the two are when shrunk."""
-    size = records * outputs
-    apart = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
-    values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=size, max_size=size)
-    return values.map(lambda parts: apart + np.array(parts).reshape(records, outputs))
 
 
 def count_vectors(count: int, most: int = 9) -> st.SearchStrategy[tuple[int, ...]]:

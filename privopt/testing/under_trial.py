@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from attrs import define, evolve, field, frozen
+from attrs import AttrsInstance, define, evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.execution.interrupts import interrupts
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
-from privopt.registry import Registered, Registry, discover, registry, using
+from privopt.registry import Registered, registry, using
 from privopt.run import publish
-from privopt.run.remembered import CACHE
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify_cache import CACHE
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
 from privopt.testing.fingerprints import changes, fingerprint
-from privopt.testing.metric import profile_of
 from privopt.testing.nature import nature
 from privopt.testing.noise import limited
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.profile import Profile
+from privopt.testing.profile import Profile, profile_of
 
 __all__ = ["Run", "Seen", "Subject", "error_text", "spec_of", "subject", "subjects"]
 
@@ -183,7 +183,7 @@ class Subject:
         stated = self.mechanism.privacy(problem, self.method.name).guarantee
         return stated if stated.kind == self.kind else Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
-    def declared(self, problem: GeneratedProblem) -> Any:
+    def declared(self, problem: GeneratedProblem) -> AttrsInstance:
         """The problem file, read by the mechanism's own problem class.
 
         Raises:
@@ -229,8 +229,7 @@ class Subject:
         """
         here = _Watched(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
         known = registry()
-        mechanisms = {**known.mechanisms, self.spec.name: here}
-        taken: Registry = evolve(discover([]), mechanisms=mechanisms, kinds=known.kinds)
+        taken = known.with_instead(mechanisms={**known.mechanisms, self.spec.name: here})
         held = {CACHE: str(self._home() / "held")}
         with using(taken), patch.dict(os.environ, held), patch.object(publish, "_flush", lambda folder: None):
             yield here
@@ -241,7 +240,7 @@ class Subject:
         Args:
             problem: to solve.
             fresh: another value asks for another run.
-            options: of :class:`privopt.run.solve.Options`.
+            options: of :class:`privopt.run.options.Options`.
         """
         key = (problem.identity, fresh, tuple(sorted(options.items())))
         found = self._kept.pop(key, None)  # it becomes the youngest: a check may still read its folder after the next

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from privopt.errors import UsageError
-from privopt.exact import draw_laplace
-from privopt.metric.attack import (
+from privopt.numbers import draw_laplace
+from privopt.numbers.binomial import clopper_pearson, epsilon_lower
+from privopt_metric_dp.attacks.matrix_figures import (
     achieved_epsilon,
     bayes_error,
-    clopper_pearson,
     entropy_bits,
-    epsilon_lower,
     expected_loss,
     pair_blocks,
     violations,

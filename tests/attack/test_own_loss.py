@@ -7,12 +7,13 @@ from toys import grid_text
 
 from privopt.declare import load_problem
 from privopt.errors import ModelError
-from privopt.exact import Multipliers
 from privopt.interfaces import Objective, SolveContext, UtilityLoss
-from privopt.metric.baselines.mechanisms import Exponential
-from privopt.metric.losses import ExpectedLoss
-from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.run.verify import load_release
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.mechanisms.registered import Exponential
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.proof.multipliers import Multipliers
 
 PROBLEM = grid_text(2, 3)
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from wholes import optimum
 
 from privopt.errors import InputError
-from privopt.metric.baselines.const_opt import FORMS, const_opt_model, tied_form
-from privopt.metric.baselines.exponential import exponential
-from privopt.metric.space.geometry import EuclideanMetric, Metric
-from privopt.metric.space.pairs import required_pairs
-from privopt.metric.space.places import Space
-from privopt.metric.space.table import MatrixMetric
+from privopt_metric_dp.mechanisms.const_opt import FORMS, const_opt_model, tied_form
+from privopt_metric_dp.solvers.exponential import exponential
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.metrics import EuclideanMetric, Metric
+from privopt_metric_dp.space.pairs import required_pairs
+from privopt_metric_dp.space.places import Space
 
 
 def metric_of(points: list[tuple[float, float]], outputs: list[tuple[float, float]] | None = None) -> Metric:

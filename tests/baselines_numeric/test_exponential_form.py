@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.metric.baselines.exponential import exponential
+from privopt_metric_dp.solvers.exponential import exponential
 
 
 @settings(deadline=None)

@@ -12,9 +12,9 @@ from scipy.integrate import quad
 from scipy.spatial import Voronoi, cKDTree
 
 from privopt.errors import InputError
-from privopt.metric.baselines.planar_laplace import planar_laplace, project, voronoi_cells
-from privopt.metric.space.formulas import haversine
-from privopt.metric.space.places import Space, grid_points
+from privopt.numbers.distances import haversine
+from privopt_metric_dp.solvers.planar_laplace import planar_laplace, project, voronoi_cells
+from privopt_metric_dp.space.places import Space, grid_points
 
 
 def space(points: object, kind: str = "planar") -> Space:

@@ -96,7 +96,7 @@ def scattered(folder: Path, count: int) -> None:
 
 def paper_kind(folder: Path, kind: str, records: int, outputs: int, epsilon: float) -> None:
     """Records of a kind of BD-mDP's paper, as its experiments draw them, 100 of them outputs."""
-    sys.path += [str(ROOT / "plugins" / "bd-mdp" / "experiments"), str(ROOT / "plugins")]
+    sys.path += [str(ROOT / "plugins" / "bd-mdp" / "experiments"), str(ROOT / "tests")]
     from pydoc_data.topics import topics
 
     from bd_mdp_paper.kinds import Kinds

@@ -21,10 +21,10 @@ import polars as pl
 from bench_city import PRIVOPT, ROME, rome_streets, run_command
 
 from privopt.arrays import Floats
+from privopt.estimate.posterior import channel_of
+from privopt.estimate.shares import Asked, Observed, estimate
 from privopt.interfaces import Channel
 from privopt.run.verify import load_release
-from privopt.tables.estimate.estimate import Asked, Observed, estimate
-from privopt.tables.estimate.run import channel_of
 
 SPOTS = 5
 

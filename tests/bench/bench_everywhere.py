@@ -187,7 +187,7 @@ def in_memory(folder: Path, positions: dict[str, np.ndarray]) -> float:
 def mixture(folder: Path) -> Iterator[str]:
     """A million draws at a point inside a triangle, against the exact mixture of its corners' rows."""
     import privopt as po
-    from privopt.metric.everywhere.snap import Snapper
+    from privopt_metric_dp.region.snap_to_region import Snapper
 
     square(folder, 1.0, 1.0, "everywhere = true\n")
     solved(folder, "optimal-lp", "--gap", "1e-2", verify=False)

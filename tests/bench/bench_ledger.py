@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from privopt.run.ledger.entries import Cost
-from privopt.run.ledger.ledger import Ledger
+from privopt.ledger.entries import Cost
+from privopt.ledger.ledger import Ledger
 
 KILLING = Path(__file__).parent.parent / "ledger" / "killing.py"
 COST = Cost(epsilon="0.1", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="apply trips.csv")
@@ -68,10 +68,10 @@ def kills(folder: Path, times: int) -> None:
 
 def tables(folder: Path, rows: int, subjects: int) -> None:
     """``apply`` without a ledger, with one, and with reports that are kept."""
+    from privopt.ledger.charge import Charge
     from privopt.run.solve import solve
-    from privopt.tables.apply import apply
-    from privopt.tables.charged import ChargeRows
-    from privopt.tables.secret import Secret
+    from privopt_metric_dp.tables.apply_table import apply
+    from privopt_metric_dp.tables.secret_columns import Secret
 
     (folder / "p.toml").write_text(
         "[records]\ngrid = { rows = 20, cols = 25, cell_km = 0.5 }\n[distance]\nkind = 'euclidean'\n"
@@ -85,9 +85,9 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
     pl.DataFrame({"who": whose, "place": ids[place]}).write_csv(folder / "t.csv")
     for name, charge in (
         ("no ledger", None),
-        ("a ledger", ChargeRows(ledger=folder / "a", subject="who")),
-        ("kept reports", ChargeRows(ledger=folder / "b", subject="who", sticky=True)),
-        ("kept reports, again", ChargeRows(ledger=folder / "b", subject="who", sticky=True)),
+        ("a ledger", Charge(ledger=folder / "a", subject="who")),
+        ("kept reports", Charge(ledger=folder / "b", subject="who", sticky=True)),
+        ("kept reports, again", Charge(ledger=folder / "b", subject="who", sticky=True)),
     ):
         clock, cpu = time.perf_counter(), time.process_time()
         apply(out, folder / "t.csv", folder / "o.csv", Secret.of(id="place"), charge=charge, force=True)

@@ -69,7 +69,10 @@ def measure(
 
 def release(name: str, side: int, near: float, bound: float | None) -> None:
     """Repair with its certificate, then the certificate alone, then the bound from multipliers that are all 0."""
-    from privopt.exact import Multipliers, certify, lower_bound, repair
+    from privopt_metric_dp.matrix.certify import certify
+    from privopt_metric_dp.matrix.repair import repair
+    from privopt_metric_dp.proof.lagrangian_bound import lower_bound
+    from privopt_metric_dp.proof.multipliers import Multipliers
 
     pairs, lengths, distance = grid(side, near)
     exact, z = degraded_star(distance)
@@ -94,7 +97,8 @@ def release(name: str, side: int, near: float, bound: float | None) -> None:
 
 def main() -> int:
     """All of it."""
-    from privopt.exact import draw, draw_laplace, repair
+    from privopt.numbers import draw, draw_laplace
+    from privopt_metric_dp.matrix.repair import repair
 
     tiny = grid(3, 9.0)
     repair(np.eye(9), *tiny[:2], EPSILON)  # compiles or loads the kernels

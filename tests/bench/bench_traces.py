@@ -20,10 +20,10 @@ from bench_city import ROME, _table
 from scipy.sparse import csr_array
 
 import privopt
-from privopt.exact.sample import seeded
-from privopt.metric.space.formulas import haversine
-from privopt.metric.traces.over_time import over_time
-from privopt.metric.traces.walk import Limit, State
+from privopt.numbers.distances import haversine
+from privopt.numbers.sampling import seeded
+from privopt_metric_dp.attacks.many_reports import over_time
+from privopt_metric_dp.traces.draw_trace import Limit, State
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stays import compared, walks

@@ -44,7 +44,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 def ours(method: str) -> Callable[[Problem, float], Answer]:
     def run(problem: Problem, limit: float) -> Answer:
-        from privopt.metric.optimal import Instance, dual_bound, solve
+        from privopt_metric_dp.solvers import Instance, dual_bound, solve
 
         for warm in ("star", "column-generation", "interior-point"):  # compiled code is read from its cache
             solve(Instance(**grid(3, "8nb", 2.0)), method=warm)
@@ -105,7 +105,7 @@ def highs(kind: str) -> Callable[[Problem, float], Answer]:
             ("run_crossover", "off"),
         ):
             if solver.setOptionValue(option, value) != highspy.HighsStatus.kOk:
-                return {"note": f"not in this build of HiGHS {solver.version()}"}
+                return {"note": f"not in HiGHS {solver.version()} without highspy-extras"}
         began = clock(limit)
         solver.passModel(model)
         solver.run()

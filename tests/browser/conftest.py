@@ -6,6 +6,8 @@ import tarfile
 
 import pytest
 
+from privopt.report.write_report import write_report
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -16,7 +18,11 @@ def browser():
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on PATH")
     with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        opened = running.chromium.launch(
+            executable_path=found,
+            args=["--no-sandbox"],
+            ignore_default_args=["--hide-scrollbars"],  # readers have them, and tests look for them
+        )
         yield opened
         opened.close()
 
@@ -35,7 +41,7 @@ class Watched:
     def open(self, path):
         self.page.goto(path.as_uri())
         if self.page.locator("#map").count():
-            self.page.wait_for_selector("#map[data-ready]", timeout=300_000)
+            self.page.wait_for_selector("#map[data-ready]", timeout=3_000_000)
         return self.page
 
     @property
@@ -77,3 +83,17 @@ def axe(tmp_path_factory):
         member = archive.extractfile("package/axe.min.js")
         assert member is not None
         return member.read().decode()
+
+
+@pytest.fixture(scope="session")
+def report(example, tmp_path_factory):
+    made = {}
+
+    def of(name, *, truth=False):
+        if (name, truth) not in made:
+            folder = tmp_path_factory.mktemp("report") / "out"
+            shutil.copytree(example(name), folder)
+            made[name, truth] = write_report(folder, truth=truth)
+        return made[name, truth]
+
+    return of

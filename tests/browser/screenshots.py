@@ -18,8 +18,9 @@ sys.path.insert(0, str(HERE.parent))
 from albums import write_album  # noqa: E402
 from examples import EXAMPLES  # noqa: E402
 
-from privopt.run.report.make import write_report  # noqa: E402
-from privopt.run.solve import Options, solve  # noqa: E402
+from privopt.report.write_report import write_report  # noqa: E402
+from privopt.run.options import Options  # noqa: E402
+from privopt.run.solve import solve  # noqa: E402
 
 OUT = HERE.parents[1] / "docs" / "img"
 

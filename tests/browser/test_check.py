@@ -12,9 +12,10 @@ import pytest
 from forgeries import LISTED, METRIC, REGIONS, make
 from forms import forms
 
-from privopt.metric.check_page import MOST_RECORDS
-from privopt.run.report.make import write_report
-from privopt.run.solve import Options, solve
+from privopt.report.write_report import write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt_metric_dp.report.browser_check import MOST_RECORDS
 
 pytestmark = pytest.mark.xdist_group("reports")
 
@@ -39,7 +40,7 @@ def pressed(watched, path):
     seen = watched()
     page = seen.open(path)
     page.click("#check-run")
-    page.wait_for_selector('#check-claims[data-verdict]:not([data-verdict="running"])', timeout=300_000)
+    page.wait_for_selector('#check-claims[data-verdict]:not([data-verdict="running"])', timeout=3_000_000)
     assert seen.complaints == []
     assert seen.outside == []
     claims = page.locator("#check-claims")
@@ -48,7 +49,7 @@ def pressed(watched, path):
 
 def run(path):
     """The same by node, without a browser."""
-    done = subprocess.run(["node", RUN, path], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(["node", RUN, path], capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return found["verdict"], found["lines"]
@@ -142,6 +143,8 @@ TAMPERED = {
     "integers": lambda c: array(c, "weights", "<u8", lambda w: w.__setitem__(0, w[0] + np.uint64(1))),
     "weights": lambda c: array(c, "weights", "<u8", lambda w: w.__setitem__(slice(None), np.roll(w, 1))),
     "distances": lambda c: array(c, "distances", "<f8", lambda d: d.__imul__(1.001)),
+    "a distance, above": lambda c: array(c, "distances", "<f8", lambda d: d[:1].__imul__(1 + 2.0**-46)),
+    "a distance, below": lambda c: array(c, "distances", "<f8", lambda d: d[:1].__imul__(1 - 1e-8)),
     "pairs": lambda c: c.update(pairs="", distances=""),
     "epsilon": lambda c: c["problem"]["privacy"].update(epsilon="1.4999"),
     "points": lambda c: c["files"].update({"points.csv": base64.b64encode(b"id,x,y\np0,0,0\n").decode()}),
@@ -174,6 +177,7 @@ TAMPERED = {
             ("objective", "more", 1),
             ("guarantee", "kind", "geo-ind"),
             ("guarantee", "epsilon", 0.15),
+            ("guarantee", "epsilon_text", 1.5),
             ("guarantee", "epsilon", 1.4999999999999998),
             ("guarantee", "unit", "per m"),
             ("guarantee", "scope", "everywhere"),
@@ -266,6 +270,10 @@ NOWHERE = {
     ("people", "a prior beside them"): lambda c: c["problem"]["utility"].update(prior="people.csv"),
     ("riders", "x and y"): file("people.csv", "lat,lon", "x,y"),
     ("riders", "beyond a pole"): file("people.csv", "42.3,", "92.3,"),
+    **{
+        ("town", f"epsilon_text = {text!r}"): said("guarantee", "epsilon_text", text)
+        for text in (["1.5"], "1.5 ", "\ufeff1.5", "\n1.5")
+    },
     ("guesses", "remap"): lambda c: c["problem"]["utility"].update(remap="true"),
 }
 

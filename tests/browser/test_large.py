@@ -3,8 +3,9 @@
 import pytest
 from toys import grid_text
 
-from privopt.run.report.make import write_report
-from privopt.run.solve import Options, solve
+from privopt.report.write_report import write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 
 pytestmark = pytest.mark.xdist_group("reports")
 

@@ -1,33 +1,17 @@
 """Reports in a browser: nothing asked for, nothing complained of, accessible, and alive."""
 
-import shutil
 from fractions import Fraction
 
 import pytest
 from examples import EXAMPLES
 
-from privopt.run.report.make import write_report
-from privopt.tables.curve import Curves, Point
-from privopt.tables.curve_page import curve_page
+from privopt_metric_dp.studies.curve import Curves, Point
+from privopt_metric_dp.studies.curve_page import curve_page
 
 pytestmark = pytest.mark.xdist_group("reports")
 
 EXPLORED = ("optimal-lp", "words", "bd-mdp", "lr-geo")
 OWNED = ("fl-linear", "hierarchical-dp")
-
-
-@pytest.fixture(scope="session")
-def report(example, tmp_path_factory):
-    made = {}
-
-    def of(name, *, truth=False):
-        if (name, truth) not in made:
-            folder = tmp_path_factory.mktemp("report") / "out"
-            shutil.copytree(example(name), folder)
-            made[name, truth] = write_report(folder, truth=truth)
-        return made[name, truth]
-
-    return of
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

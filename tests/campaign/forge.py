@@ -16,8 +16,8 @@ from problems import PROBLEMS, Given
 from spoil import READERS, mend, solved
 from trials import Ended, Tally, privopt, spread
 
+from privopt.files.release_folder import PRIVATE, REPORT, RESULT, SUMS, sha256
 from privopt.interfaces.result import LP
-from privopt.run.folder import PRIVATE, REPORT, RESULT, SUMS, sha256
 from privopt.testing import npy_bytes
 
 __all__ = ["forged"]

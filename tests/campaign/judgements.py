@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from privopt.testing import adapters
+from privopt_metric_dp.kit import other_libraries as adapters
 
 DRAWS, LIMIT, CONFIDENCE = 120_000, 60.0, 0.9999
 Case = tuple[Any, Any, Callable[[Any], Any] | None]

@@ -14,7 +14,7 @@ from inputs import spoiled
 from problems import PROBLEMS, Given
 from trials import Ended, Tally, privopt, spread
 
-from privopt.run.folder import PRIVATE, RESULT, SUMS, sums_text
+from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 
 __all__ = ["bad_inputs", "tampered"]
 

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from privopt.backends import Outcome, get
 from privopt.decompose import Benders
-from privopt.decompose.apart import Apart, components
 from privopt.decompose.master import Master
+from privopt.decompose.master_parts import Apart, components
 from privopt.decompose.split import split_form
 from privopt.dsl.form import StandardForm
 from privopt.interfaces import SolveContext
@@ -116,7 +116,7 @@ def two_towns():
 def test_the_master_is_in_components_until_a_cut_joins_them(monkeypatch):
     """Here none ever does: each town's cuts speak of its own boundary alone."""
     form, blocks = two_towns(), [[4], [5]]
-    monkeypatch.setattr("privopt.decompose.apart.LEAST", 1)
+    monkeypatch.setattr("privopt.decompose.master_parts.LEAST", 1)
     seen = []
     solve = Master.solve
 

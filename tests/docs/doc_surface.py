@@ -16,98 +16,128 @@ from pathlib import Path
 from typing import Any
 
 import click
+from doc_blocks import blocks
 
 import privopt
+import privopt_metric_dp
 from privopt.command.cli import cli
 from privopt.specs import Hooks
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-PACKAGE = Path(privopt.__file__).parent
+PACKAGES = {each.__name__: Path(str(each.__file__)).parent for each in (privopt, privopt_metric_dp)}
+"""Packages whose names are listed, and their folders."""
 
 FIRST = [
-    "tables.parts",
-    "tables.problems",
-    "tables.released",
-    "run.ledger.ledger",
-    "run.ledger.entries",
-    "specs",
-    "interfaces",
-    "errors",
-    "declare",
-    "declare.tables",
-    "metric.problem",
-    "metric.data",
-    "metric.mechanism",
-    "metric.matrix",
-    "metric.privacy",
-    "metric.losses",
-    "interfaces.notions",
-    "dsl",
-    "noise",
-    "exact",
-    "execution",
-    "run.report",
-    "metric.attack",
-    "testing",
-    "registry",
-    "run.solve",
+    "privopt_metric_dp.api.problem_parts",
+    "privopt.declare.problems_in_memory",
+    "privopt.api.released",
+    "privopt_metric_dp.api.released_matrix",
+    "privopt.ledger.ledger",
+    "privopt.ledger.entries",
+    "privopt.specs",
+    "privopt.interfaces",
+    "privopt.errors",
+    "privopt.declare",
+    "privopt.declare.tables",
+    "privopt_metric_dp.problem.declared",
+    "privopt_metric_dp.problem.privacy_keys",
+    "privopt_metric_dp.problem.data",
+    "privopt_metric_dp.mechanisms.base",
+    "privopt_metric_dp.mechanisms.answer",
+    "privopt_metric_dp.matrix.release",
+    "privopt_metric_dp.matrix.privacy",
+    "privopt_metric_dp.matrix.certify",
+    "privopt_metric_dp.problem.loss_kinds",
+    "privopt_metric_dp.matrix.expected_loss",
+    "privopt_metric_dp.problem.kinds",
+    "privopt_metric_dp.space.places",
+    "privopt_metric_dp.space.distance_table",
+    "privopt.interfaces.notions",
+    "privopt.dsl",
+    "privopt.numbers.noise",
+    "privopt.numbers",
+    "privopt.numbers.sampling",
+    "privopt.backends.base",
+    "privopt.decompose.split",
+    "privopt.execution",
+    "privopt.report",
+    "privopt_metric_dp.attacks.matrix_figures",
+    "privopt.numbers.binomial",
+    "privopt.testing",
+    "privopt_metric_dp.kit",
+    "privopt.registry",
+    "privopt.run.solve",
+    "privopt.run.options",
+    "privopt.run.verify",
 ]
 """What a plugin's author needs, in the order in which it is met."""
 
 
 FURTHER = [
-    "backends",
-    "command.cli",
-    "command.new",
-    "decompose",
-    "dsl.form",
-    "metric.cost",
-    "metric.optimal",
-    "metric.space.geometry",
-    "metric.space.pairs",
-    "metric.space.roads",
-    "run.audit",
-    "run.folder",
-    "run.report.make",
-    "tables.apply",
-    "tables.curve",
-    "tables.secret",
-    "testing.noise",
-    "testing.strategies",
+    "privopt.backends",
+    "privopt.command.cli",
+    "privopt.command.new",
+    "privopt.decompose",
+    "privopt.dsl.form",
+    "privopt_metric_dp.problem.travel_cost",
+    "privopt_metric_dp.report.figures",
+    "privopt_metric_dp.solvers",
+    "privopt_metric_dp.space.metrics",
+    "privopt_metric_dp.space.pairs",
+    "privopt_metric_dp.space.roads",
+    "privopt.run.audit",
+    "privopt.files.release_folder",
+    "privopt.report.write_report",
+    "privopt_metric_dp.tables.apply_table",
+    "privopt_metric_dp.studies.curve",
+    "privopt_metric_dp.tables.secret_columns",
+    "privopt.testing.noise",
+    "privopt.testing.strategies",
+    "privopt_metric_dp.kit.strategies",
 ]
 """What a script may want besides. Other modules are the house's own, though plugins of the house use some of them."""
 
 
 def hidden_imports(path: Path) -> Iterator[str]:
-    """What a file imports of privopt that no ``__all__`` has."""
+    """Yield what a file imports of privopt, or of another plugin than its own, that no ``__all__`` has."""
     for module, name in imports(path):
-        if any(part.startswith("_") for part in module.split(".")) or name not in public_names(file_of(module)):
-            yield f"privopt.{module}.{name}"
+        known = not name or name in public_names(file_of(module))
+        own = module.partition(".")[0] in path.parts
+        if not own and (not known or any(part.startswith("_") for part in module.split("."))):
+            yield f"{module}.{name}"
 
 
 def unlisted_imports(path: Path) -> Iterator[str]:
-    """What a file imports of privopt that is not listed, be it under its own module or under the package around."""
+    """Yield what a file imports of privopt that is not listed under the module that it is imported from."""
     for module, name in imports(path):
-        homes = [home for home in (module, module.rpartition(".")[0]) if home in [*FIRST, *FURTHER]]
-        if "._" in f".{module}" or not any(name in public_names(file_of(home)) for home in homes):
-            yield f"privopt.{module}.{name}"
+        if module not in ("privopt", *FIRST, *FURTHER) or (name and name not in public_names(file_of(module))):
+            yield f"{module}.{name}" if name else module
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """(module without ``privopt.``, name) of each name that a file imports from a module of privopt."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "privopt":
-            module = (node.module or "").removeprefix("privopt").removeprefix(".")
+    """Yield (module, name) of each name that a file imports from a module of privopt or of metric DP.
+
+    The name of a module that is imported whole is empty; a page's Python blocks are its code.
+    """
+    text = path.read_text("utf-8")
+    if path.suffix == ".md":
+        text = "\n".join(block.code for block in blocks(text, path.name) if block.language == "python")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.partition(".")[0] in PACKAGES)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
+            module = node.module or ""
             for alias in node.names:
-                inner = f"{module}.{alias.name}".strip(".")
-                if not file_of(inner).is_file() and inner != "__version__":
-                    yield module, alias.name
+                inner = f"{module}.{alias.name}"
+                whole = alias.name not in public_names(file_of(module)) and file_of(inner).is_file()
+                yield (inner, "") if whole else (module, alias.name)
 
 
 def file_of(module: str) -> Path:
     """Where a module stands."""
-    path = PACKAGE.joinpath(*module.split("."))
+    package, *inner = module.split(".")
+    path = PACKAGES[package].joinpath(*inner)
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
@@ -162,7 +192,7 @@ def first_line(thing: Any) -> str:
 
 def rows(module: str) -> Iterator[tuple[str, str]]:
     """(what it is, what it says of itself) of every public name of a module, and of the parts of its classes."""
-    home = import_module(f"privopt.{module}")
+    home = import_module(module)
     for name in sorted(home.__all__):
         thing = getattr(home, name)
         if not isinstance(thing, type):
@@ -201,8 +231,8 @@ def parts_of(cls: type) -> Iterator[tuple[str, str]]:
 
 def listing(module: str) -> str:
     """One module as a section."""
-    home = import_module(f"privopt.{module}")
-    lines = [f"### privopt.{module}", "", first_line(home), "", "```text"]
+    home = import_module(module)
+    lines = [f"### {module}", "", first_line(home), "", "```text"]
     for what, says in rows(module):
         lines += [what, f"{' ' * (len(what) - len(what.lstrip()) + 8)}{says}"] if says else [what]
     return "\n".join([*lines, "```", ""])
@@ -225,10 +255,19 @@ def option(made: click.Option) -> str:
     return f"{names}{value}".replace("|", "&#124;")
 
 
+def named_commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its name, those of plugins too."""
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        found = cli.get_command(context, name)
+        assert found is not None
+        yield name, found
+
+
 def commands() -> str:
     """Every command with its arguments and options."""
     lines = []
-    for name, command in sorted(cli.commands.items()):
+    for name, command in named_commands():
         arguments = " ".join(
             made.make_metavar(click.Context(command)) for made in command.params if isinstance(made, click.Argument)
         )

@@ -1,11 +1,10 @@
-"""docs/img/house.svg: the rooms of privopt and which imports which, drawn from the imports themselves.
+"""docs/img/house.svg: core, metric DP and papers, their rooms and which imports which, drawn from the imports.
 
 ``python tests/docs/draw_house.py`` draws it again; a test fails where an arrow is missing or stale.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from pathlib import Path
@@ -13,75 +12,144 @@ from pathlib import Path
 import matplotlib as mpl
 import networkx as nx
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from test_floors import MODULES, floor_of, imported  # noqa: E402
+from rooms import FLOORS, METRIC, imports, room_of  # noqa: E402
 
 PICTURE = ROOT / "docs" / "img" / "house.svg"
+CORE = "privopt"
+TITLES = {CORE: "privopt: the core", METRIC: "privopt-metric-dp"}
+WORDS = {
+    CORE: {
+        "command": "the command line",
+        "api": "a release in Python",
+        "testing": "the conformance kit",
+        "estimate": "what reports tell; leakage",
+        "report": "pages and maps",
+        "run": "solve, verify, folder, audit",
+        "decompose": "Benders",
+        "ledger": "what subjects spent",
+        "interfaces": "what a plugin implements; notions",
+        "backends": "solvers",
+        "declare": "problem files, tables",
+        "numbers": "exact bounds, noise",
+        "dsl": "modelling language",
+        "execution": "limits, processes",
+        "files": "safe files",
+        "registry": "what is installed",
+        "builtin": "the core's own",
+        "errors": "exceptions",
+        "specs": "what plugins register",
+    },
+    METRIC: {
+        "commands": "apply, init, curve, certify",
+        "studies": "curves; a first problem file",
+        "kit": "checks for metric mechanisms",
+        "mechanisms": "what is registered; the base class",
+        "api": "Python names; ReleasedMatrix",
+        "report": "pages, figures, maps of matrices",
+        "solvers": "the optimal LP; closed forms",
+        "proof": "lower bounds",
+        "attacks": "what an attacker gets",
+        "tables": "a report in each row",
+        "matrix": "repaired, certified, released",
+        "traces": "reports along a trace",
+        "problem": "what a problem declares and holds",
+        "region": "every point of a region",
+        "space": "points and distances",
+    },
+}
+"""Rooms with what is in them; helper files (version, __main__, plugin) and the checkers are omitted."""
+SHARES = {
+    "privopt.report": 0.37,
+    "privopt.run": 0.37,
+    "privopt.decompose": 0.5,
+    f"{METRIC}.studies": 0.76,
+    f"{METRIC}.kit": 0.25,
+    f"{METRIC}.mechanisms": 0.22,
+    f"{METRIC}.api": 0.56,
+    f"{METRIC}.report": 0.43,
+    f"{METRIC}.solvers": 0.2,
+}
+"""Rooms that stand elsewhere than in the middle of their share of the row, so that no arrow runs behind a room."""
+WIDTH, HEIGHT, TOP, STEP, EDGE = 14.0, 10.6, 9.2, 0.7, 0.19
 
-ROWS = [
-    [("command", "the command line"), ("testing", "the conformance kit")],
-    [("tables", "protected tables")],
-    [("metric", "metric DP: spaces, losses, notion, attacks, solvers, baselines")],
-    [("run", "solve, verify, folder, result, audit, report"), ("noise", "additive noise")],
-    [("decompose", "Benders"), ("interfaces", "what a plugin implements; notions")],
-    [("exact", "weights, proofs, samples"), ("backends", "solvers, a module each"), ("dsl", "the modelling language")],
-    [("execution", "where work runs"), ("declare", "keys, TOML, tables"), ("builtin", "what privopt registers")],
-    [("errors", "exceptions"), ("specs", "what is registered, as data"), ("registry", "finds what is registered")],
-]
-"""Rooms from top to bottom, with what is in them; single helper files are left out."""
 
-WIDTH, HEIGHT = 10.0, 9.4
+def rows(package: str) -> list[list[str]]:
+    """Return the rooms of a package that are drawn, from top to bottom."""
+    drawn_here = [[room for room in floor if room in WORDS[package]] for floor in reversed(FLOORS[package])]
+    return [row for row in drawn_here if row]
 
 
 def arrows() -> set[tuple[str, str]]:
-    """(room, room it imports from), lazy imports included; without those that others imply."""
-    rooms = {name for row in ROWS for name, _ in row}
-    found = set()
-    for path in MODULES:
-        own = floor_of(path)
-        for name, _ in imported(ast.parse(path.read_text("utf-8"))):
-            other = name.split(".")[1] if name.startswith("privopt.") else own
-            if {own, other} <= rooms and own != other:
-                found.add((own, other))
-    return set(nx.transitive_reduction(nx.DiGraph(found)).edges)
+    """Return (room, room it imports from) inside a package, and (package, package); without those that others imply.
+
+    Lazy imports and those for types are included, but for the core's one import of metric DP for types.
+    """
+    rooms = {f"{package}.{room}" for package, words in WORDS.items() for room in words}
+    inside, between = set(), set()
+    for name, ones in imports().items():
+        for one in ones:
+            pair = (room_of(name), room_of(one.module))
+            own, other = (room.split(".")[0] for room in pair)
+            if own != other and own != CORE:
+                between.add((own, other))
+            elif own == other and pair[0] != pair[1] and rooms.issuperset(pair):
+                inside.add(pair)
+    return {edge for graph in (inside, between) for edge in nx.transitive_reduction(nx.DiGraph(graph)).edges}
 
 
 def drawn(picture: str) -> set[tuple[str, str]]:
-    """The arrows that a picture has, by the names of its groups."""
-    return {(one, two) for one, two in re.findall(r'id="arrow-(\w+)-(\w+)"', picture)}
+    """Return the arrows that a picture has, by the names of its groups."""
+    return {(one, two) for one, two in re.findall(r'id="arrow-([\w.]+)-([\w.]+)"', picture)}
 
 
 def draw() -> Figure:
-    """The picture."""
+    """Draw the picture: papers on top, the core at the left, metric DP at the right."""
     figure = Figure(figsize=(WIDTH, HEIGHT))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
     axes.axis("off")
-    places = {}
-    step = HEIGHT / len(ROWS)
-    for level, row in enumerate(ROWS):
-        for column, (name, words) in enumerate(row):
-            x, y = WIDTH * (column + 0.5) / len(row), HEIGHT - step * (level + 0.5)
-            places[name] = (x, y)
-            box = {"boxstyle": "round,pad=0.5", "facecolor": "#eef3f8", "edgecolor": "#35506b"}
-            axes.text(x, y, f"{name}\n{words}", ha="center", va="center", fontsize=8.5, bbox=box, zorder=3)
+    places: dict[str, tuple[float, float]] = {}
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "#eef3f8", "edgecolor": "#35506b"}
+
+    def write(key: str, words: str, x: float, y: float) -> None:
+        places[key] = (x, y)
+        axes.text(x, y, words, ha="center", va="center", fontsize=8, bbox=box, zorder=3)
+
+    for left, right, package in ((0.2, 8.2, CORE), (8.9, 13.8, METRIC)):
+        levels = rows(package)
+        low = TOP - STEP * len(levels) - 0.5
+        axes.add_patch(
+            FancyBboxPatch((left, low), right - left, TOP - low, boxstyle="round,pad=0.05", fc="none", ec="#9aa9b8")
+        )
+        axes.text(left + 0.1, TOP - 0.2, TITLES[package], fontsize=10, weight="bold", va="center")
+        places[package] = (left, TOP)
+        for level, row in enumerate(levels):
+            for column, room in enumerate(row):
+                key = f"{package}.{room}"
+                x = left + (right - left) * SHARES.get(key, (column + 0.5) / len(row))
+                write(key, f"{room}\n{WORDS[package][room]}", x, TOP - 0.75 - STEP * level)
+    papers = sorted({name.split(".")[0] for name in imports()} - WORDS.keys(), key=lambda name: (on_metric(name), name))
+    for column, name in enumerate(papers):
+        write(name, name.removeprefix("privopt_").replace("_", "-"), 2.0 + 2.55 * column, HEIGHT - 0.4)
     for one, two in sorted(arrows()):
         (x, y), (u, v) = places[one], places[two]
+        ends = ((x, y - EDGE), (u, v + EDGE))
+        if two in TITLES:
+            ends = ((8.85, TOP - 0.4), (8.25, TOP - 0.4)) if one in TITLES else ((x, y - EDGE), (x, TOP + 0.05))
         arrow = FancyArrowPatch(
-            (x, y),
-            (u, v),
+            *ends,
             arrowstyle="-|>",
             mutation_scale=9,
-            shrinkA=18,
-            shrinkB=30,
+            shrinkA=0,
+            shrinkB=0,
             color="#35506b",
             alpha=0.6,
             lw=0.9,
-            connectionstyle="arc3,rad=0.25" if abs(y - v) < step / 2 else "arc3,rad=0.06",
             zorder=2,
         )
         arrow.set_gid(f"arrow-{one}-{two}")
@@ -89,10 +157,18 @@ def draw() -> Figure:
     return figure
 
 
+def on_metric(name: str) -> bool:
+    """Tell whether a plugin stands on metric DP."""
+    return (name, METRIC) in arrows()
+
+
 def main() -> None:
     """Draw it again."""
     with mpl.rc_context({"svg.hashsalt": "house", "svg.fonttype": "none"}):
-        draw().savefig(PICTURE, facecolor="white", metadata={"Date": None, "Creator": None})
+        figure = draw()
+        figure.savefig(PICTURE, facecolor="white", metadata={"Date": None, "Creator": None})
+        if len(sys.argv) > 1:
+            figure.savefig(sys.argv[1], facecolor="white", dpi=90)
 
 
 if __name__ == "__main__":

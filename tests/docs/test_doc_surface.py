@@ -6,6 +6,7 @@ import re
 import click
 import doc_surface
 import pytest
+from doc_blocks import pages
 from doc_surface import (
     FIRST,
     FURTHER,
@@ -22,6 +23,7 @@ from doc_surface import (
 
 from privopt.command import new as scaffold
 from privopt.command.cli import cli
+from privopt.registry import registry
 from privopt.specs import Hooks
 
 AGAIN = "the documentation lags behind the code; python tests/docs/doc_surface.py writes its listings again"
@@ -65,11 +67,11 @@ def test_a_renamed_hook_and_another_parameter_are_found(monkeypatch):
 
 
 def test_a_renamed_name_and_another_signature_are_found(monkeypatch):
-    import privopt.noise
-    from privopt.metric.matrix import MatrixRelease
+    import privopt.numbers.noise
+    from privopt_metric_dp.matrix.release import MatrixRelease
 
-    original = privopt.noise.split_budget
-    monkeypatch.setattr(privopt.noise, "split_budget", lambda epsilon, parts: original(epsilon, parts))
+    original = privopt.numbers.noise.split_budget
+    monkeypatch.setattr(privopt.numbers.noise, "split_budget", lambda epsilon, parts: original(epsilon, parts))
     with pytest.raises(AssertionError):
         listed("names")
     monkeypatch.undo()
@@ -77,7 +79,7 @@ def test_a_renamed_name_and_another_signature_are_found(monkeypatch):
     with pytest.raises(AssertionError):
         listed("names")
     monkeypatch.undo()
-    monkeypatch.setattr(privopt.noise, "__all__", privopt.noise.__all__[:-1])
+    monkeypatch.setattr(privopt.numbers.noise, "__all__", privopt.numbers.noise.__all__[:-1])
     with pytest.raises(AssertionError):
         listed("names")
     monkeypatch.undo()
@@ -95,18 +97,38 @@ def test_plugins_import_public_names_alone():
         assert list(hidden_imports(path)) == [], path
 
 
-def test_what_a_new_plugin_imports_is_listed(tmp_path):
-    for path in scaffold.new_plugin("acme-mech", tmp_path).rglob("*.py"):
+@pytest.mark.parametrize("kind", registry().templates)
+def test_what_a_new_plugin_imports_is_listed(tmp_path, kind):
+    for path in scaffold.new_plugin("acme-mech", tmp_path, kind).rglob("*.py"):
         assert list(unlisted_imports(path)) == [], path
 
 
-def test_an_unlisted_import_is_found(tmp_path):
-    path = tmp_path / "plugin.py"
-    path.write_text(
-        "from privopt.exact._closure import close\nfrom privopt.noise import os\nfrom privopt import noise\n"
+def test_what_pages_and_examples_import_is_listed():
+    examples = [path for path in (ROOT / "docs" / "examples").rglob("*.py") if ".venv" not in path.parts]
+    assert len(examples) > 10
+    unlisted = {path.relative_to(ROOT): list(unlisted_imports(path)) for path in [*examples, *pages()]}
+    assert {path: found for path, found in unlisted.items() if found} == {}
+
+
+@pytest.mark.parametrize("fence", ["", "```python\n{}```\n"])
+def test_an_unlisted_import_is_found(tmp_path, fence):
+    path = tmp_path / ("page.md" if fence else "plugin.py")
+    code = (
+        "from privopt_metric_dp.matrix.closure import close\nfrom privopt.numbers.noise import os\n"
+        "from privopt.numbers import noise\nfrom privopt import arrays\n"
+        "from privopt.arrays import Floats\nimport privopt.arrays\nimport privopt as po\n"
+        "from privopt.numbers import certify_additive\n"
     )
-    assert list(unlisted_imports(path)) == ["privopt.exact._closure.close", "privopt.noise.os"]
-    assert list(hidden_imports(path)) == ["privopt.exact._closure.close", "privopt.noise.os"]
+    path.write_text(fence.format(code) if fence else code)
+    hidden = ["privopt.numbers.noise.os"]
+    assert list(unlisted_imports(path)) == [
+        "privopt_metric_dp.matrix.closure.close",
+        *hidden,
+        "privopt.arrays",
+        "privopt.arrays.Floats",
+        "privopt.arrays",
+    ]
+    assert list(hidden_imports(path)) == hidden
 
 
 def test_every_hook_is_shown_in_use():
@@ -119,6 +141,12 @@ def test_the_listing_names_every_page():
     assert {name for name, _ in MADE.values()} <= {path.name for path in REFERENCE.iterdir()}
     with pytest.raises(ValueError, match="no listing"):
         doc_surface.parted("nothing", "names")
+
+
+def test_who_is_told_to_take_wheels_from_a_folder_is_told_how_it_is_made():
+    named = [path for path in (ROOT / "docs").rglob("*.md") if "--find-links wheels" in path.read_text("utf-8")]
+    assert named
+    assert [path.name for path in named if "`make wheels`" not in path.read_text("utf-8")] == []
 
 
 def test_every_test_that_a_page_names_exists():

@@ -67,7 +67,7 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=z), r"shape \(3, 3\) for 12 columns"),
     (lambda m, z, h: m.add_block("b", sparse.eye(3) * np.inf, columns=h), "a coefficient is inf"),
     (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=h, labels=["x"]), "1 labels for 3 rows"),
-    (lambda m, z, h: total(h[i], over=cast(Any, "i")), "wanted an index"),
+    (lambda m, z, h: total(h[i], over=cast("Any", "i")), "wanted an index"),
     (lambda m, z, h: m.minimize(total(h[i], over=i) * total(h[j], over=j)), "multiplies variables"),
     (lambda m, z, h: m.require("f", Le(total(_p(m)[i], over=i) * h[i], 1), forall=i), "index i of a sum in"),
     (lambda m, z, h: IndexSet("Z", ["a", "b", "a"]), "'a' stands at places 0 and 2"),
@@ -119,6 +119,19 @@ def test_an_unbounded_model_names_its_direction(backend: str) -> None:
     m.require("tie", Le(x["a"] - x["b"], 1))
     m.require("cap", Le(x["c"], 1))
     with pytest.raises(UnboundedError, match=r"x\['b'\] by \+"):
+        m.solve(backend)
+
+
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_unbounded_model_without_rows_names_its_direction(backend: str, rows: int) -> None:
+    m = Model("m")
+    x = m.variable("x", X, lower=0)
+    y = m.variable("y", lower=0, upper=3)
+    m.maximize(x["b"] + y - x["a"])
+    if rows:
+        m.require("cap", Le(y, 1))
+    with pytest.raises(UnboundedError, match=r"the objective improves without end as x\['b'\] by \+1$"):
         m.solve(backend)
 
 

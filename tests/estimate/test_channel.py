@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privopt.errors import UsageError
+from privopt.estimate.shares import Asked, Observed, estimate
 from privopt.interfaces import Channel, Release
-from privopt.tables.estimate.estimate import Asked, Observed, estimate
 
 
 class Oracle(Release):

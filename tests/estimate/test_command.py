@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -14,10 +15,10 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import privopt as po
+from privopt.api.released import PrivoptWarning
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
-from privopt.tables.estimate.page import interval_figure, map_figure
-from privopt.tables.released import PrivoptWarning
+from privopt.estimate.page import interval_figure, map_figure
 
 IDS = [f"p{i}" for i in range(5)]
 
@@ -192,7 +193,7 @@ def test_unknown_intervals_are_refused(told):
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [
-        (("p2", "p99"), (), "an output that the release does not have"),
+        (("p2", "p99"), (), "column report: found 'p99', an output that the release does not have"),
         ((",report\n", ",other\n"), (), "a column report"),
         (None, ("--confidence", "1.5"), "a number between 0 and 1"),
         (None, ("--subject", "nobody"), "a column nobody"),
@@ -210,6 +211,23 @@ def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, run, ch
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "e.csv").exists()
+
+
+def test_a_report_of_another_release_is_named_with_its_table_and_row(told, tmp_path, run):
+    folder, data, released, _ = told
+    (tmp_path / "other.csv").write_text("report\np1\nfar away\n")
+    wanted = "row 3, column report: found 'far away', an output that the release does not have (1 such rows)"
+    pl.read_csv(tmp_path / "other.csv").write_parquet(tmp_path / "other.parquet")
+    for name in ("other.csv", "other.parquet"):
+        alone = (tmp_path / name,)
+        for reports in (alone, (data / "safe.csv", "--also", folder, *alone)):
+            done = run("estimate", folder, *reports, "--out", tmp_path / "e.csv")
+            assert f"{name}: {wanted}" in done.stderr, done.stderr
+    foreign = ["p1", "far away"]
+    with pytest.raises(InputError, match=rf"^reports: {re.escape(wanted)}"):
+        released.estimate(foreign)
+    with pytest.raises(InputError, match=rf"^also\[0\]: {re.escape(wanted)}"):
+        released.estimate(["p1"], also=[(released, foreign)])
 
 
 def test_groups_that_leave_records_out_are_refused(told, tmp_path, run):

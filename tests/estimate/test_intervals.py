@@ -5,11 +5,11 @@ import pytest
 from scipy.optimize import brentq, linprog
 from scipy.stats import chi2
 
+from privopt.estimate import finite_sample_intervals as finite
+from privopt.estimate.finite_sample_intervals import finite_sample
+from privopt.estimate.shares import Asked, Observed, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts
-from privopt.metric.attack import clopper_pearson
-from privopt.tables.estimate import finite
-from privopt.tables.estimate.estimate import Asked, Observed, estimate, estimate_of_counts
-from privopt.tables.estimate.finite import finite_sample
+from privopt.numbers.binomial import clopper_pearson
 
 
 def ring(n, epsilon):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError, SolverError
-from privopt.metric.leakage import (
+from privopt.estimate.capacities import (
     Vulnerability,
     error_beyond,
     min_capacity_bits,
@@ -18,8 +18,8 @@ from privopt.metric.leakage import (
     shannon_capacity_bits,
     vulnerability,
 )
-from privopt.tables.leakage import leakage as leaked
-from privopt.tables.leakage import read_gains
+from privopt.estimate.leakage import leakage as leaked
+from privopt.estimate.leakage import read_gains
 
 
 def channels(seed, most=12):
@@ -115,7 +115,7 @@ def test_a_capacity_that_is_not_found_takes_nothing_else_with_it(solved_toy, mon
         raise SolverError("the capacity's gap is 1e-8 bits")
 
     whole = leaked(solved_toy)
-    monkeypatch.setattr("privopt.tables.leakage.shannon_capacity_bits", fails)
+    monkeypatch.setattr("privopt.estimate.leakage.shannon_capacity_bits", fails)
     rest = leaked(solved_toy)
     assert rest.pop("note") == "shannon_capacity_bits: the capacity's gap is 1e-8 bits"
     assert rest == whole | {"shannon_capacity_bits": None}

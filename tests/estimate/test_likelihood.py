@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from privopt.tables.estimate.likelihood import fit, gap_of
-from privopt.tables.estimate.smooth import bumps, resolved_fit
+from privopt.estimate.likelihood import fit, gap_of
+from privopt.estimate.smooth_shares import bumps, resolved_fit
 
 
 @st.composite

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from privopt.estimate.shares import Asked, Observed, estimate
 from privopt.interfaces import Channel
-from privopt.tables.estimate.estimate import Asked, Observed, estimate
 from privopt.testing.data import data_path
 
 

@@ -8,10 +8,11 @@ import pytest
 
 import privopt as po
 from privopt.errors import InputError, UsageError
-from privopt.metric.everywhere.snap import far_share, far_shares
-from privopt.run.report.make import write_report
-from privopt.run.solve import Options, solve
+from privopt.report.write_report import write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.region.snap_to_region import far_share, far_shares
 
 GRAPH = ('points = "nodes.csv"', 'kind = "graph"\nedges = "roads.csv"')
 KINDS = {"graph": GRAPH, "points": ('points = "points.csv"', 'kind = "euclidean"')}

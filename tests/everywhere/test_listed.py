@@ -13,10 +13,11 @@ from mended import mend
 
 from privopt import checker
 from privopt.errors import InputError
-from privopt.metric.everywhere import check_planes, check_positions
-from privopt.metric.everywhere.locate import Sides
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.checkers import check_planes, check_positions
+from privopt_metric_dp.region.locate import Sides
 
 XY = """x,y,weight
 0.5,0,1
@@ -99,7 +100,7 @@ def test_the_checker_of_positions_imports_nothing_but_the_others():
     tree = ast.parse(Path(check_positions.__file__).read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    others = {"checker", "check_planes", "privopt", "privopt.metric.everywhere", "collections.abc"}
+    others = {"checker", "check_planes", "privopt", "privopt_metric_dp.checkers", "collections.abc"}
     assert names - others <= sys.stdlib_module_names
 
 

@@ -12,15 +12,16 @@ import privopt as po
 from privopt.declare import load_problem
 from privopt.declare.schema import File
 from privopt.errors import InputError
-from privopt.metric.everywhere.loss import evenly, expected_cost, listed
-from privopt.metric.everywhere.projection import Projection, degrees_in_units
-from privopt.metric.everywhere.region import Plane, Streets
-from privopt.metric.kinds import Spaces
-from privopt.metric.losses import CostMatrix, DistanceLoss
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.metric.space.kinds import Euclidean, Graph, Haversine
-from privopt.metric.space.places import Space
-from privopt.metric.space.table import MatrixMetric
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.problem.distance_kinds import Euclidean, Graph, Haversine
+from privopt_metric_dp.problem.kinds import Spaces
+from privopt_metric_dp.problem.loss_kinds import CostMatrix, DistanceLoss
+from privopt_metric_dp.problem.loss_over_region import evenly, expected_cost, listed
+from privopt_metric_dp.region.region import Plane, Streets
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.projection import Projection, degrees_in_units
 
 EPSILON = Fraction(3, 2)
 

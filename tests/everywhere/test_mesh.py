@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from privopt.declare.schema import File
 from privopt.errors import InputError, UsageError
-from privopt.metric.everywhere.geojson import mesh_over, polygons_of
-from privopt.metric.everywhere.mesh import lattice, plane_of, refined, refined_places, twice_areas
-from privopt.metric.everywhere.projection import Projection, degrees_in_units
-from privopt.metric.space.formulas import haversine
-from privopt.metric.space.places import Space, grid_points
+from privopt.numbers.distances import haversine
+from privopt_metric_dp.region.geojson import mesh_over, polygons_of
+from privopt_metric_dp.region.mesh import lattice, plane_of, refined, refined_places, twice_areas
+from privopt_metric_dp.space.places import Space, grid_points
+from privopt_metric_dp.space.projection import Projection, degrees_in_units
 
 
 def file_of(document, name="region.geojson"):

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy.spatial import Delaunay, QhullError
 
 from privopt.errors import InputError
-from privopt.exact.weights import repair
-from privopt.metric.everywhere.certificate import certify_everywhere, steepest
-from privopt.metric.everywhere.mesh import lattice, plane_of, refined
-from privopt.metric.everywhere.region import MM_PER_KM, Plane, Streets, street_growth
-from privopt.metric.everywhere.triangles import common_factors, sufficient
-from privopt.metric.space.places import Space, grid_points
-from privopt.testing.checks.points import _pairs, greatest_excess, street_share
+from privopt_metric_dp.kit.check_region import _pairs, greatest_excess, street_share
+from privopt_metric_dp.matrix.certify_region import certify_everywhere, steepest
+from privopt_metric_dp.matrix.repair import repair
+from privopt_metric_dp.region.mesh import lattice, plane_of, refined
+from privopt_metric_dp.region.region import MM_PER_KM, Plane, Streets, street_growth
+from privopt_metric_dp.region.triangles import common_factors, sufficient
+from privopt_metric_dp.space.places import Space, grid_points
 
 TOTAL = 2**63
 EPSILONS = [Fraction(1, 100), Fraction(1), Fraction(7, 3), Fraction(40)]
@@ -175,6 +175,12 @@ def test_what_streets_achieve_is_their_steepest_piece(region, kept, asked, seed)
     assert true <= Fraction(found)
     assert float(true) * (1 + 1e-12) + (2**-45 / min(region.km.tolist()) if true else 0) >= found
     assert not certify_everywhere(weights, region, asked).holds or found <= asked * (1 + Fraction(1, 2**50))
+
+
+def test_equal_rows_on_a_plane_are_worst_0_and_not_minus_0():
+    weights = np.full((4, 2), TOTAL // 2, dtype=np.uint64)
+    worst = certify_everywhere(weights, plane_of(grid_points(2, 2, 1.0)), Fraction(1)).worst
+    assert (worst, math.copysign(1.0, worst)) == (0.0, 1.0)
 
 
 def test_a_long_street_achieves_more_than_its_worst():

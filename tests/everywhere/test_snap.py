@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.spatial import Delaunay, QhullError
 from scipy.stats import chisquare
 
-from privopt.exact.sample import choose
-from privopt.metric.everywhere import check_positions
-from privopt.metric.everywhere.locate import Sides, Triangles
-from privopt.metric.everywhere.projection import Projection
-from privopt.metric.everywhere.region import street_growth
-from privopt.metric.everywhere.snap import Snapper, far_share, far_shares, read_positions
+from privopt.numbers.sampling import choose
+from privopt_metric_dp.checkers import check_positions
+from privopt_metric_dp.region.locate import Sides, Triangles
+from privopt_metric_dp.region.region import street_growth
+from privopt_metric_dp.region.snap_to_region import Snapper, far_share, far_shares, read_positions
+from privopt_metric_dp.space.projection import Projection
 
 SIZES = (30, 10**6, 2**31 - 5, 2**40)  # beyond 2^31 mm Python's integers decide
 

@@ -1,4 +1,4 @@
-"""References that share no code with privopt.exact: 60-digit exponentials, Fractions, a simplex in rationals."""
+"""References that share no code with privopt.numbers: 60-digit exponentials, Fractions, a simplex in rationals."""
 
 from __future__ import annotations
 

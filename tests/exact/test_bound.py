@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import UsageError
-from privopt.exact import Multipliers, lower_bound
+from privopt_metric_dp.proof.lagrangian_bound import lower_bound
+from privopt_metric_dp.proof.multipliers import Multipliers
 
 #: A nightly run sets PRIVOPT_EXAMPLES=10000.
 EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "80"))

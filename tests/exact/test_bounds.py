@@ -9,7 +9,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.exact.bounds import FEW, exp_bounds, exp_fixed, float_down, float_up, log_bounds
+from privopt.numbers.exp_log_bounds import (
+    FEW,
+    exp_bounds,
+    exp_fixed,
+    float_down,
+    float_up,
+    log_bounds,
+)
 
 
 @given(
@@ -69,6 +76,10 @@ def test_rounding_of_rationals_is_directed(value):
     low, high = float_down(value), float_up(value)
     assert Fraction(low) <= value <= Fraction(high)
     assert high <= math.nextafter(low, math.inf)
+
+
+def test_nothing_is_0_and_not_minus_0():
+    assert [math.copysign(1.0, round_(Fraction(0))) for round_ in (float_down, float_up)] == [1.0, 1.0]
 
 
 def test_what_no_double_reaches_is_infinite_or_the_last_double():

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import UsageError
-from privopt.exact import TOTAL, certify, certify_additive, repair, rounded
-from privopt.execution import processes, serial, threads
+from privopt.execution import memo, processes, serial, threads
+from privopt.numbers import TOTAL, certify_additive
+from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.repair import repair, rounded
 
 
 def all_pairs(distance):
@@ -141,8 +143,8 @@ def test_a_wrong_epsilon_on_many_pairs_is_told_at_once():
 
 @pytest.mark.parametrize("where", [serial, lambda: threads(2), lambda: processes(2)])
 def test_nothing_depends_on_where_it_ran(where, monkeypatch):
-    for module in ("certify", "_closure"):
-        monkeypatch.setattr(sys.modules[f"privopt.exact.{module}"], "WORTH_SENDING", 0)
+    for module in ("certify", "closure"):
+        monkeypatch.setattr(sys.modules[f"privopt_metric_dp.matrix.{module}"], "WORTH_SENDING", 0)
     distance = np.abs(np.subtract.outer(np.arange(90.0), np.arange(90.0)))
     pairs, lengths = all_pairs(distance)
     z = np.exp(-distance)
@@ -191,7 +193,7 @@ def test_a_double_scale_is_the_rational_that_it_is():
 
 @pytest.mark.parametrize("columns", [1, 7, 8, 130])
 def test_the_order_in_which_pairs_are_measured_changes_nothing(columns, monkeypatch):
-    module = importlib.import_module("privopt.exact.certify")
+    module = importlib.import_module("privopt_metric_dp.matrix.certify")
     rng = np.random.default_rng(columns)
     weights = rounded(rng.random((30, columns)) ** 8)
     pairs = np.argwhere(np.triu(np.ones((30, 30)), 1))
@@ -203,12 +205,12 @@ def test_the_order_in_which_pairs_are_measured_changes_nothing(columns, monkeypa
 
 
 def test_only_the_very_same_arrays_are_not_measured_again(monkeypatch):
-    module = importlib.import_module("privopt.exact.certify")
+    module = importlib.import_module("privopt_metric_dp.matrix.certify")
     weights, pairs, lengths = exponential_weights(np.random.default_rng(0), 9, 5, Fraction(1), 1.0)
     calls = []
     measure = module._measure
     monkeypatch.setattr(module, "_measure", lambda *a: calls.append(1) or measure(*a))
-    with module.remembering():
+    with memo.remembering():
         first = certify(weights, pairs, lengths, Fraction(1))
         assert certify(weights.copy(), pairs.copy(), lengths.copy(), Fraction(1)) == first
         assert len(calls) == 1

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.exact.bound import Kept
-from privopt.exact.bounds import exp_bounds
-from privopt.exact.multipliers import Multipliers
+from privopt.numbers.exp_log_bounds import exp_bounds
+from privopt_metric_dp.proof.lagrangian_bound import Kept
+from privopt_metric_dp.proof.multipliers import Multipliers
 
 
 def instance(seed: int):

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import chisquare
 
 from privopt.errors import UsageError
-from privopt.exact import TOTAL, draw
-from privopt.exact.sample import draw_each
+from privopt.numbers import TOTAL, draw
+from privopt.numbers.sampling import draw_each
 
 
 def test_a_million_draws_pass_a_chi_square():

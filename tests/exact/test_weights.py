@@ -9,7 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import CertificationError, SolverError, UsageError
-from privopt.exact import TOTAL, certify, repair
+from privopt.numbers import TOTAL
+from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.repair import repair
 
 #: A nightly run sets PRIVOPT_EXAMPLES=10000.
 EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "120"))
@@ -200,7 +202,7 @@ def test_refusals():
 
 
 def test_a_certificate_that_never_comes_is_an_error(monkeypatch):
-    from privopt.exact import weights as module
+    from privopt_metric_dp.matrix import repair as module
 
     real = module.certify
     told = []

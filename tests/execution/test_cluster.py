@@ -38,7 +38,7 @@ def address(tmp_path_factory):
     yield process.stdout.readline().strip()
     process.stdin.close()
     process.stdout.close()
-    process.wait(timeout=300)
+    process.wait(timeout=3000)
 
 
 @pytest.mark.slow
@@ -55,8 +55,8 @@ def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_pat
             executor.submit("a", abs, "x").result()
         marker = tmp_path / "died"
         code = f"import os; p = {str(marker)!r}; os.path.exists(p) or (open(p, 'w').close(), os.kill(os.getpid(), 9))"
-        assert executor.submit("a", exec, code, {}).result(timeout=300) is None
-        assert executor.submit("a", np.sum, held).result(timeout=300) == 499500
+        assert executor.submit("a", exec, code, {}).result(timeout=3000) is None
+        assert executor.submit("a", np.sum, held).result(timeout=3000) == 499500
 
 
 def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path):
@@ -69,10 +69,10 @@ def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path)
     )
     with from_url(f"dask://{address}") as executor:
         held = executor.hold({"held": 41})
-        assert executor.submit("a", len, held).result(timeout=300) == 1
-        assert executor.submit("a", exec, code, held).result(timeout=300) is None
+        assert executor.submit("a", len, held).result(timeout=3000) == 1
+        assert executor.submit("a", exec, code, held).result(timeout=3000) is None
         assert marker.exists()
-        assert executor.submit("a", len, held).result(timeout=300) >= 1
+        assert executor.submit("a", len, held).result(timeout=3000) >= 1
 
 
 def test_nobody_answers(monkeypatch):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import subprocess
 import sys
-
-import pytest
 
 from privopt.execution import compiled
 
 BARE = """
 from numba.core.caching import CacheImpl
 CacheImpl._locator_classes = []  # as where no folder can be written
-import privopt.exact.bound, privopt.metric.optimal.lane_outputs
-from privopt.metric.optimal import factor_kernels, pricing, row_kernels
+import privopt_metric_dp.proof.lagrangian_bound, privopt_metric_dp.solvers.interior_point_simd
+from privopt_metric_dp.solvers import factor_kernels, tree_pricing as pricing, row_kernels
 from privopt.execution.compiled import Compiled
 modules = pricing, factor_kernels, row_kernels
 found = [[value for value in vars(module).values() if isinstance(value, Compiled)] for module in modules]
@@ -32,13 +30,13 @@ FEW_STEPS = """
 import sys
 from fractions import Fraction
 import numpy as np
-from privopt.exact.certify import greatest_ratios
-from privopt.metric.space.formulas import euclidean
-from privopt.metric.space.geometry import EuclideanMetric
-from privopt.metric.space.pairs import reduce_pairs, required_pairs
-from privopt.metric.space.places import Space
-from privopt.metric.optimal import Instance, dual_bound, solve
-from privopt.exact.bound import lower_bound
+from privopt_metric_dp.matrix.certify import greatest_ratios
+from privopt.numbers.distances import euclidean
+from privopt_metric_dp.space.metrics import EuclideanMetric
+from privopt_metric_dp.space.pairs import reduce_pairs, required_pairs
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.solvers import Instance, dual_bound, solve
+from privopt_metric_dp.proof.lagrangian_bound import lower_bound
 rng = np.random.default_rng(0)
 def answers():
     points = rng.random((9, 2))
@@ -54,8 +52,8 @@ rng = np.random.default_rng(0)
 few = [answers() for _ in range(4)]
 assert "numba" not in sys.modules
 import numba
-import privopt.exact.certify
-privopt.exact.certify.FEW = 0
+import privopt_metric_dp.matrix.certify
+privopt_metric_dp.matrix.certify.FEW = 0
 rng = np.random.default_rng(0)
 for (one, loss), (other, again) in zip(few, [answers() for _ in range(4)]):
     for a, b in zip(one[:3], other[:3]):
@@ -84,49 +82,24 @@ def test_a_function_is_found_by_others_once_all_that_it_calls_are_made(monkeypat
     assert names["inner"](1) == 2
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A module whose code was kept, the files of it, and how to load it anew."""
-    path = tmp_path_factory.mktemp("kept") / "kernel_kept.py"
-    lines = "from privopt.execution.compiled import jit\n@jit()\ndef {}(x):\n    return {}\n"
-    path.write_text(lines.format("once", "x + 1") + lines.format("twice", "2 * once(x)"))
-
-    def load():
-        spec = importlib.util.spec_from_file_location("kernel_kept", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module.twice
-
-    assert load()(3) == 8
-    return load, path.parent / "__pycache__"
+KEPT = """
+from privopt.execution.compiled import jit
+@jit()
+def once(x):
+    return x + 1
+@jit()
+def twice(x):
+    return 2 * once(x)
+if __name__ == "__main__":
+    assert twice(3) == 8
+    print(sum(twice.stats.cache_hits.values()))
+"""
 
 
-def cut(data):
-    return data[: len(data) // 2]
-
-
-def turned(data):
-    """One bit in the middle, as of machine code."""
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 16]) + data[middle + 1 :]
-
-
-@pytest.mark.parametrize(("spoil", "ending"), [(cut, "nbi"), (cut, "nbc"), (turned, "nbc")])
-def test_kept_code_that_cannot_be_read_is_compiled_anew(kept, spoil, ending):
-    load, folder = kept
-    files = sorted(folder.glob(f"*.{ending}"))
-    assert files
-    for path in files:
-        path.write_bytes(spoil(path.read_bytes()))
-    assert load()(3) == 8
-    again = load()
-    assert again(3) == 8
-    assert sum(again.dispatcher().stats.cache_hits.values()) == 1  # it was kept anew
-
-
-def test_kept_code_where_nothing_can_be_written_is_compiled_anew(kept):
-    load, folder = kept
-    for path in folder.glob("*.nbi"):
-        path.unlink()
-        path.mkdir()
-    assert load()(3) == 8
+def test_code_is_kept_where_numba_keeps_it(tmp_path):
+    (tmp_path / "kernel.py").write_text(KEPT)
+    kept = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
+    command = [sys.executable, str(tmp_path / "kernel.py")]
+    hits = [subprocess.run(command, capture_output=True, text=True, check=True, env=kept).stdout for _ in range(2)]
+    assert hits == ["0\n", "1\n"]
+    assert list((tmp_path / "code").rglob("*.nbi"))

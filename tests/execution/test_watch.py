@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,10 +14,13 @@ import click
 import pytest
 
 from privopt.command.cli import cli
-from privopt.command.guard import ending
-from privopt.execution import watch
-from privopt.execution.watch import ended_after, lived, settling
+from privopt.command.exit_codes import ending
+from privopt.execution import hard_limit as watch
+from privopt.execution.hard_limit import ended_after, lived, settling
+from privopt.execution.limits import EXIT, GRACE, OVER
+from privopt.run import solve as solving
 from privopt.run.publish import new_file, new_folder
+from privopt_metric_dp.mechanisms.base import MetricMechanism
 
 
 def test_work_that_outlasts_its_time_is_ended():
@@ -72,17 +76,84 @@ def test_a_command_that_looks_at_no_clock_ends_with_5(toy, tmp_path):
     """A method that sleeps for an hour, and a limit whose last end has come: the process ends, and nothing is there."""
     code = (
         "import sys, time\n"
-        "from privopt.command import cli, guard\n"
-        "from privopt.metric.baselines import mechanisms\n"
-        "guard.LAST = 0.0\n"
-        "mechanisms.Exponential.matrix = lambda *given: time.sleep(3600)\n"
+        "from privopt.command import cli\n"
+        "from privopt.execution import limits\n"
+        "from privopt_metric_dp.mechanisms import registered\n"
+        "limits.GRACE = limits.EXIT\n"
+        "registered.Exponential.matrix = lambda *given: time.sleep(3600)\n"
         "cli.cli.main(['solve', 'exponential', *sys.argv[1:], '--time-limit', '0.01'])"
     )
     command = [sys.executable, "-c", code, str(toy), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False, env=os.environ)
     assert done.returncode == 5
     assert "time limit" in done.stderr
     assert not any(path.name == "out" for path in tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a timer of Linux")
+def test_code_that_never_lets_the_lock_go_is_ended_too():
+    code = (
+        "import re\n"
+        "from privopt.execution import hard_limit as watch\n"
+        "with watch.ended_after(0.1, print):\n"
+        "    re.match('(a+)+$', 'a' * 100 + 'b')  # takes years, and no thread gets a turn"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (5, b"")
+
+
+def test_a_kernel_timer_that_is_not_needed_leaves_everything_as_it_was():
+    before = signal.getsignal(signal.SIGTRAP)
+    with ended_after(3600.0, pytest.fail):
+        pass
+    assert signal.getsignal(signal.SIGTRAP) == before
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os, signal\nfrom privopt.execution.hard_limit import ended_after\n"
+            "with ended_after(3600.0, print):\n    pass\nos.kill(os.getpid(), signal.SIGTRAP)",
+        ],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGTRAP
+
+
+def test_the_process_of_a_finished_command_is_not_taken_apart(toy, tmp_path):
+    """Objects that are slow to end cost a limit nothing; what a command registered for the end runs, and is flushed."""
+    code = (
+        "import atexit, sys, time\n"
+        "class Slow:\n"
+        "    def __del__(self, sleep=time.sleep):\n"
+        "        sleep(3600)\n"
+        "sys.slow = [Slow()]\n"
+        "sys.slow.append(sys.slow)\n"
+        "from privopt.__main__ import main\n"
+        "from privopt.command import cli\n"
+        "run = cli.main\n"
+        "cli.main = lambda began: (atexit.register(print, 'ended'), run(began))\n"
+        "main()"
+    )
+    command = [sys.executable, "-c", code, "solve", "exponential", str(toy), "--out", str(tmp_path / "out"), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+def test_all_that_is_said_of_a_release_is_made_before_it_has_its_name(toy, tmp_path, monkeypatch):
+    """For from then on nothing ends the command."""
+    seen = []
+    for home, name in ((solving, "warned"), (MetricMechanism, "meaning")):
+        made = getattr(home, name)
+
+        def looking(*given, made=made):
+            seen.append((tmp_path / "out").exists())
+            return made(*given)
+
+        monkeypatch.setattr(home, name, looking)
+    solving.solve("exponential", toy, tmp_path / "out")
+    assert seen == [False, False]
 
 
 @pytest.mark.parametrize(("before", "lived", "gone"), [(None, 1e6, 0.0), (7.0, 1e6, 8.0), (7.0, 7.1, 7.1)])
@@ -93,11 +164,16 @@ def test_a_limit_counts_from_the_start_of_the_command(monkeypatch, before, lived
     monkeypatch.setattr(watch, "lived", lambda: lived)
     monkeypatch.setattr(watch, "ended_after", lambda seconds, end: asked.append(seconds) or nullcontext())
     with click.Context(cli, obj=None if before is None else began - before), ending(30.0):
-        assert asked == [pytest.approx(1.1 * 30.0 + 4.2 - gone)]
+        assert asked == [pytest.approx(OVER * 30.0 + GRACE - EXIT - gone)]
 
 
 def test_the_program_says_when_it_began(toy, tmp_path):
-    code = "from privopt.execution import watch\nwatch.lived = lambda: 1e6\nfrom privopt.__main__ import main\nmain()"
+    code = (
+        "from privopt.execution import hard_limit\n"
+        "hard_limit.lived = lambda: 1e6\n"
+        "from privopt.__main__ import main\n"
+        "main()"
+    )
     command = [sys.executable, "-c", code, "solve", "exponential", str(toy), "--out", str(tmp_path / "out")]
     done = subprocess.run([*command, "--time-limit", "600"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from forgeries.people import people_of
 from forgeries.photos import photos_of
 from forgeries.problems import problems_of
 from forgeries.proofs import proofs_of
-from privopt.run.folder import sums_text
+from privopt.files.release_folder import sums_text
 
 __all__ = ["BASES", "LISTED", "METRIC", "REGIONS", "Forgery", "forge", "forgeries", "make", "restated"]
 

@@ -6,6 +6,7 @@ import json
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from forgeries.changes import Change, Forgery, edited, npz, several
 from forgeries.planes import forged_planes, forged_regions
+from privopt import checker
 
 
 def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
@@ -20,6 +22,7 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
     with np.load(folder / "mechanism.npz") as archive:
         weights, pairs, distances = archive["weights"], archive["pairs"], archive["distances"]
         names = archive.files
+    exact = exact_distances(folder)
 
     def at(name: str, what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
         return Forgery(name=f"{name}: {what}", change=npz("mechanism.npz", change))
@@ -58,11 +61,17 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
             f"without {pairs[p].tolist()}",
             lambda a, p=p: a.update(pairs=np.delete(a["pairs"], p, 0), distances=np.delete(a["distances"], p)),
         )
-        if base != "table" and distances[p] > 0.0:
+        for what, factor in (("longer", 1 + 1e-6), ("shorter", 1 - 1e-8)) if distances[p] > 0.0 else ():
             yield at(
                 "distances",
-                f"longer {pairs[p].tolist()}",
-                lambda a, p=p: a["distances"].__setitem__(p, a["distances"][p] * (1 + 1e-6)),
+                f"{what} {pairs[p].tolist()}",
+                lambda a, p=p, factor=factor: a["distances"].__setitem__(p, a["distances"][p] * factor),
+            )
+        if distances[p] > 0.0:
+            yield at(
+                "distances",
+                f"a bit above {pairs[p].tolist()}",
+                lambda a, p=p, d=exact[p]: a["distances"].__setitem__(p, np.nextafter(d, np.inf)),
             )
     yield at("pairs", "none", lambda a: a.update(pairs=a["pairs"][:0], distances=a["distances"][:0]))
     yield at("pairs", "of one record", lambda a: a["pairs"].__setitem__((0, 1), a["pairs"][0, 0]))
@@ -94,7 +103,18 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
         )
     for name in ("mechanism.npz", "proof.npz"):
         yield Forgery(name=f"{name}: a member twice", change=lambda f, n=name: _twice(f / n))
+        for junk in (b"x" * 40, b"PK\x03\x04" + bytes(36)):
+            yield Forgery(name=f"{name}: behind {junk[:4]!r}", change=lambda f, n=name, j=junk: _before(f / n, j))
         yield Forgery(name=f"{name}: a zip bomb", change=lambda f, n=name: _bomb(f / n))
+
+
+def exact_distances(folder: Path) -> list[float]:
+    """The greatest doubles that the exact distances of the stored pairs are not below."""
+    names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    result = json.loads((folder / "result.json").read_text())
+    matrix = checker.Matrix(folder, checker.Problem(folder, result["problem"], names), result)
+    matrix.integers()
+    return [checker.down(Fraction(matrix.metric.held(i)[j], checker.ONE)) for i, j, *_ in matrix.stored]
 
 
 def regions_of(folder: Path) -> Iterator[Forgery]:
@@ -193,6 +213,10 @@ def _member(path: Path, change: Callable[[bytes], bytes]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, raw in (members | {first: change(members[first])}).items():
             archive.writestr(name, raw)
+
+
+def _before(path: Path, junk: bytes) -> None:
+    path.write_bytes(junk + path.read_bytes())
 
 
 def _twice(path: Path) -> None:

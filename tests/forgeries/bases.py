@@ -10,7 +10,8 @@ from examples import EXAMPLES
 
 from forgeries.people import PEOPLE, write_riders
 from forgeries.planes import SQUARES, TRIANGLES
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 
 
 def _town(folder: Path) -> Path:

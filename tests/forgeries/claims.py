@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ def claims_of(result: dict[str, Any]) -> Iterator[Forgery]:
             }:
                 continue
             yield Forgery(name=f"{table}.{name} is gone", change=drop(table, name))
-            for other in _others(value):
+            for other in [*_others(value), *(_spellings(value) if name == "epsilon_text" and value else [])]:
                 yield Forgery(name=f"{table}.{name} = {other!r}", change=put(table, name, to=other))
     for name, other in forged_units(result) if "value_unit" in result["details"] else ():
         text = json.dumps(other)
@@ -102,6 +103,11 @@ def _others(value: Any) -> list[Any]:
     return [f"{value}1" if value[:1].isdigit() else f"not {value}", None]
 
 
+def _spellings(text: str) -> list[Any]:
+    """The same number by no text that verify takes."""
+    return [[text], float(text), f"{text} ", f" {text}", f"{text}\n", f"\ufeff{text}"]
+
+
 def files_of(folder: Path) -> Iterator[Forgery]:
     """Sums that do not fit, and what is no file."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -114,6 +120,8 @@ def files_of(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="a pipe", change=lambda f: os.mkfifo(f / "pipe"), mended=False)
     yield Forgery(name="an empty folder", change=lambda f: (f / "more").mkdir(), mended=False)
     yield Forgery(name="an unlisted file", change=lambda f: (f / "more.txt").write_text("x"), mended=False)
+    for sign in ("\n", "\r", "\\"):
+        yield Forgery(name=f"{sign!r} in a name", change=lambda f, s=sign: _listed(f, f"more{s}.txt"), mended=False)
     yield Forgery(
         name="a file that the problem does not name", change=lambda f: (f / "problem" / "x.csv").write_text("x")
     )
@@ -125,6 +133,15 @@ def files_of(folder: Path) -> Iterator[Forgery]:
 
 def _append(path: Path, more: bytes) -> None:
     path.write_bytes(path.read_bytes() + more)
+
+
+def _listed(folder: Path, name: str) -> None:
+    """One more file, which SHA256SUMS lists by its name as it stands: not as sha256sum writes such names."""
+    (folder / name).write_text("x")
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    sums = {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
+    lines = [f"{digest}  {n}\n" for n, digest in sums.items() if n not in ("SHA256SUMS", "report.html")]
+    (folder / "SHA256SUMS").write_text("".join(lines), newline="")
 
 
 def _link(path: Path) -> None:

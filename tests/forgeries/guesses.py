@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from forgeries.changes import Change, Forgery, edited, no_bound, npz, several
-from privopt.metric.losses import ExpectedLoss
 from privopt.run.verify import load_release
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 
 __all__ = ["guesses_of", "restated"]
 

@@ -13,8 +13,8 @@ import pytest
 from forgeries.changes import Change, Forgery, no_bound, npz
 from forgeries.trees import forged_trees
 from privopt import checker
-from privopt.metric.everywhere import check_planes
-from privopt.run.folder import sums_text
+from privopt.files.release_folder import sums_text
+from privopt_metric_dp.checkers import check_planes
 
 
 def _one_bit(folder: Path, beside: float) -> None:

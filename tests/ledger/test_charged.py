@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 import privopt as po
 from privopt.errors import InputError, StoppedError, UsageError
-from privopt.run.folder import SUMS, sha256
-from privopt.run.ledger.ledger import Ledger
-from privopt.tables import apply as module
-from privopt.tables.apply import apply
-from privopt.tables.charged import ChargeRows
-from privopt.tables.protect import Protector
+from privopt.files.release_folder import SUMS, sha256
+from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
+from privopt_metric_dp.tables import apply_table as module
+from privopt_metric_dp.tables.apply_table import apply
+from privopt_metric_dp.tables.protect import Protector
 
 
 def test_every_row_is_charged_to_its_subject(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,p2", ",p1", " ,p1"])
-    done = apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+    done = apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
     assert done.refused == {"no subject": 2}
     assert [name for name, _ in charged(tmp_path / "l")] == ["anna", "bert", "anna"]
     cost = charged(tmp_path / "l")[0][1]
@@ -79,7 +79,7 @@ def test_what_is_charged_and_refused_is_no_function_of_the_secret(town, data):
         (folder / side).mkdir()
         rows = [f"{who},{place}" for who, place in zip(subjects, data.draw(places), strict=True)]
         source = table(folder / side / "t.csv", rows, "who,x,y")
-        charge = ChargeRows(ledger=folder / side / "l", subject="who")
+        charge = Charge(ledger=folder / side / "l", subject="who")
         said("budget", charge.ledger, "--set", "1.4")
         try:
             apply(town, source, folder / side / "o.csv", BY_PLACE, max_snap=2.0, charge=charge)
@@ -103,23 +103,25 @@ def test_all_charges_are_durable_before_anything_is_drawn(town, tmp_path, monkey
 
     monkeypatch.setattr(Protector, "_drawn", watched)
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,nowhere"])
-    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
     assert seen == [(3, 3)]
 
 
 def test_nobody_is_charged_for_a_table_that_will_not_do(town, tmp_path):
-    charge = ChargeRows(ledger=tmp_path / "l", subject="who")
+    charge = Charge(ledger=tmp_path / "l", subject="who")
     rows = [f"s{n},p1" for n in range(1500)]
     with pytest.raises(InputError, match="row 1502"):
         apply(town, table(tmp_path / "t.csv", [*rows, "anna,p0,7"]), tmp_path / "o.csv", BY_ID, charge=charge)
-    with pytest.raises(InputError, match="more than 1,000 characters"):
+    with pytest.raises(InputError, match=r"a name of 1,001 characters \(1 such rows\)"):
         apply(town, table(tmp_path / "t.csv", [*rows, "x" * 1001 + ",p0"]), tmp_path / "o.csv", BY_ID, charge=charge)
     assert charged(tmp_path / "l") == []
     for column, found in (("nobody", "no such column"), ("place", "the secret")):
-        wrong = ChargeRows(ledger=tmp_path / "m", subject=column)
+        wrong = Charge(ledger=tmp_path / "m", subject=column)
         with pytest.raises(InputError, match=f"column {column}: found {found}"):
             apply(town, table(tmp_path / "t.csv", rows), tmp_path / "o.csv", BY_ID, charge=wrong)
-    assert not (tmp_path / "o.csv").exists()
+        with pytest.raises(InputError, match=f"column {column}: found {found}"):
+            po.open(town).apply({"place": ["p0"]}, id="place", ledger=tmp_path / "m", subject=column)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "t.csv"]
 
 
 def test_an_interrupt_leaves_charges_and_no_table(town, tmp_path, monkeypatch):
@@ -129,7 +131,7 @@ def test_an_interrupt_leaves_charges_and_no_table(town, tmp_path, monkeypatch):
     monkeypatch.setattr(module.TableWriter, "write", interrupted)
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     with pytest.raises(StoppedError):
-        apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+        apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
     assert (len(charged(tmp_path / "l")), (tmp_path / "o.csv").exists()) == (1, False)
 
 
@@ -182,8 +184,8 @@ def test_a_ledger_is_a_file_of_its_own(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     for place, found in ((town / "l", "holds the release alone"), (tmp_path / "o.csv", "found the name of a table")):
         with pytest.raises(UsageError, match=found):
-            apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=place, subject="who"))
-        key = ChargeRows(ledger=tmp_path / "l", subject="who", key=place)
+            apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=place, subject="who"))
+        key = Charge(ledger=tmp_path / "l", subject="who", key=place)
         with pytest.raises(UsageError, match=found):
             apply(town, rows, tmp_path / "o.csv", BY_ID, charge=key)
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
@@ -258,6 +260,26 @@ def test_noise_is_charged_before_it_is_drawn(census, tmp_path):
         assert book.to_opendp("counts.csv").map(1) == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_copy_of_the_file_under_another_name_has_no_budget_of_its_own(census, tmp_path, hashed):
+    key = ["--hash-subjects", tmp_path / "key"] if hashed else []
+    ledger = ["--ledger", tmp_path / "l", *key]
+    assert said("solve", "hierarchical-dp", census, "--out", tmp_path / "o1", *ledger)[0] == 0
+    (tmp_path / "counts.csv").rename(tmp_path / "counts-2027.csv")
+    census.write_text(CENSUS.replace("counts.csv", "counts-2027.csv"))
+    code, _, err = said("solve", "hierarchical-dp", census, "--out", tmp_path / "o2", *ledger)
+    assert (code, "knows other subjects" in err, "--subject ID" in err) == (2, True, True), err
+    assert not (tmp_path / "o2").exists()
+    for number, subject in enumerate(["counts.csv", "town"]):
+        named = [*ledger, "--subject", subject]
+        assert said("solve", "hierarchical-dp", census, "--out", tmp_path / f"o3{number}", *named)[0] == 0
+    (tmp_path / "counts-2027.csv").rename(tmp_path / "counts.csv")
+    census.write_text(CENSUS)
+    assert said("solve", "hierarchical-dp", census, "--out", tmp_path / "o4", *ledger)[0] == 2
+    found = json.loads(said("budget", tmp_path / "l", *key, "--json")[1])["subjects"]
+    assert sorted(each["spent"] for each in found) == ["0.4", "0.8"]
+
+
 def test_work_that_fails_after_its_charge_says_what_stays_charged(census, tmp_path, monkeypatch):
     def stopped(*given):
         raise StoppedError("the time limit came")
@@ -286,7 +308,7 @@ def test_what_draws_no_noise_or_gives_no_privacy_is_not_charged(census, town, tm
 
 def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
-    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
     with Ledger(tmp_path / "l") as ledger:
         with pytest.raises(UsageError, match="found charges of metric-dp, per km"):
             ledger.to_opendp("anna")
@@ -318,4 +340,4 @@ def test_a_name_with_a_line_break_is_one_line_of_budget(tmp_path):
         ledger.charge("anna\nbert  0 spent", po.Cost(epsilon="0.5", unit="per km"))
     code, out, _ = said("budget", tmp_path / "l")
     assert code == 0
-    assert out.splitlines()[1:] == ["anna\\nbert  0 spent  0.5 spent, 1 charges"]
+    assert out.splitlines()[1:] == ["anna bert 0 spent  0.5 spent, 1 charges"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import privopt as po
 from privopt.errors import BudgetSpentError, InputError, UsageError
-from privopt.metric.matrix import MatrixRelease
-from privopt.run.folder import SUMS, sha256
-from privopt.run.ledger.ledger import Ledger
+from privopt.files.release_folder import SUMS, sha256
+from privopt.ledger.ledger import Ledger
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 
 def options(ledger, who="anna"):
@@ -84,7 +84,7 @@ def test_what_apply_refuses_is_refused(town, example, tmp_path, monkeypatch):
         (["--ledger", "l"], "sample: found --ledger, wanted --subject ID beside"),
         (["--subject", "anna"], "sample: found --subject, wanted --ledger FILE beside"),
         (["--hash-subjects", "k", "--subject", "a"], "found --subject and --hash-subjects, wanted --ledger FILE"),
-        (options("l", " "), "subject: found ' ', wanted whom the draws are about"),
+        (options("l", " "), "subject must be text of 1 to 1,000 characters that can be seen, got ' '"),
         (options(town / "l"), "holds the release alone; name a file elsewhere"),
     ):
         code, out, err = said("sample", town, "--input", "p0", *more)

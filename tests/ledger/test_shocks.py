@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from privopt.errors import DoesNotHoldError, InputError
-from privopt.run.ledger.entries import Cost
-from privopt.run.ledger.ledger import Ledger
+from privopt.ledger.entries import Cost
+from privopt.ledger.ledger import Ledger
 
 KILLING = Path(__file__).with_name("killing.py")
 COST = Cost(epsilon="0.50390625", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")

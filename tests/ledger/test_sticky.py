@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 import privopt as po
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
-from privopt.exact import TOTAL
-from privopt.run.ledger.ledger import Ledger
-from privopt.run.ledger.sticky import Sticky
+from privopt.ledger.charge import Charge
+from privopt.ledger.kept_reports import Sticky
+from privopt.ledger.ledger import Ledger
+from privopt.numbers import TOTAL
 from privopt.run.solve import solve
-from privopt.tables.apply import apply
-from privopt.tables.charged import ChargeRows
-from privopt.tables.protect import Protector
+from privopt_metric_dp.tables.apply_table import apply
+from privopt_metric_dp.tables.protect import Protector
 
 
 def sticky(town, rows, out, ledger, **more):
-    return apply(town, rows, out, BY_ID, charge=ChargeRows(ledger=ledger, subject="who", sticky=True), **more)
+    return apply(town, rows, out, BY_ID, charge=Charge(ledger=ledger, subject="who", sticky=True), **more)
 
 
 def test_a_place_is_reported_the_same_ever_after_and_charged_once(town, tmp_path):
@@ -79,7 +79,7 @@ def test_charges_of_kept_reports_are_a_function_of_the_pattern_alone(town, visit
 
 def test_positions_have_fixed_cells_where_the_release_holds_everywhere(everywhere, tmp_path):
     rows = ["anna,1.01,1.02", "anna,0.98,0.99", "anna,1.02,1.01", "anna,2.9,0.1", "anna,1.0,1.0"]
-    charge = ChargeRows(ledger=tmp_path / "l", subject="who", sticky=True)
+    charge = Charge(ledger=tmp_path / "l", subject="who", sticky=True)
     for day in range(2):
         source = table(tmp_path / "t.csv", rows, "who,x,y")
         apply(everywhere, source, tmp_path / f"o{day}.csv", BY_PLACE, charge=charge)
@@ -124,7 +124,7 @@ def test_a_subject_is_forgotten_and_then_charged_anew(town, tmp_path):
 
 def test_names_that_are_hashed_are_forgotten_under_their_key_alone(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p0"])
-    charge = ChargeRows(ledger=tmp_path / "l", subject="who", sticky=True, key=tmp_path / "key")
+    charge = Charge(ledger=tmp_path / "l", subject="who", sticky=True, key=tmp_path / "key")
     apply(town, rows, tmp_path / "o.csv", BY_ID, charge=charge)
     code, _, err = said("budget", tmp_path / "l", "--forget", "anna")
     assert (code, "wanted hmac-sha256" in err) == (2, True)
@@ -194,7 +194,7 @@ def test_a_thousand_kept_reports_tell_what_one_tells_and_fresh_ones_tell_the_pla
     visits.write_csv(tmp_path / "t.csv")
     found = {}
     for name in ("fresh", "kept"):
-        charge = ChargeRows(ledger=tmp_path / name, subject="who", sticky=name == "kept")
+        charge = Charge(ledger=tmp_path / name, subject="who", sticky=name == "kept")
         apply(folder, tmp_path / "t.csv", tmp_path / f"{name}.csv", BY_ID, charge=charge)
         reports = pl.read_csv(tmp_path / f"{name}.csv").select("who", "report")
         found[name] = off_by(release, reports, truth)

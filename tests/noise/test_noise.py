@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, ks_2samp, kstest
 
 from privopt.errors import UsageError
-from privopt.exact import certify_additive, draw_laplace
 from privopt.interfaces.notions import AdditiveNoise
-from privopt.noise import OPENDP_DRAWS, continuous_laplace, discrete_laplace, split_budget
-from privopt.run.report.page import _decimals
+from privopt.numbers import certify_additive, draw_laplace
+from privopt.numbers.noise import (
+    OPENDP_DRAWS,
+    continuous_laplace,
+    discrete_laplace,
+    split_budget,
+)
+from privopt.report.page import _decimals
 
 #: One run in 1e9 fails by chance, for each test below: what OpenDP draws is new each time.
 RARE = 1e-9

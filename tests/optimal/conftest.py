@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from wholes import optimum
 
-from privopt.metric.optimal import Instance
+from privopt_metric_dp.solvers import Instance
 
 
 def grid(side: int, other: int | None = None) -> np.ndarray:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError, SolverError, UnknownNameError
-from privopt.exact.multipliers import Multipliers
-from privopt.metric.optimal import Instance, dual_bound, solve
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers import Instance, dual_bound, solve
 
 METHODS = ("auto", "interior-point", "column-generation", "star")
 

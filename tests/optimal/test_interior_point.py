@@ -9,17 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from privopt.execution.lanes import greatest, least, load, lowest, spread, store, total
-from privopt.metric.optimal import Instance, interior_point
-from privopt.metric.optimal.arrays import Arrays
-from privopt.metric.optimal.block_outputs import BlockEngine
-from privopt.metric.optimal.elimination import eliminate
-from privopt.metric.optimal.instance import dual_bound
-from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
-from privopt.metric.optimal.interior_state import begin
-from privopt.metric.optimal.lane_outputs import LaneEngine
-from privopt.metric.optimal.reduce import drop_implied_pairs
-from privopt.metric.optimal.symmetry import Symmetry
+from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread, store, total
+from privopt_metric_dp.solvers import Instance, interior_point
+from privopt_metric_dp.solvers.components import drop_implied_pairs
+from privopt_metric_dp.solvers.elimination import eliminate
+from privopt_metric_dp.solvers.instance import dual_bound
+from privopt_metric_dp.solvers.interior_point import interior_point_bytes, solve_interior_point
+from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
+from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
+from privopt_metric_dp.solvers.interior_point_state import begin
+from privopt_metric_dp.solvers.symmetry import Symmetry
 
 
 def scattered(records: int, outputs: int, extra: int, epsilon: float, seed: int) -> Instance:
@@ -36,7 +35,7 @@ def scattered(records: int, outputs: int, extra: int, epsilon: float, seed: int)
 
 
 def on(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    monkeypatch.setattr(interior_point, "SMALL", 0 if engine == "lanes" else 10**9)
+    monkeypatch.setattr(interior_point, "SMALL", 0 if engine == "lanes" else np.inf)
 
 
 @settings(max_examples=40, deadline=None)
@@ -45,7 +44,7 @@ def test_both_engines_agree_and_are_mechanisms_with_bounds(excess, records, outp
     instance = scattered(records, outputs, extra, 10.0**power, seed)
     answers = []
     with pytest.MonkeyPatch.context() as patch:
-        for engine in ("lanes", "blocks"):
+        for engine in ("lanes", "dense"):
             on(patch, engine)
             answer = solve_interior_point(instance, gap=1e-7, threads=2)
             assert excess(instance, answer.z) < 1e-9
@@ -54,13 +53,13 @@ def test_both_engines_agree_and_are_mechanisms_with_bounds(excess, records, outp
             assert answer.lower_bound <= answer.objective * (1 + 1e-12)
             assert answer.status == "optimal"
             answers.append(answer)
-    lanes, blocks = answers
-    assert lanes.lower_bound <= blocks.objective * (1 + 1e-12)
-    assert blocks.lower_bound <= lanes.objective * (1 + 1e-12)
+    lanes, dense = answers
+    assert lanes.lower_bound <= dense.objective * (1 + 1e-12)
+    assert dense.lower_bound <= lanes.objective * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("engine", ["lanes", "blocks"])
+@pytest.mark.parametrize("engine", ["lanes", "dense"])
 def test_optima_equal_the_whole_lp(monkeypatch, full_optimum, engine, seed):
     on(monkeypatch, engine)
     instance = scattered(10, 9, 8, (0.3, 2.0, 8.0, 40.0)[seed], seed)
@@ -98,7 +97,7 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
     rng = np.random.default_rng(seed)
     prices = rng.random(records)
     seen = []
-    for engine in (LaneEngine(instance), BlockEngine(instance, Arrays())):
+    for engine in (LaneEngine(instance), DenseEngine(instance)):
         state = begin(instance, symmetry, engine, 1, lambda: None)
         groups = state.groups
         scale = np.maximum.reduce([group.factorise(lambda: None) for group in groups])
@@ -119,9 +118,9 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
         moved = np.concatenate([group.measure().least[back][:, None] for group in groups], axis=1).min(axis=1)
         least = np.minimum.reduce([measure.least for measure in measures])[back]
         seen.append((coupling, solved, least, stats[:, :2].min(axis=0), stats[:, 2:].sum(axis=0), ratios, moved))
-    for number, (lanes, blocks) in enumerate(zip(*seen, strict=True)):
+    for number, (lanes, dense) in enumerate(zip(*seen, strict=True)):
         close = 2e-5 if number == 0 else 1e-7
-        assert np.abs(lanes - blocks).max() <= close * np.abs(blocks).max() + 1e-13
+        assert np.abs(lanes - dense).max() <= close * np.abs(dense).max() + 1e-13
 
 
 def test_lanes_do_what_numpy_does():
@@ -148,7 +147,7 @@ def test_lanes_do_what_numpy_does():
         assert summed == pytest.approx(out.sum(dtype=np.float64), rel=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["lanes", "blocks"])
+@pytest.mark.parametrize("engine", ["lanes", "dense"])
 def test_a_limit_that_comes_inside_a_step_leaves_the_last_iterate(monkeypatch, excess, grid_instance, engine):
     on(monkeypatch, engine)
     instance = grid_instance(6, "8nb", 0.3)

@@ -1,4 +1,4 @@
-"""Spanners, parts of the records and fewer outputs: what bounds the optimum and what is private, on small maps."""
+"""Spanners and fewer outputs: what bounds the optimum and what is private, on small maps."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.exact import Multipliers, lower_bound
-from privopt.exact.graph import edge_matrix
-from privopt.metric.optimal import Instance, auto, dual_bound, few_outputs, solve
-from privopt.metric.optimal import spanner as spanner_module
-from privopt.metric.optimal.few_outputs import few_outputs_bytes, most_outputs, sample_outputs, solve_few_outputs
-from privopt.metric.optimal.instance import freer
-from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
-from privopt.metric.optimal.parts import interleave, part_of, parts_bytes, solve_by_parts
-from privopt.metric.optimal.spanner import solve_spanner, spanner
+from privopt_metric_dp.proof.lagrangian_bound import lower_bound
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers import Instance, auto, dual_bound, few_outputs, solve
+from privopt_metric_dp.solvers import spanner as spanner_module
+from privopt_metric_dp.solvers.few_outputs import (
+    few_outputs_bytes,
+    most_outputs,
+    sample_outputs,
+    solve_few_outputs,
+)
+from privopt_metric_dp.solvers.instance import freer
+from privopt_metric_dp.solvers.interior_point import interior_point_bytes, solve_interior_point
+from privopt_metric_dp.solvers.spanner import solve_spanner, spanner
 
 maps = {
     "size": st.integers(4, 12),
@@ -71,19 +75,6 @@ def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
 
 @settings(max_examples=25, deadline=None)
 @given(**maps, count=st.integers(1, 5))
-def test_parts_bound_the_optimum_and_extend_to_all_records(
-    full_optimum, excess, size, outputs, seed, epsilon, neighbours, count
-):
-    instance = points(size, outputs, seed, epsilon, neighbours)
-    optimum = full_optimum(instance)
-    answer = solve_by_parts(instance, count=count, threads=2)
-    check(instance, answer, excess, optimum)
-    if count == 1 and neighbours is None:
-        assert answer.lower_bound >= 0.9 * optimum
-
-
-@settings(max_examples=25, deadline=None)
-@given(**maps, count=st.integers(1, 5))
 def test_few_outputs_reach_the_optimum_over_all(full_optimum, excess, size, outputs, seed, epsilon, neighbours, count):
     instance = points(size, outputs, seed, epsilon, neighbours)
     optimum = full_optimum(instance)
@@ -109,30 +100,6 @@ def test_sampled_outputs_are_far_from_one_another(grid_instance):
     assert sample_outputs(instance, 99).tolist() == list(range(36))
 
 
-def test_a_parts_rows_add_up_to_the_rows_of_the_paths_between_their_ends():
-    instance = points(12, 3, 5, 0.7, 2)
-    part = part_of(instance, np.arange(0, 12, 2))
-    i, j = instance.pairs.T
-    z = np.exp(np.random.default_rng(0).normal(size=12))
-    growth = np.exp(instance.lengths)
-    whole = np.concatenate([z[i] - growth * z[j], z[j] - growth * z[i]])
-    a, b = part.members[part.instance.pairs].T
-    growth = np.exp(part.instance.lengths)
-    own = np.concatenate([z[a] - growth * z[b], z[b] - growth * z[a]])
-    np.testing.assert_allclose(part.routes.T @ whole, own, rtol=1e-12, atol=1e-12)
-    assert (part.routes.data > 0).all()
-
-
-def test_interleaved_parts_are_spread_over_the_map(grid_instance):
-    instance = grid_instance(8, "all", 1.0)
-    table = edge_matrix(64, instance.pairs, instance.distances, both=True).toarray()
-    for count in (1, 2, 4):
-        label = interleave(table, count)
-        assert np.bincount(label).tolist() == [64 // count] * count
-        for part in range(count):  # wherever one stands, a member of every part is near
-            assert table[:, label == part].min(axis=1).max() <= 3.0
-
-
 def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(excess):
     instance = points(60, 60, 0, 0.5, None)
     few, kept = spanner(instance, 0.1)
@@ -149,7 +116,6 @@ def test_memory_is_less_than_that_of_the_whole_program():
     whole = interior_point_bytes(instance)
     assert interior_point_bytes(spanner(instance, 0.1)[0]) < 0.7 * whole
     assert few_outputs_bytes(instance, 20) < 0.6 * whole
-    assert parts_bytes(instance, 4) < 0.6 * whole
     for memory in (0.3 * whole, 0.5 * whole):
         count = most_outputs(instance, memory)
         assert few_outputs_bytes(instance, count) <= memory

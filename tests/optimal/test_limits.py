@@ -12,23 +12,44 @@ from hypothesis import strategies as st
 from toys import grid_text
 
 from privopt.errors import StoppedError
-from privopt.execution.limits import check_end, ending_at
+from privopt.execution.limits import EXIT, GRACE, OVER, check_end, ending_at
 from privopt.interfaces import SolveContext
-from privopt.metric import data as data_module
-from privopt.metric.baselines import exponential as exponential_module
-from privopt.metric.baselines import lp, reserve
-from privopt.metric.baselines.exponential import exponential
-from privopt.metric.baselines.lp import solve_structured
-from privopt.metric.optimal import Instance, auto, dual_bound, reduce, solve, star
-from privopt.metric.optimal.calibrated import known_at_once
-from privopt.metric.optimal.paths import make_graph
-from privopt.metric.optimal.star import make_star
-from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.metric.space import pairs as pairs_module
-from privopt.run.solve import Options
+from privopt.run import solve as solving
+from privopt.run.options import Options
 from privopt.run.solve import solve as solve_problem
 from privopt.run.verify import verify
+from privopt_metric_dp.mechanisms import fallback as reserve
+from privopt_metric_dp.mechanisms import optimal_lp as lp
+from privopt_metric_dp.mechanisms.optimal_lp import solve_structured
+from privopt_metric_dp.problem import data as data_module
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.proof import (
+    one_step_bound as nearby,
+)
+from privopt_metric_dp.proof import (
+    row_proof as rows,
+)
+from privopt_metric_dp.proof import (
+    tree_proof as trees,
+)
+from privopt_metric_dp.solvers import (
+    Instance,
+    auto,
+    dual_bound,
+    solve,
+    star,
+)
+from privopt_metric_dp.solvers import (
+    components as reduce,
+)
+from privopt_metric_dp.solvers import exponential as exponential_module
+from privopt_metric_dp.solvers.exponential import exponential
+from privopt_metric_dp.solvers.path_graph import make_graph
+from privopt_metric_dp.solvers.quick_star import known_at_once
+from privopt_metric_dp.solvers.star import make_star
+from privopt_metric_dp.solvers.symmetry import Symmetry, find_symmetry
+from privopt_metric_dp.space import pairs as pairs_module
 
 METHODS = ("auto", "column-generation", "interior-point")
 GRID = grid_text(9, 9, 0.5, 0.9)
@@ -75,7 +96,7 @@ def test_a_limit_never_leaves_more_loss_than_the_exponential_mechanism(tmp_path,
 
 
 def test_pricing_in_column_generation_looks_at_the_clock(scattered, monkeypatch):
-    from privopt.metric.optimal import column_generation
+    from privopt_metric_dp.solvers import column_generation
 
     asked, price = [], column_generation.price_all
 
@@ -108,7 +129,9 @@ def test_an_interrupt_without_a_limit_leaves_what_is_known_at_once(scattered):
     outputs=st.integers(2, 5),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_what_is_known_at_once_is_a_mechanism_and_its_bound_holds(full_optimum, excess, points, epsilon, outputs, seed):
     place = np.array(points, dtype=float) / 10
     i, j = np.triu_indices(len(place), 1)
@@ -191,8 +214,8 @@ def test_the_share_of_the_reserve_is_looked_for_where_there_is_time(tmp_path, mo
 
 def test_multipliers_that_cannot_be_read_in_time_are_not_begun(tmp_path, monkeypatch):
     (tmp_path / "problem.toml").write_text(GRID)
-    monkeypatch.setattr("privopt.metric.proof.making.READ", 1e9)
-    asked = Options(method="interior-point", time_limit=60.0)
+    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.READ", 1e9)
+    asked = Options(method="interior-point", time_limit=600.0)
     solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", asked)
     assert solved.stopped
     assert 0.5 < solved.result.objective.lower_bound < solved.result.objective.value  # by nearby records
@@ -275,8 +298,43 @@ def test_a_stop_before_any_method_states_more_than_nothing(tmp_path, monkeypatch
 
     monkeypatch.setattr(auto, "solve", late)
     monkeypatch.setattr(lp, "_solve_model", late)
-    asked = Options(method=method, time_limit=60.0)
+    asked = Options(method=method, time_limit=600.0)
     solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", asked)
     assert solved.stopped
     assert 0.5 < solved.result.objective.lower_bound < solved.result.objective.value
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+class Clock:
+    """Seconds of work that pass at once: those that steps of a large problem on a slow machine took."""
+
+    def __init__(self, monkeypatch):
+        self.late, self._patch, self._now = 0.0, monkeypatch, time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: self._now() + self.late)
+
+    def slow(self, home, name, seconds):
+        done = getattr(home, name)
+
+        def slowly(*given, **more):
+            self.late += seconds
+            return done(*given, **more)
+
+        self._patch.setattr(home, name, staticmethod(slowly) if isinstance(home, type) else slowly)
+
+
+@pytest.mark.parametrize(("certifying", "listing", "bounded"), [(60.0, 15.0, True), (175.0, 45.0, False)])
+def test_what_is_certified_late_is_written_with_a_bound_or_without(tmp_path, monkeypatch, certifying, listing, bounded):
+    """Seconds of 5,000 vectors under a limit of 250, at loads of 5 and more; what lies in between looks at no clock."""
+    (tmp_path / "problem.toml").write_text(GRID)
+    clock = Clock(monkeypatch)
+    clock.slow(reserve, "exponential", certifying)
+    clock.slow(nearby, "neighbours", listing)
+    clock.slow(trees, "growth_of", 2 * listing)
+    clock.slow(rows, "growth_of", listing / 2)
+    clock.slow(solving, "verify", certifying / 2)  # reads back
+    began = time.monotonic()
+    found = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", Options(time_limit=250.0))
+    assert time.monotonic() - began <= OVER * 250.0 + GRACE - EXIT
+    assert found.stopped
+    assert (found.result.objective.lower_bound is not None) == bounded
     assert verify(tmp_path / "out").verdict == "proved"

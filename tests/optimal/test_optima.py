@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privopt.metric.optimal import dual_bound, solve
+from privopt_metric_dp.solvers import Instance, dual_bound, solve
 
 PUBLISHED = [
     (10, "8nb", 0.7, 1.965991160),
@@ -65,8 +65,8 @@ def test_star_is_optimal_on_even_grids(grid_instance):
 
 
 def test_symmetry_changes_nothing(grid_instance):
-    from privopt.metric.optimal.interior_point import solve_interior_point
-    from privopt.metric.optimal.symmetry import find_symmetry
+    from privopt_metric_dp.solvers.interior_point import solve_interior_point
+    from privopt_metric_dp.solvers.symmetry import find_symmetry
 
     instance = grid_instance(6, "8nb", 0.5)
     assert find_symmetry(instance).order == 8
@@ -75,10 +75,33 @@ def test_symmetry_changes_nothing(grid_instance):
     assert find_symmetry(grid_instance(6, "8nb", 0.5, other=5)).order == 4
 
 
+@pytest.mark.parametrize(("count", "order"), [(5, 10), (6, 12), (40, 1)])
+def test_point_sets_have_the_symmetries_of_their_polygon(excess, count, order):
+    """Turned by an odd angle, with more than the order that is looked for, and a line of points."""
+    from privopt_metric_dp.solvers.symmetry import find_symmetry
+
+    angle = 0.3 + 2 * np.pi * np.arange(count) / count
+    for points, wanted in (
+        (np.stack([np.cos(angle), np.sin(angle)], axis=1), order),
+        (np.stack([np.arange(count), 2.0 * np.arange(count)], axis=1), 2),
+    ):
+        distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+        i, j = np.triu_indices(count, 1)
+        made = Instance(
+            cost=distance / count,
+            pairs=np.stack([i, j], axis=1),
+            distances=distance[i, j],
+            epsilon=0.7,
+            coordinates=points + 5.0,
+        )
+        assert find_symmetry(made).order == wanted
+        assert excess(made, solve(made).z) < 1e-8
+
+
 def test_an_uneven_prior_breaks_the_symmetry(grid_instance):
     from attrs import evolve
 
-    from privopt.metric.optimal.symmetry import find_symmetry
+    from privopt_metric_dp.solvers.symmetry import find_symmetry
 
     instance = grid_instance(6, "8nb", 0.5)
     weight = np.linspace(1, 2, 36)[:, None]

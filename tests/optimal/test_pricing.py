@@ -8,10 +8,10 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.metric.optimal import dual_bound
-from privopt.metric.optimal.paths import make_graph
-from privopt.metric.optimal.star import anchored_bound, price_all, proof, star_trees
-from privopt.metric.optimal.symmetry import Symmetry
+from privopt_metric_dp.solvers import dual_bound
+from privopt_metric_dp.solvers.path_graph import make_graph
+from privopt_metric_dp.solvers.star import anchored_bound, price_all, proof, star_trees
+from privopt_metric_dp.solvers.symmetry import Symmetry
 
 
 @settings(max_examples=150, deadline=None)

@@ -9,13 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
-from privopt.exact.multipliers import Multipliers
-from privopt.metric.optimal import Instance, Solution, dual_bound, solve
-from privopt.metric.optimal.interior_point import solve_interior_point
-from privopt.metric.optimal.paths import make_graph, shortest_paths
-from privopt.metric.optimal.reduce import drop_implied_pairs, solve_by_component
-from privopt.metric.space import pairs as space_pairs
 from privopt.run.solve import solve as solve_problem
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers import Instance, Solution, dual_bound, solve
+from privopt_metric_dp.solvers.components import drop_implied_pairs, solve_by_component
+from privopt_metric_dp.solvers.interior_point import solve_interior_point
+from privopt_metric_dp.solvers.path_graph import make_graph, shortest_paths
+from privopt_metric_dp.space import pairs as space_pairs
 
 
 def street(length: int, seed: int, epsilon: float = 1.0) -> Instance:

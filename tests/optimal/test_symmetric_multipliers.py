@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from privopt.exact.multipliers import Multipliers
-from privopt.metric.optimal.instance import Instance
-from privopt.metric.optimal.symmetry import find_symmetry
-from privopt.metric.space.geometry import EuclideanMetric
-from privopt.metric.space.pairs import required_pairs
-from privopt.metric.space.places import grid_points
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers.instance import Instance
+from privopt_metric_dp.solvers.symmetry import find_symmetry
+from privopt_metric_dp.space.metrics import EuclideanMetric
+from privopt_metric_dp.space.pairs import required_pairs
+from privopt_metric_dp.space.places import grid_points
 
 
 def test_few_multipliers_lift_as_whole_ones_do():
-    metric = EuclideanMetric(grid_points(5, 5, 1.0))
+    grid = grid_points(5, 5, 1.0)
+    metric = EuclideanMetric(grid)
     pairs, distances = required_pairs(metric, 1.5)
-    instance = Instance(cost=metric.table() / 25, pairs=pairs, distances=distances, epsilon=1.0)
+    instance = Instance(
+        cost=metric.table() / 25, pairs=pairs, distances=distances, epsilon=1.0, coordinates=grid.coordinates
+    )
     symmetry, rng = find_symmetry(instance), np.random.default_rng(0)
     known = len(symmetry.representatives)
     assert (symmetry.order, known) == (8, 6)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from privopt.declare import File
 from privopt.declare.exact_text import StatedFraction
-from privopt.metric.points import read_points
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric
-from privopt.metric.space.places import Space, grid_points
-from privopt.metric.space.roads import RoadMetric, read_roads
+from privopt_metric_dp.problem.read_points import read_points
+from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric
+from privopt_metric_dp.space.places import Space, grid_points
+from privopt_metric_dp.space.roads import RoadMetric, read_roads
 
 planar = st.decimals(-1000, 1000, places=7) | st.decimals(-10, 10, places=1) | st.decimals("-1e-6", "1e-6", places=25)
 

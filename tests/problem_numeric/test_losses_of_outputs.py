@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.metric.cost import normalised, travel_cost
+from privopt_metric_dp.problem.travel_cost import normalised, travel_cost
 
 
 def definition(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.metric.space.formulas import euclidean, haversine, no_less
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, Metric
-from privopt.metric.space.places import Space, grid_points
-from privopt.metric.space.table import MatrixMetric
+from privopt.numbers.distances import euclidean, haversine, no_less
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric, Metric
+from privopt_metric_dp.space.places import Space, grid_points
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.exact.graph import components
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, Metric
-from privopt.metric.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
-from privopt.metric.space.places import Space, grid_points
-from privopt.metric.space.table import MatrixMetric
+from privopt.numbers.graphs import components
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric, Metric
+from privopt_metric_dp.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
+from privopt_metric_dp.space.places import Space, grid_points
 
 
 def metric_of(kind: str, n: int = 60) -> Metric:

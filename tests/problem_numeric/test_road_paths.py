@@ -15,11 +15,11 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from privopt.errors import InputError
-from privopt.metric.cost import travel_cost
-from privopt.metric.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
-from privopt.metric.space.places import Space
-from privopt.metric.space.roads import RoadMetric, Roads
 from privopt.testing.data import data_path
+from privopt_metric_dp.problem.travel_cost import travel_cost
+from privopt_metric_dp.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.roads import RoadMetric, Roads
 
 
 def plain(ids: Any) -> Space:

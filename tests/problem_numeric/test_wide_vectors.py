@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.metric.space.formulas import euclidean, no_less, root_of_squares, roots_of_square
+from privopt.numbers.distances import euclidean, no_less, root_of_squares, roots_of_square
 
 
 def square(points: np.ndarray) -> np.ndarray:

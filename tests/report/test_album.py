@@ -7,7 +7,7 @@ import re
 import pytest
 from albums import write_album
 
-from privopt.run.report.make import write_figures, write_report
+from privopt.report.write_report import write_figures, write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 

@@ -12,13 +12,14 @@ from examples import EXAMPLES
 from mended import edit
 
 from privopt.interfaces import Guarantee
-from privopt.metric import figures
-from privopt.run.report import svg, theme
-from privopt.run.report.claim import claim
-from privopt.run.report.make import write_figures, write_report
-from privopt.run.report.theme import INK, NAMES
-from privopt.run.solve import Options, solve
+from privopt.report import svg, theme
+from privopt.report.promise_text import claim
+from privopt.report.theme import INK, NAMES
+from privopt.report.write_report import write_figures, write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release
+from privopt_metric_dp.report import figures
 
 pytestmark = pytest.mark.xdist_group("reports")
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from privopt.errors import UsageError
-from privopt.run.report.make import write_geo
+from privopt.report.write_report import write_geo
 from privopt.run.verify import load_release
 
 pytestmark = pytest.mark.xdist_group("reports")

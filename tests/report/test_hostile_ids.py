@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.errors import printable
-from privopt.run.report.make import write_report
-from privopt.run.report.page import script_json
-from privopt.run.solve import Options, solve
+from privopt.report.page import script_json
+from privopt.report.write_report import write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 
 HOSTILE = (
     "<!--<script>",

@@ -8,7 +8,7 @@ import pytest
 from examples import SECRETIVE
 
 from privopt.errors import InputError
-from privopt.run.report.make import write_report
+from privopt.report.write_report import write_report
 from privopt.run.verify import load_release
 
 pytestmark = pytest.mark.xdist_group("reports")
@@ -70,7 +70,7 @@ def test_a_report_is_the_same_without_private(name, folder, monkeypatch):
     if name == "lr-geo":  # its guarantee cannot be checked without private/, so that nothing is made of it
         with pytest.raises(InputError, match="private"):
             write_report(published)
-        monkeypatch.setattr("privopt.run.report.make.open_verified", lambda folder, **_: load_release(folder))
+        monkeypatch.setattr("privopt.report.write_report.open_verified", lambda folder, **_: load_release(folder))
     write_report(published)
     text = public_text(whole)
     assert text == public_text(published)

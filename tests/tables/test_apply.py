@@ -16,16 +16,16 @@ import shapely
 from mended import edit
 from scipy.stats import chisquare
 
+from privopt.declare import table_files as files
 from privopt.errors import InputError, StoppedError, UsageError
-from privopt.exact import TOTAL
-from privopt.metric.matrix import MatrixRelease
+from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt.tables import apply as module
-from privopt.tables import files
-from privopt.tables.apply import apply
-from privopt.tables.draws import draw_at
-from privopt.tables.secret import Secret
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.tables import apply_table as module
+from privopt_metric_dp.tables.apply_table import apply
+from privopt_metric_dp.tables.draw_at_position import draw_at
+from privopt_metric_dp.tables.secret_columns import Secret
 
 TOWN = """
 [records]
@@ -339,6 +339,37 @@ def test_killed_at_any_moment_the_whole_table_or_none(town, tmp_path):
     assert done.returncode == 0
     assert pl.read_parquet(out)["report"].null_count() == 0
     assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "o.parquet"}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from privopt_metric_dp.tables import apply_table as module
+from privopt_metric_dp.tables.secret_columns import Secret
+
+write = module.TableWriter.write
+
+def killed(self, batch):
+    write(self, batch)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+module.TableWriter.write = killed
+folder, table, out = map(Path, sys.argv[1:])
+module.apply(folder, table, out, Secret.of(lat="lat", lon="lon"))
+"""
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_reports_that_a_killed_run_drew_go_with_the_next_run_whatever_it_writes(town, tmp_path, ending):
+    table = tmp_path / "t.csv"
+    table.write_text("lat,lon\n41.9,12.4\n")
+    monday, tuesday = (tmp_path / f"{day}{ending}" for day in ("monday", "tuesday"))
+    ended = subprocess.run([sys.executable, "-c", KILLED, town, table, monday], env=os.environ)
+    assert ended.returncode == -signal.SIGKILL
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path != table]
+    assert len(left) == 1  # what was drawn, in a hidden folder
+    apply(town, table, tuesday, POSITION)
+    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", tuesday.name}
 
 
 def test_a_users_rows_are_what_positions_snap_to(example, tmp_path):

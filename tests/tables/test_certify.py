@@ -15,12 +15,13 @@ import privopt as po
 from privopt import checker
 from privopt.declare.schema import File
 from privopt.errors import InputError
-from privopt.exact import TOTAL
-from privopt.exact import certify as certify_weights
-from privopt.exact.least import least_epsilon
-from privopt.run.solve import Options
+from privopt.numbers import TOTAL
+from privopt.run.options import Options
 from privopt.run.verify import verify
-from privopt.tables.certify import certify, measure, repair
+from privopt_metric_dp.matrix.certify import certify as certify_weights
+from privopt_metric_dp.matrix.least_epsilon import least_epsilon
+from privopt_metric_dp.mechanisms.certify_matrix import certify, measure, repair
+from privopt_metric_dp.mechanisms.given_matrix import GivenMatrix
 
 TEXT = grid_text(3, 3) + "[lr-geo]\nradius = 3.0\n"
 PLACES = np.array([(c, r) for r in range(3) for c in range(3)], dtype=float)
@@ -207,6 +208,20 @@ def made_faulty():
         r"found an array of shape 9 x 5, wanted probabilities or uint64 weights, 9 records x 9",
     )
     yield exponential(0.4).astype(complex), "found values of type complex128"
+
+
+@pytest.mark.parametrize("turned", [exponential(0.4).T, as_weights(exponential(0.4)).T], ids=["doubles", "weights"])
+def test_a_transposed_matrix_is_one_line(folder, turned):
+    np.save(folder / "turned.npy", turned)
+    with pytest.raises(InputError, match="found a transposed matrix") as caught:
+        certify(folder / "turned.npy", folder / "problem.toml")
+    assert len(caught.value.faults) == 1
+    assert "a row for each record" in str(caught.value)
+
+
+def test_a_matrix_of_the_transposed_shape_is_called_so():
+    with pytest.raises(InputError, match=r"found an array of shape 2 x 3 \(transposed\?\), wanted .* 3 records x 2"):
+        GivenMatrix.of(np.full((2, 3), 0.5), (3, 2))
 
 
 @pytest.mark.parametrize(("matrix", "words"), list(made_faulty()))

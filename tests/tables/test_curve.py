@@ -16,12 +16,13 @@ from attrs import evolve
 from toys import grid_text
 
 import privopt as po
+from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.errors import InputError, StoppedError, UsageError
-from privopt.run.solve import Options
-from privopt.tables import curve as module
-from privopt.tables.curve import Point, draw_curves, epsilons_of
-from privopt.tables.curve_page import figure_of
+from privopt.run.options import Options
+from privopt_metric_dp.studies import curve as module
+from privopt_metric_dp.studies.curve import Point, draw_curves
+from privopt_metric_dp.studies.curve_page import figure_of
 
 TOML = grid_text(4, 4)
 COLUMNS = [

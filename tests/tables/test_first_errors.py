@@ -10,9 +10,9 @@ import privopt as po
 from privopt.declare import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import InputError, UnknownNameError, UsageError
-from privopt.run.report.theme import svg
-from privopt.tables.curve import Curves, Point
-from privopt.tables.curve_page import figure_of
+from privopt.report.theme import svg
+from privopt_metric_dp.studies.curve import Curves, Point
+from privopt_metric_dp.studies.curve_page import figure_of
 
 PLACES = po.grid(rows=2, cols=2, cell_km=1)
 

@@ -8,11 +8,12 @@ import shapely
 
 from privopt.declare import load_problem
 from privopt.errors import InputError, UsageError
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.metric.space.wkb import centres_of
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt.tables.draft import draft, init
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.space.wkb import centres_of
+from privopt_metric_dp.studies.draft_problem import draft, init
 
 CITY = "docs/examples/city"
 

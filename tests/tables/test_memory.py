@@ -17,11 +17,11 @@ from attrs import evolve
 
 import privopt as po
 from privopt.errors import DoesNotHoldError, InputError, UsageError
-from privopt.metric.matrix import MatrixRelease
 from privopt.registry import registry
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt.tables.protect import limits_of
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.tables.protect import limits_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "in-memory.md"
@@ -367,7 +367,7 @@ def defined():
     return names
 
 
-@pytest.mark.filterwarnings("ignore::privopt.tables.released.PrivoptWarning")
+@pytest.mark.filterwarnings("ignore::privopt.api.released.PrivoptWarning")
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
 def test_each_call_of_the_page_gives_a_certified_release(name, call, defined):
     release = eval(call, defined)

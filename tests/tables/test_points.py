@@ -11,8 +11,9 @@ import shapely
 
 from privopt.declare import load_problem
 from privopt.errors import InputError
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.metric.space.wkb import centres_of, check_degrees, geometries_of
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.space.wkb import centres_of, check_degrees, geometries_of
 
 REST = '[distance]\nkind = "haversine"\n[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
 STATES, COUNTIES = ["AL", "AL", "GA"], ["Lee", "Dale", "Lee"]

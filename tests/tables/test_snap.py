@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privopt.declare.column_texts import texts_of
 from privopt.errors import UsageError
-from privopt.metric.space.formulas import haversine
-from privopt.metric.space.places import Space
-from privopt.tables.secret import Secret, texts_of
-from privopt.tables.snap import REASONS, Snap
+from privopt.numbers.distances import haversine
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.tables.nearest_record import REASONS, Snap
+from privopt_metric_dp.tables.secret_columns import Secret
 
 AT = Secret.of(lat="lat", lon="lon")
 latitudes = st.floats(-90, 90) | st.sampled_from([90.0, -90.0, 89.999, 0.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privopt.errors import UsageError
-from privopt.testing import adapters
+from privopt_metric_dp.kit import other_libraries as adapters
 
 
 def test_opendp_states_its_own_claim():

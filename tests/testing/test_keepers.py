@@ -7,10 +7,16 @@ from fractions import Fraction
 
 import pytest
 
-from privopt.run.ledger.entries import MICROS
-from privopt.run.ledger.sticky import Sticky
+from privopt.ledger.entries import MICROS
+from privopt.ledger.kept_reports import Sticky
 from privopt.testing.efforts import Effort
-from privopt.testing.keepers import KEEPER_CHECKS, Keeper, OwnKeeper, OwnStickyKeeper, check_keeper
+from privopt_metric_dp.kit.ledger_checks import (
+    KEEPER_CHECKS,
+    Keeper,
+    OwnKeeper,
+    OwnStickyKeeper,
+    check_keeper,
+)
 
 HOW = Effort(name="quick", examples=6, seconds=60, shrinking=2, draws=1)
 HARDER = Effort(name="more", examples=60, seconds=60, shrinking=2, draws=1)

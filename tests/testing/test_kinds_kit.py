@@ -1,21 +1,25 @@
 """The kit for kinds: privopt's own pass, planted faults are caught."""
 
+import re
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from attrs import evolve
 
-from privopt.errors import RegistryError, UsageError
-from privopt.metric.kinds import LossKind
-from privopt.metric.privacy import MetricDP
-from privopt.metric.space.geometry import EuclideanMetric
-from privopt.metric.space.kinds import Euclidean
-from privopt.registry import Kind, discover, registry, using
+from privopt.errors import RegistryError, UnknownNameError, UsageError
+from privopt.registry import Kind, registry, using
+from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.specs import KindSpec
 from privopt.testing import check_kind
-from privopt.testing.efforts import Effort
+from privopt.testing.efforts import EFFORTS, Effort
+from privopt_metric_dp.kit.ledger_checks import OwnKeeper, check_keeper
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.problem.distance_kinds import Euclidean
+from privopt_metric_dp.problem.kinds import LossKind
+from privopt_metric_dp.space.metrics import EuclideanMetric
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ def with_kind(role, name, cls):
     globals()[cls.__name__] = cls
     known = registry()
     kinds = {**known.kinds, (role, name): Kind(spec=spec, plugin="planted", version="0")}
-    return using(evolve(discover([]), mechanisms=known.mechanisms, kinds=kinds))
+    return using(known.with_instead(kinds=kinds))
 
 
 class OneWay(EuclideanMetric):
@@ -143,6 +147,72 @@ def test_a_notion_whose_measure_lets_more_pass_than_its_rows_is_caught(fault, ho
 
     monkeypatch.setattr(MetricDP, "measure", lax)
     assert "holds by measure() at" in failed(check_kind("notion", "metric-dp", how=how))["planted-violation"]
+
+
+def test_a_notion_that_is_refused_by_the_pipeline_is_caught(how, monkeypatch):
+    stated = MetricDP.guarantee.fget
+    monkeypatch.setattr(MetricDP, "guarantee", property(lambda self: evolve(stated(self), kind="acme")))
+    assert "makes no release" in failed(check_kind("notion", "metric-dp", how=how))["released"]
+
+
+@pytest.fixture
+def third_party(monkeypatch):
+    """The kinds of docs/examples/third-party, registered."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs/examples/third-party/src"))
+    import ranked_response
+
+    known = registry()
+    kinds = {(k.role, k.name): Kind(spec=k, plugin="third", version="0") for k in ranked_response.privopt_kinds()}
+    with using(evolve(known, kinds={**known.kinds, **kinds})):
+        yield
+
+
+def test_a_notion_whose_releases_nobody_can_make_is_caught(how, third_party, monkeypatch):
+    """One that pairs along a path imply nothing for, whose repair stores only those that imply the others."""
+    from ranked_response.notions import ApproximateMetricDP
+
+    repair = ApproximateMetricDP.repair
+
+    def fewer(self, z, data, context):
+        pairs, distances = data.standing
+        return evolve(repair(self, z, data, context), pairs=pairs, distances=distances)
+
+    monkeypatch.setattr(ApproximateMetricDP, "repair", fewer)
+    results = failed(check_kind("notion", "approximate-metric-dp", how=how))
+    assert set(results) == {"released"}
+    assert re.search(r"pairs: records \S+ and \S+: a required pair that is not stored", results["released"])
+
+
+def test_a_notion_without_paths_passes_and_its_matrices_are_held_to_every_pair(how, third_party, tmp_path):
+    assert failed(check_kind("notion", "approximate-metric-dp", how=how)) == {}
+    tables = "[records]\ngrid = { rows = 1, cols = 3, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
+    tables += "[privacy]\nkind = 'approximate-metric-dp'\nepsilon = 1.0\ndelta = 0.01\n[utility]\nkind = 'distance'\n"
+    (tmp_path / "p.toml").write_text(tables)
+    made = solve("optimal-lp", tmp_path / "p.toml", tmp_path / "one", Options(method="full", solver="highs"))
+    weights = np.load(tmp_path / "one" / "mechanism.npz")["weights"]
+    np.save(tmp_path / "z.npy", weights)
+    (tmp_path / "p.toml").write_text(tables + "[given]\nmatrix = 'z.npy'\n")
+    again = solve("given", tmp_path / "p.toml", tmp_path / "two", Options(method="repair"))
+    assert again.result.certificate.checked == made.result.certificate.checked == 6  # three pairs, both ways
+    assert np.array_equal(np.load(tmp_path / "two" / "mechanism.npz")["weights"], weights)
+
+
+def test_what_the_notions_check_allows_is_said(how, monkeypatch):
+    passed = next(each for each in check_kind("notion", "metric-dp", how=how) if each.check == "planted-violation")
+    assert passed.note == "a difference in loss of up to 2% is not seen"
+    monkeypatch.setattr(MetricDP, "emit", lambda self, model, **symbols: None)
+    assert "they may differ by 2%" in failed(check_kind("notion", "metric-dp", how=how))["planted-violation"]
+
+
+def test_how_hard_may_be_said_by_name(monkeypatch):
+    quick = Effort(name="dev", examples=1, seconds=1, shrinking=1, draws=1)
+    monkeypatch.setitem(EFFORTS, "dev", quick)
+    for role, name in (("distance", "euclidean"), ("solver", "highs"), ("decomposer", "benders")):
+        assert failed(check_kind(role, name, how="dev")) == {}
+        with pytest.raises(UnknownNameError, match="nightly"):
+            check_kind(role, name, how="nightli")
+    with pytest.raises(UnknownNameError, match="nightly"):
+        check_keeper(OwnKeeper, how="nightli")
 
 
 def test_a_notion_that_no_problem_can_name_says_so(how):

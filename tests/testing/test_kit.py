@@ -1,22 +1,22 @@
 """The kit's own machinery: one call, strict expectations, what it draws, how it tells."""
 
 import os
+import re
 import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
 
 import attrs
+import hypothesis
 import numpy as np
 import pytest
-from faults import counts, matrix, ranks
+from faults import answers, counts, matrix, ranks
 from hypothesis import settings
 
 from privopt.declare import key
 from privopt.errors import InfeasibleError, UnknownNameError, UsageError
-from privopt.metric.losses import ExpectedLoss
-from privopt.metric.problem import MetricProblem
-from privopt.noise import discrete_laplace
+from privopt.numbers.noise import discrete_laplace
 from privopt.registry import registry
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing import (
@@ -26,13 +26,16 @@ from privopt.testing import (
     run_checks,
     subject,
 )
-from privopt.testing.checks import CHECKS, forged
+from privopt.testing.checks import checks as all_checks
+from privopt.testing.checks import forged
 from privopt.testing.checks.inputs import faulty_inputs
 from privopt.testing.efforts import EFFORTS, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.metric import default_profile
 from privopt.testing.noise import answered
 from privopt.testing.runner import expected_for, judged
+from privopt_metric_dp.kit.problems import default_profile
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.problem.declared import MetricProblem
 
 few = settings(max_examples=30, deadline=None, database=None)
 
@@ -132,7 +135,7 @@ class TestTelling:
         tried.close()
 
     def test_every_check_says_what_it_is(self):
-        for name, check in CHECKS.items():
+        for name, check in all_checks().items():
             assert check.summary, name
             assert check.version >= 1
 
@@ -253,6 +256,29 @@ def test_problems_that_nobody_can_solve_are_no_skip():
     tried.close()
     assert (solves.status, solves.reason) == ("failed", "no generated problem was solved")
     assert (other.status, other.reason) == ("skipped", "no generated problem was solved: see the check solves")
+
+
+def test_a_check_that_finds_nothing_to_look_at_does_not_say_that_nothing_was_solved(monkeypatch):
+    tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+
+    def nowhere(trial):
+        trial.run(trial.problem())
+        hypothesis.reject()
+
+    monkeypatch.setitem(all_checks(), "input-order", attrs.evolve(all_checks()["input-order"], function=nowhere))
+    found = run_check("input-order", tried, how="dev")
+    tried.close()
+    assert found.status == "skipped"
+    assert re.fullmatch("nothing to check was found in the [0-9]+ generated problems that were solved", found.reason)
+
+
+def test_every_point_says_that_the_mechanism_promises_it_nowhere():
+    tried = subject(answers.RightAnswers, guarantee="local-dp")
+    found = run_check("every-point", tried, how="dev")
+    tried.close()
+    assert found.status == "skipped"
+    assert found.reason.startswith("no generated problem was solved with privacy.everywhere = true: ")
+    assert "privacy.everywhere" in found.reason.partition("true: ")[2]
 
 
 def test_a_loss_of_ones_own_in_a_unit_of_its_own_passes(quick):

@@ -1,5 +1,6 @@
 """Every planted fault is caught by the check that is named for it; what is right passes all of them."""
 
+import re
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from faults import answers, choice, counts, drawn, everywhere, gaussian, hostile
 from faults.counts import count_problem
 
 from privopt.testing import run_check, run_checks, subject
-from privopt.testing.checks import CHECKS
+from privopt.testing.checks import checks as all_checks
 from privopt.testing.efforts import EFFORTS
 
 FAULTS = [
@@ -43,6 +44,12 @@ FAULTS = [
     ("epsilon-attack", drawn.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", noise.HalfTheNoise, "local-dp"),
     ("epsilon-attack", noise.TrueCountsDeclared, "local-dp"),
+    ("channel", drawn.ChannelDoubled, "metric-dp"),
+    ("channel", drawn.RoundedToHundredths, "metric-dp"),
+    ("channel", drawn.ChannelNarrower, "metric-dp"),
+    ("channel", drawn.ChannelWithoutTheFirst, "metric-dp"),
+    ("channel", drawn.ChannelBesideTheWeights, "metric-dp"),
+    ("channel", counts.HalfTheReach, "local-dp"),
     ("input-order", matrix.SortedRecords, "metric-dp"),
     ("drawn-as-stated", choice.AlwaysTheGreatest, "local-dp"),
     ("fresh-noise", noise.SameNoiseInText, "local-dp"),
@@ -104,6 +111,7 @@ FAULTS = [
     ("fresh-samples", drawn.SameShifts, "metric-dp"),
     ("fresh-samples", drawn.AlwaysTheSameSamples, "metric-dp"),
     ("bad-input", matrix.InputUnchecked, "metric-dp"),
+    ("bad-input", matrix.QuotesTheInterpreter, "metric-dp"),
     ("relabelling", matrix.ById, "metric-dp"),
     ("reordering", matrix.FirstRecord, "metric-dp"),
     ("units", matrix.WrongUnit, "metric-dp"),
@@ -156,6 +164,7 @@ RIGHT = [
     (answers.RightAnswers, "local-dp"),
     (answers.RightFloors, "metric-dp"),
     (drawn.RightMiles, "metric-dp"),
+    (drawn.RightLine, "metric-dp"),
     (ranks.RightRanks, "top-k"),
 ]
 
@@ -194,7 +203,7 @@ def test_caught_by_the_check_that_is_named_for_it(check, fault, kind, seed):
 
 
 def test_every_check_has_a_planted_fault():
-    assert {check for check, _, _ in FAULTS} == set(CHECKS)
+    assert {check for check, _, _ in FAULTS} == set(all_checks())
 
 
 @pytest.mark.parametrize("how", TRIED, ids=lambda how: how.name)
@@ -205,6 +214,26 @@ def test_what_is_right_passes_every_check(right, kind, how):
     tried.close()
     assert [result for result in results if result.status == "failed"] == []
     assert sum(result.status == "passed" for result in results) >= 12
+
+
+@pytest.mark.parametrize(
+    ("right", "kind"),
+    [(drawn.RightLine, "metric-dp"), (counts.RightReach, "local-dp"), (matrix.RightMatrix, "metric-dp")],
+)
+def test_a_channel_that_is_right_passes(right, kind):
+    tried = subject(right, guarantee=kind)
+    found = run_check("channel", tried, how=CAUGHT)
+    tried.close()
+    assert found.status == "passed", found.reason
+
+
+def test_probabilities_rounded_to_hundredths_are_refused_exactly():
+    """Draws alone show no excess of a few percent; stated probabilities do."""
+    tried = subject(drawn.RoundedToHundredths, guarantee="metric-dp")
+    assert run_check("epsilon-attack", tried, how="dev").status == "passed"
+    found = run_check("channel", tried, how="dev")
+    tried.close()
+    assert re.search(r"their log ratio is 0\.\d+, 1\.\d+ times what is allowed; epsilon allows", found.reason)
 
 
 @pytest.mark.parametrize("how", TRIED, ids=lambda how: how.name)

@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 
-from privopt.registry import Registered, discover, registry, using
+from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import run_checks, subject
@@ -32,7 +31,7 @@ def installed(request, monkeypatch):
     sys.modules.pop(request.param, None)
     [spec] = __import__(request.param).privopt_mechanisms()
     found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin=request.param, version="1.0")}
-    with using(evolve(discover([]), mechanisms=found, kinds=registry().kinds)):
+    with using(registry().with_instead(mechanisms=found)):
         yield spec.name
 
 

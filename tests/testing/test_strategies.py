@@ -11,18 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.declare import load_problem
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, metric_problems, metric_profile, to_toml
+from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
 from privopt.testing.exports import exports
-from privopt.testing.strategies import (
-    SHAPES,
-    costs,
-    count_vectors,
-    hierarchies,
-    metric_spaces,
-    priors,
-    score_matrices,
-)
+from privopt.testing.strategies import count_vectors, hierarchies, score_matrices
+from privopt_metric_dp.kit import metric_problems, metric_profile
+from privopt_metric_dp.kit.strategies import SHAPES, costs, metric_spaces, priors
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
 
 few = settings(max_examples=30, deadline=None, database=None)
 

@@ -5,59 +5,26 @@ Builds wheels and an environment, so it needs the package index or uv's cache, a
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import pytest
+from environments import ROOT, Environment, build_wheels, find_uv, run
 
-ROOT = Path(__file__).resolve().parents[2]
 THIRD = ROOT / "docs" / "examples" / "third-party"
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clean-environment")]
-
-
-def find_uv():
-    """uv where .ci/bootstrap.py looks for it."""
-    places = [ROOT / ".tools" / "bin" / "uv", ROOT / ".tools" / "venv" / "bin" / "uv"]
-    found = shutil.which("uv") or next((str(path) for path in places if path.exists()), None)
-    assert found, "no uv on PATH or in .tools: make .venv first"
-    return found
-
-
-NOT_INHERITED = {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
-"""Without bytecode on the disk each of some dozens of processes would compile a thousand modules again."""
-
-
-def run(*command, cwd, expect=0, **environment):
-    """Run a command; its standard output."""
-    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=inherited | {"UV_PYTHON_DOWNLOADS": "never"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == expect, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
     """Wheels, constraints, an environment with privopt and its plugins, and a way to run its programs."""
     home = tmp_path_factory.mktemp("clean")
-    uv = find_uv()
-    run(uv, "build", "--quiet", "--all-packages", "--wheel", "--out-dir", home / "wheels", cwd=ROOT)
+    build_wheels(home / "wheels")
     pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
     (home / "pins.txt").write_text("\n".join(pins) + "\n")
-    run(uv, "venv", "--quiet", "--python", sys.executable, home / "env", cwd=home)
+    Environment(home / "env")
 
     class Clean:
         folder = home
@@ -65,7 +32,7 @@ def clean(tmp_path_factory):
 
         def install(self, *what):
             source = ["--find-links", home / "wheels", "--constraint", home / "pins.txt"]
-            run(uv, "pip", "install", "--quiet", "--python", self.bin / "python", *source, *what, cwd=home)
+            run(find_uv(), "pip", "install", "--quiet", "--python", self.bin / "python", *source, *what, cwd=home)
 
         def privopt(self, *arguments, **options):
             return run(self.bin / "privopt", *arguments, cwd=home, **options)

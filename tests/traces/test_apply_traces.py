@@ -15,12 +15,13 @@ from toys import grid_text
 
 import privopt
 from privopt.command.cli import cli
+from privopt.declare.table_files import TableSource
 from privopt.errors import InputError, UsageError
-from privopt.exact.sample import seeded
-from privopt.tables.estimate.reports import count_all
-from privopt.tables.estimate.run import channel_of
-from privopt.tables.times import ranks_of
-from privopt.tables.traces import Tracer
+from privopt.estimate.count_reports import count_all
+from privopt.estimate.posterior import channel_of
+from privopt.numbers.sampling import seeded
+from privopt_metric_dp.tables.time_order import ranks_of
+from privopt_metric_dp.tables.trace_rows import Tracer
 
 PROBLEM = (
     grid_text(3, 3)
@@ -147,6 +148,20 @@ def test_a_ledger_refuses_before_a_segment_begins(folder, tmp_path):
         assert Fraction(book.account("a").spent) == FIRST
 
 
+def test_a_trace_has_one_subject_however_it_is_written_and_is_charged_as_it_is_written(folder, tmp_path, monkeypatch):
+    key, ledger = tmp_path / "key", tmp_path / "phones.ledger"
+    with privopt.Ledger(ledger, key=key) as book:
+        book.set_limit("1.5")
+        with monkeypatch.context() as patch:  # the version before hashed names as they are written
+            patch.setattr(type(book), "_stored", lambda book, _, subject: (book._names._called(subject),))
+            book.charge("007", privopt.Cost(epsilon=1, unit="per km"))
+    rows = [(who, n, "0-0") for n, who in enumerate(["007", "007.0", "\ufeff7", "b"])]
+    options = ["--subject", "who", "--ledger", str(ledger), "--hash-subjects", str(key), "--json"]
+    done, out = applied(folder, table(tmp_path, rows), *options)
+    assert json.loads(done.stdout)["refused"] == {"budget spent": 3}
+    assert out["report"].is_null().to_list() == [True, True, True, False]
+
+
 @pytest.mark.filterwarnings("ignore::privopt.PrivoptWarning")
 def test_charges_are_no_function_of_positions_but_through_reports(folder, tmp_path):
     """Two tables that differ in the secret alone, drawn from the same entropy, as long as their reports are alike."""
@@ -254,9 +269,11 @@ def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path
     first = out.filter("report_first")
     assert sorted(first["when"].to_list()) == list(range(40))
     assert not first["kept"].any()
-    counted = channel_of(privopt.open(folder).opened), "out.csv", out.columns, [out[:300], out[300:]]
-    found = count_all([counted], column="report", subject="who", batch=None)[0][""]
-    names = list(counted[0].outputs)
+    channel = channel_of(privopt.open(folder).opened)
+    parts = [nw.from_native(part, eager_only=True) for part in (out[:300], out[300:])]
+    source = TableSource(name="out.csv", columns=tuple(out.columns), batches=lambda: iter(parts))
+    found = count_all([(channel, source)], column="report", subject="who", batch=None)[0][""]
+    names = list(channel.outputs)
     assert found.counts.tolist() == [first["report"].to_list().count(name) for name in names]
     assert found.repeated == out["report"].count() - 40
 

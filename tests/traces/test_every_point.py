@@ -12,16 +12,18 @@ from segments import stayed
 
 import privopt
 from privopt.errors import PrivoptError
-from privopt.exact import TOTAL
-from privopt.exact.sample import seeded
-from privopt.metric.everywhere.region import MM_PER_KM, Plane
-from privopt.metric.everywhere.snap import Snapper
-from privopt.metric.traces import notion, prediction, ways
-from privopt.metric.traces.walk import Limit, State
-from privopt.metric.traces.ways import SLACK, Ways
+from privopt.numbers import TOTAL
+from privopt.numbers.sampling import seeded
 from privopt.run.verify import verify
-from privopt.tables import traces
-from privopt.testing.traces import Law, cost_of
+from privopt_metric_dp.kit.trace_law import Law, cost_of
+from privopt_metric_dp.mechanisms import trace_dp as notion
+from privopt_metric_dp.region.region import MM_PER_KM, Plane
+from privopt_metric_dp.region.snap_to_region import Snapper
+from privopt_metric_dp.tables import trace_rows as traces
+from privopt_metric_dp.traces import interpolate as ways
+from privopt_metric_dp.traces import prediction
+from privopt_metric_dp.traces.draw_trace import Limit, State
+from privopt_metric_dp.traces.interpolate import SLACK, Ways
 
 STEP = 20_000
 """mm: a coarse step, so that sums over noise are short; what it adds to distances is counted."""

@@ -12,10 +12,10 @@ from toys import grid_text
 
 import privopt
 from privopt.command.cli import cli
-from privopt.metric import pages
-from privopt.metric.space.places import Space
-from privopt.metric.traces.hidden import ANYWHERE, Mobility, Step, posteriors
-from privopt.metric.traces.over_time import bars_of, mean_guess, over_time, unbiased
+from privopt_metric_dp.attacks.hidden_markov import ANYWHERE, Mobility, Step, posteriors
+from privopt_metric_dp.attacks.many_reports import bars_of, mean_guess, over_time, unbiased
+from privopt_metric_dp.report import pages
+from privopt_metric_dp.space.places import Space
 
 
 def solved(tmp_path, mechanism, more="", *, side, cell, epsilon):

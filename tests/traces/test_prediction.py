@@ -14,12 +14,12 @@ from segments import stayed, summed
 
 import privopt
 from privopt.errors import InputError
-from privopt.exact import rounded
-from privopt.exact.sample import seeded
-from privopt.metric.traces import prediction as grids
-from privopt.metric.traces.prediction import Prediction, Terms
-from privopt.metric.traces.walk import Limit, State, Walker
-from privopt.testing.traces import Law, cost_of, segment_of
+from privopt.numbers.sampling import seeded
+from privopt_metric_dp.kit.trace_law import Law, cost_of, segment_of
+from privopt_metric_dp.matrix.repair import rounded
+from privopt_metric_dp.traces import prediction as grids
+from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
+from privopt_metric_dp.traces.prediction import Prediction, Terms
 
 ROOM = 1e-9
 

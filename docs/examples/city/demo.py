@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from privopt.declare import load_problem
-from privopt.metric.data import MetricData
-from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.registry import registry
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parents[2] / "demo-out"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privopt.interfaces import SolveContext
-from privopt.metric.optimal.instance import Instance
 from privopt.testing.data import data_path
+from privopt_metric_dp.solvers.instance import Instance
 
 
 def grid(rows: int, cols: int, epsilon: float, within: float = 1.5, seed: int | None = None) -> Instance:

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from privopt.execution import memory
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_bd_mdp.problem import Decomposition
 from privopt_bd_mdp.solver import decompose
 
 MEASURE = """
 import sys
+import numba  # the small one needs none of it
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from conftest import grid
@@ -44,6 +46,7 @@ print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("Vm
 
 STEPS = """
 import sys
+import numba  # the small one needs none of it
 sys.path.insert(0, sys.argv[1])
 from contextlib import suppress
 from pathlib import Path

@@ -55,7 +55,7 @@ def call(folder: Path, name: str, *options: object) -> list[str]:
 
 
 def finished(folder: Path, name: str, process: subprocess.Popen[str]) -> dict:
-    _, told = process.communicate(timeout=300)
+    _, told = process.communicate(timeout=3000)
     assert process.returncode == 0, told
     return json.loads((folder / name / "result.json").read_text())
 
@@ -100,7 +100,7 @@ def cluster(tmp_path):
         address, *pids = process.stdout.readline().split()
         yield f"dask://{address}", [int(pid) for pid in pids]
         process.stdin.close()
-        process.wait(timeout=300)
+        process.wait(timeout=3000)
 
 
 def test_two_processes_release_the_same_bit_for_bit(alone, tmp_path):

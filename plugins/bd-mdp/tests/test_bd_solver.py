@@ -16,19 +16,19 @@ from privopt.decompose import make_partition, split_form
 from privopt.decompose.split import cut_of
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import memory
-from privopt.metric.optimal.column_generation import solve_column_generation
-from privopt.metric.optimal.instance import dual_bound
-from privopt.metric.optimal.paths import make_graph
-from privopt.metric.optimal.rays import Mixture
-from privopt.metric.optimal.reduce import solve_by_component
-from privopt.metric.optimal.star import kernel_of, make_star
-from privopt.metric.optimal.symmetry import Symmetry
 from privopt_bd_mdp import solver
 from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS, Decomposition
 from privopt_bd_mdp.solver import decompose, partition_of
+from privopt_metric_dp.solvers.column_generation import solve_column_generation
+from privopt_metric_dp.solvers.components import solve_by_component
+from privopt_metric_dp.solvers.instance import dual_bound
+from privopt_metric_dp.solvers.path_graph import make_graph
+from privopt_metric_dp.solvers.restricted_master import Mixture
+from privopt_metric_dp.solvers.star import kernel_of, make_star
+from privopt_metric_dp.solvers.symmetry import Symmetry
 
 
 def check(instance, options, context, optimum):

@@ -20,7 +20,8 @@ from fl_linear_paper.trials import draw_noise
 from privopt.declare import File, load_problem
 from privopt.errors import InfeasibleError, InputError
 from privopt.interfaces import SolveContext
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
 from privopt_fl_linear.algorithms import Assignment, served

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from privopt.metric.attack import epsilon_lower
+from privopt.numbers.binomial import epsilon_lower
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_fl_linear import mechanism

@@ -13,8 +13,9 @@ from mended import edit, mend
 
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext
-from privopt.run.report.make import write_report
-from privopt.run.solve import Options, solve
+from privopt.report.write_report import write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_fl_linear import server
 

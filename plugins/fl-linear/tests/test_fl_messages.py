@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from privopt import Ledger
 from privopt.errors import InputError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear.command import cli
 from privopt_fl_linear.messages import Message, budget, decimal, kept_or_drawn, read_messages, report
@@ -126,6 +127,41 @@ def test_sites_may_have_a_mark_and_blanks_and_the_folder_comes_whole(round_one):
         assert done.exit_code == 2, done.output
         assert "--out" in done.stderr
     assert not [path for path in round_one.iterdir() if path.name.startswith(".")]
+
+
+def test_blanks_around_a_location_or_round_draw_nothing_new(tmp_path):
+    first = ask(tmp_path, "a", 20, more=("--ledger", tmp_path / "book"))
+    kept = (tmp_path / "a.jsonl").read_text()
+    for location, round_ in (("a ", "1"), (" a", "1 "), ("a", " 1")):
+        options = ("--kept", tmp_path / "a.jsonl", "--epsilon", "0.5", "--ledger", tmp_path / "book")
+        again = run("report", "--location", location, "--round", round_, "--clients", 20, *options)
+        assert again.stdout == first.stdout
+        assert "the same message again" in again.stderr
+    assert (tmp_path / "a.jsonl").read_text() == kept
+    assert kept_or_drawn(tmp_path / "a.jsonl", " a ", 20, Fraction(1, 2), " 1")[1] is False
+    assert Message.read(kept.replace('"a"', '" a "')) == Message.read(kept)  # as an older version may have kept it
+    assert run("report", "--location", " ", "--round", "1", "--clients", 1, *options).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("noise", "counts"), [("discrete", (2 * 10**12, -(2 * 10**12))), ("continuous", (2e12, -2e12))]
+)
+def test_a_message_is_taken_by_collect_exactly_if_solve_takes_it(round_one, noise, counts):
+    for name in "abc":
+        path = round_one / f"{name}.jsonl"
+        path.write_text(path.read_text().replace('"discrete"', f'"{noise}"'))
+    path, head = round_one / "b.jsonl", (round_one / "b.jsonl").read_text().rpartition(":")[0]
+    for number, count in enumerate(counts):
+        path.write_text(f"{head}: {count}}}\n")
+        done = gather(round_one, out=f"server{number}")
+        assert done.exit_code == 0, done.output
+        solve("fl-linear", round_one / f"server{number}" / "problem.toml", round_one / f"out{number}", Options())
+        path.write_text(f"{head}: {count + (1 if count > 0 else -1)}}}\n")
+        done = gather(round_one, out="other")
+        assert done.exit_code == 2
+        assert "b.jsonl: line 1: found no message (noisy_clients is not between -2e+12 and 2e+12)" in done.stderr
+    path.write_text(head + ": " + "9" * 5000 + "}\n")
+    assert "b.jsonl: line 1: found no message (a whole number of too many digits)" in gather(round_one).stderr
 
 
 def test_two_at_once_draw_once(tmp_path):

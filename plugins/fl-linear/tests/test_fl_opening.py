@@ -18,7 +18,8 @@ from fl_linear_paper.milp import solve_facility_location
 from privopt.declare import load_problem
 from privopt.errors import InputError, StoppedError
 from privopt.interfaces import SolveContext
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
 from privopt_fl_linear.opening import open_facilities, proved_bound
@@ -161,6 +162,24 @@ def test_a_city_with_opening_costs_is_solved_to_optimality(city):
         assert "details.told.opening.sites were chosen by public data" in result["certificate"]["rests_on"]
         assert "bounds" not in result["details"]
         assert verify(out).complaints == ()
+
+
+def test_a_mean_count_that_is_not_stated_is_warned_of_with_its_price(city):
+    def said(done):
+        return [line for line in done.warnings if "1 client" in line]
+
+    out, result, done = run(city("delta = 0.0"), "laplace", gap=0.01)
+    (line,) = said(done)
+    told, value = result["details"]["told"]["opening"], result["objective"]["value"]
+    assert told["cost_at_it"] < value
+    assert f"the cost is {value:,.6g}, and at the mean of the reports" in line
+    assert f"it would be {told['cost_at_it']:,.6g}; state the mean that the public knew" in line
+    assert verify(out).complaints == ()
+    informed = run(city(f"delta = 0.0\nmean_clients = {told['mean_reported']:.6f}"), "laplace", gap=0.01)
+    assert not said(informed[2])
+    assert informed[1]["objective"]["value"] == pytest.approx(told["cost_at_it"], rel=0.05)  # by counts drawn anew
+    assert said(run(city("delta = 0.0"), "laplace", time_limit=1e-3)[2])  # without a price
+    assert not said(run(city("delta = 0.0"), "optimal", gap=0.05)[2])
 
 
 def test_at_most_so_many_facilities(city):

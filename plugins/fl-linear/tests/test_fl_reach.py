@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InfeasibleError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear.metric import Matrix, Plane, Sphere
 from privopt_fl_linear.opening import open_facilities

@@ -15,7 +15,8 @@ from scipy.sparse.csgraph import shortest_path
 
 from privopt.command.cli import cli as whole
 from privopt.errors import InputError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear.algorithms import optimal_assignment, reconnect
 from privopt_fl_linear.command import cli

@@ -11,8 +11,9 @@ import pytest
 
 from privopt.declare import load_problem
 from privopt.errors import InfeasibleError, InputError
-from privopt.run.folder import sums_text
-from privopt.run.solve import Options, solve
+from privopt.files.release_folder import sums_text
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, Range, limits_of
 from privopt_hierarchical_dp.methods import METHODS

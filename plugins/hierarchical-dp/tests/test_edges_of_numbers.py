@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt_hierarchical_dp.half_prices import largest_weight, relax_counts
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS

@@ -9,12 +9,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release
 from privopt_hierarchical_dp.expected import expected_errors, like_leaves
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.release import HierarchyRelease
-from privopt_hierarchical_dp.report import sections
+from privopt_hierarchical_dp.report import sections, size_figure
 from privopt_hierarchical_dp.tree import Tree
 
 
@@ -95,3 +96,12 @@ def test_supposed_counts_are_counts(method, empty):
     found = like_leaves(release, method, np.random.default_rng(2))
     assert found.min() >= 0
     assert found.sum(axis=1).tolist() == ([0, 0, 0] if empty else [3, 0, 9])
+
+
+def test_sizes_are_whole_numbers_on_the_axis(tmp_path):
+    path = tmp_path / "p.toml"
+    (tmp_path / "c.csv").write_text("level_1,size,groups\nA,1,300\nA,2,500\n")
+    path.write_text('[hierarchy]\ncounts = "c.csv"\nsizes = 2\n[privacy]\nepsilon = 0.1\n')
+    folder = solve("hierarchical-dp", path, tmp_path / "out", Options(seed=1)).folder
+    axes = size_figure(_opened(folder)[1]).axes[0]
+    assert all(tick == round(tick) for tick in axes.get_xticks())

@@ -12,8 +12,9 @@ import pytest
 
 from privopt.declare import File
 from privopt.errors import InputError, StoppedError, UsageError
-from privopt.run.folder import sums_text
-from privopt.run.solve import Options, solve
+from privopt.files.release_folder import sums_text
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.counts import read_counts, read_units
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets

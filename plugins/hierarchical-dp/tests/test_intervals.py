@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.noise import discrete_laplace
-from privopt.run.folder import sums_text
-from privopt.run.solve import Options, solve
+from privopt.files.release_folder import sums_text
+from privopt.numbers.noise import discrete_laplace
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.laws import noise_of
 from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals, least_squares, quantile

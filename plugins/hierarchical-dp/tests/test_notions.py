@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from privopt.errors import InputError, UsageError
-from privopt.exact.gaussian import delta_of, rho_of
+from privopt.files.release_folder import sums_text
 from privopt.interfaces import SolveContext
-from privopt.run.folder import sums_text
-from privopt.run.ledger.solving import ChargeRelease
-from privopt.run.report.claim import claim
-from privopt.run.solve import Options, solve
+from privopt.ledger.charge import Charge
+from privopt.numbers.gaussian import delta_of, rho_of
+from privopt.report.promise_text import claim
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.laws import GAUSSIAN, budget_of
@@ -114,7 +115,7 @@ def test_the_published_chain_has_no_gaussian_noise(tmp_path):
 
 @pytest.mark.parametrize(("privacy", "found"), [(ZCDP, "zcdp"), (APPROX, "approx-dp")])
 def test_a_ledger_refuses_what_does_not_add_up_by_epsilon(tmp_path, privacy, found):
-    charged = ChargeRelease(ledger=tmp_path / "ledger.db")
+    charged = Charge(ledger=tmp_path / "ledger.db")
     with pytest.raises(UsageError, match=f"--ledger: found {found}"):
         solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(charged=charged))
     assert not (tmp_path / "out").exists()

@@ -14,7 +14,8 @@ from privopt.command.cli import cli
 from privopt.declare import load_problem
 from privopt.errors import InputError
 from privopt.interfaces import SolveContext
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.planning import _wins, plan

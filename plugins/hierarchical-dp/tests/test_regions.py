@@ -9,9 +9,10 @@ import pytest
 
 from privopt.declare import File, load_problem
 from privopt.errors import InputError
+from privopt.files.release_folder import sums_text
 from privopt.interfaces import SolveContext
-from privopt.run.folder import sums_text
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance
 from privopt_hierarchical_dp.counts import read_counts, read_units

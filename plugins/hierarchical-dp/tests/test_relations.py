@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from privopt import Cost, Ledger
 from privopt.command.cli import cli
 from privopt.errors import InputError
-from privopt.noise import discrete_laplace
-from privopt.run.folder import sums_text
-from privopt.run.solve import Options, solve
+from privopt.files.release_folder import sums_text
+from privopt.numbers.noise import discrete_laplace
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
@@ -382,17 +382,3 @@ def test_a_ledger_does_not_add_what_another_relation_promises(tmp_path):
         charged.append(done.return_value or done.exit_code)
         assert charged[-1] == 0 or ("unit: found per" in done.stderr and not out.exists())
     assert charged == [0, 2, 2, 2, 0]
-
-
-@pytest.mark.parametrize(("relation", "first"), [("sizes", 1), ("sizes", 0), ("individuals", 1), ("groups", 1)])
-def test_a_ledger_from_before_relations_were_told_apart_takes_no_more(tmp_path, relation, first):
-    ledger, out = tmp_path / "l", tmp_path / "out"
-    with Ledger(ledger) as book:
-        book.charge("counts.csv", Cost(epsilon="0.1", unit="per individual", notion="pure-dp"))
-    path = _problem(tmp_path, relation=relation, first=first)
-    arguments = ["solve", "hierarchical-dp", str(path), "--out", str(out), "--ledger", str(ledger), "--quiet"]
-    done = CliRunner().invoke(cli, arguments, standalone_mode=False)
-    assert (done.return_value or done.exit_code, out.exists()) == (2, False)
-    assert "wanted per individual, as charged: a ledger has one unit, another is for another file" in done.stderr
-    with Ledger(ledger) as book:
-        assert book.account("counts.csv").reports == 1

@@ -19,8 +19,9 @@ from privopt import backends
 from privopt.command.cli import cli
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.limits import ending_at
-from privopt.run.folder import sums_text
-from privopt.run.solve import Options, solve
+from privopt.files.release_folder import sums_text
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.bounds import UNBOUNDED
 from privopt_hierarchical_dp.nearest import least_moved

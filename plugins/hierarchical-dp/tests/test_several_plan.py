@@ -70,7 +70,7 @@ def test_a_plan_needs_no_secret_and_tells_each_table_level_and_what_to_write(tmp
         assert sum(map(Fraction, shares)) == 1
     assert sum(told["best"]["by_part"]) < sum(by["1"])
     # what it says to write is what it has told
-    line = told["notes"][-1].removeprefix("Least in all: ").replace("hierarchy.", "")
+    line = told["notes"][-1].removeprefix("Least of the splits tried: ").replace("hierarchy.", "")
     budget, *shares = line.replace("], ", "]; ").replace(", share", "; share").split("; ")
     text = path.read_text().replace('regions = "regions.csv"', f'regions = "regions.csv"\n{budget}')
     for share in shares:

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 
 from privopt.errors import InputError
-from privopt.run.folder import sums_text
-from privopt.run.solve import Options, solve
+from privopt.files.release_folder import sums_text
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance
 from privopt_hierarchical_dp.fitting import Task, fit

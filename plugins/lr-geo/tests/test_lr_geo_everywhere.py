@@ -8,7 +8,8 @@ from mended import rewrite
 
 import privopt as po
 from privopt.errors import InputError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 
 PROBLEM = """

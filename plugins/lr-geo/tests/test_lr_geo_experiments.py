@@ -13,7 +13,8 @@ from lr_geo_paper.matching import matches
 from lr_geo_paper.trials import METHODS
 from privopt.declare import load_problem
 from privopt.interfaces import SolveContext
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.testing.data import data_path
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem

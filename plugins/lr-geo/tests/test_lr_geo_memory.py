@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from privopt.declare import load_problem
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.package import Terms
@@ -17,6 +18,7 @@ from privopt_lr_geo.program import assemble, program_bytes
 
 MEASURE = """
 import sys
+import numba  # the small one needs none of it
 from pathlib import Path
 from privopt.execution.memory import resident
 from privopt.run.solve import Options, solve

@@ -8,7 +8,8 @@ import pytest
 
 from lr_geo_paper.cities import Settings
 from privopt.declare import load_problem
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
 from privopt_lr_geo.osm import Network, largest_part, main, read_network, through, write

@@ -15,14 +15,15 @@ from scipy.optimize import linprog
 
 from privopt.declare import load_problem
 from privopt.errors import DoesNotHoldError, InputError
-from privopt.exact import certify
-from privopt.exact.bounds import log_bounds
-from privopt.exact.sample import TOTAL
-from privopt.metric.matrix import MatrixRelease
-from privopt.run.solve import Options, solve
+from privopt.numbers.exp_log_bounds import log_bounds
+from privopt.numbers.sampling import TOTAL
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, open_to_sample, verify
 from privopt_lr_geo.private import Band, own_row
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 EXTRA = 'private_weights = "weights.csv"\n'
 MINE = "user,id,weight\n1-1,0-0,3\n1-1,4-4,1\n2-3,2-3,1\n"

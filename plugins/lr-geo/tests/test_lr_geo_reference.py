@@ -11,7 +11,8 @@ from privopt.declare import load_problem
 from privopt.errors import InputError
 from privopt.execution import processes
 from privopt.run.audit import audit
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt_lr_geo import reference
 from privopt_lr_geo.estimate import Exchange, circle_of, estimates, member_of
 from privopt_lr_geo.local import Ways, lr_set, surroundings

@@ -13,13 +13,14 @@ from mended import rewrite
 
 from privopt.declare import load_problem
 from privopt.errors import InputError
-from privopt.exact import certify
 from privopt.interfaces import SolveContext
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_lr_geo import server
 from privopt_lr_geo.package import Package, Terms
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_metric_dp.matrix.certify import certify
 
 
 def run(path, method, name="out", **options):
@@ -213,7 +214,7 @@ def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
 def test_exact_that_is_stopped_publishes_normalised_weights(tmp_path, monkeypatch, late):
     """Where the optimal mechanism does not come in time: weights at a smaller rate, better than the exponential's."""
     from privopt.errors import StoppedError
-    from privopt.metric import optimal
+    from privopt_metric_dp import solvers as optimal
 
     chance = np.random.default_rng(3)
     lines = "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate((chance.random((30, 2)) * 3).tolist()))

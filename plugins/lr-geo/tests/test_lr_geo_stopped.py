@@ -10,8 +10,8 @@ import pytest
 from privopt.declare import load_problem
 from privopt.errors import InputError, StoppedError
 from privopt.interfaces import SolveContext
-from privopt.metric.baselines.exponential import exponential
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_lr_geo import server
 from privopt_lr_geo.alone import exponential_answers, program_value
@@ -19,6 +19,7 @@ from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.draws import NAME, draw_or_resume
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_metric_dp.solvers.exponential import exponential
 
 
 def interrupted(phase, iteration, lower, upper):

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # where the runner that all plugins share is
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tests"))  # where the runner that all plugins share is
 
 from photo_censor_paper.command import main
 

@@ -40,7 +40,7 @@ def site(album):
 
 
 def ask(site, path=None, form=None, host=None):
-    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=300)
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=3000)
     body = None if form is None else urlencode(form, doseq=True)
     connection.request("GET" if form is None else "POST", path or site.path, body, {"Host": host or site.netloc})
     answer = connection.getresponse()

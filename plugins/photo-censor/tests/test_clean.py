@@ -14,17 +14,19 @@ import pytest
 from albums import write_album
 from click.testing import CliRunner
 from mended import rewrite
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, PngImagePlugin
 
 from privopt.checker import check
 from privopt.command.cli import cli
-from privopt.errors import InputError, UsageError
-from privopt.run.report.make import write_report
-from privopt.run.solve import Options, solve
+from privopt.errors import CertificationError, InputError, UsageError
+from privopt.report.write_report import write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
 from privopt_photo_censor.clean import clean, clean_copies, metadata_of
-from privopt_photo_censor.folder import heif
+from privopt_photo_censor.naming import copy_names, revealed
+from privopt_photo_censor.opening import heif
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -91,7 +93,8 @@ def test_the_list_names_all_and_copies_carry_no_position(holiday, tmp_path, subf
     assert "DSCN0010.jpg" in kept
     assert [copy.photo for copy in release.copies] == kept
     made = {p.relative_to(tmp_path / "clean").as_posix() for p in (tmp_path / "clean").rglob("*") if p.is_file()}
-    assert made == set(facts["copies"]) == {name.replace(".HEIC", ".jpg") for name in kept}
+    assert made == set(facts["copies"]) == {*copy_names(kept, names)}
+    assert not any("/" in name or "2019" in name for name in made)
     photos = holiday.parent / "photos"
     assert any("GPS GPSLatitude" in told(photos / name) for name in kept)
     for copy in release.copies:
@@ -140,6 +143,15 @@ def test_every_format_loses_what_its_file_carries(suffix, tmp_path):
     assert not any(mark in copy for mark in (b"GPS", b"NIKON", b"2019:08", b"taken at home", b"ftypmp4"))
 
 
+def test_a_copy_that_says_where_in_any_way_is_not_written(tmp_path, monkeypatch):
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("exif:GPSLatitude", "43/1")
+    paint(tmp_path / "a.png")
+    monkeypatch.setattr("privopt_photo_censor.clean.FORMATS", {".png": ("PNG", {"pnginfo": texts})})
+    with pytest.raises(CertificationError, match="a copy in PNG still carries position"):
+        clean((tmp_path / "a.png").read_bytes(), ".png")
+
+
 def test_what_is_asked_for_stays(tmp_path):
     paint(tmp_path / "a.jpg")
     for wishes, tags in (
@@ -176,7 +188,7 @@ def test_names_of_jpegs_made_of_heic_take_nobodys_place(tmp_path):
         (n, hashlib.sha256((tmp_path / "in" / n).read_bytes()).hexdigest()) for n in ("A-2.JPG", "a.heic", "a.jpg")
     ]
     made = clean_copies(tmp_path / "in", names, tmp_path / "out")
-    assert [copy.name for copy in made] == ["A-2.JPG", "a-3.jpg", "a.jpg"]
+    assert [copy.name for copy in made] == ["A-2.JPG", "photo-0001.jpg", "a.jpg"]
     (tmp_path / "in" / "a.jpg").write_bytes(b"another one")
     with pytest.raises(InputError, match=r"a\.jpg: found a photo that changed"):
         clean_copies(tmp_path / "in", names, tmp_path / "out")
@@ -277,12 +289,56 @@ def test_the_checker_counts_the_copies_too(holiday, tmp_path, task):
         verify(folder)
 
 
-def test_names_that_hold_a_date_are_named(holiday, tmp_path):
+TELLING = [
+    "IMG_20190801_120000.jpg", "IMG-20190801-WA0003.jpg", "2019-08-01 12.00.00.jpg", "01.08.2019.jpg",
+    "PXL_20190801.jpg", "43.467448,11.885127.jpg", "43.4674N_11.8851E.jpg", "-33.87_151.20.jpg",
+    "N43E011.jpg", "43N28_11E53.jpg", "lat43lon11.jpg", "Arezzo.jpg", "Nice 3.jpg", "rome/a.jpg", "2019/DSCN0010.jpg",
+    "NYC1.jpg", "P8011234.jpg", "2019.jpg",
+]  # fmt: skip
+NEUTRAL = [
+    "DSCN0010.jpg",
+    "IMG_1234.JPG",
+    "_DSC0042.png",
+    "dsc01234.jpg",
+    "DJI_0001.jpg",
+    "7.jpg",
+    "a.webp",
+    "b-12.jpg",
+]
+
+
+def test_names_that_may_tell_a_place_or_a_time_are_not_those_of_copies():
+    made = copy_names([*TELLING, *NEUTRAL])
+    assert made == [*(f"photo-{n:04d}.jpg" for n in range(1, len(TELLING) + 1)), *NEUTRAL]
+    taken = copy_names(["Arezzo.jpg", "Rome.HEIC", "a.heic"], ["photo-0001.jpg", "Photo-0003.JPG", "a.jpg"])
+    assert taken == ["photo-0002.jpg", "photo-0004.jpg", "photo-0005.jpg"]
+    assert [revealed(name) for name in TELLING[:11]] == ["a date"] * 5 + ["coordinates"] * 6
+    assert revealed("rome/a.jpg", ["Rome"]) == revealed("in_Rome.jpg", ["Rome"]) == "a place"
+    assert not any(revealed(name, ["Rome", ""]) for name in (*NEUTRAL, "chrome.jpg", "pool.jpg"))
+
+
+def test_copies_have_neutral_names_where_those_of_photos_tell(holiday, tmp_path):
     photos = holiday.parent / "photos"
     (photos / "DSCN0010.jpg").rename(photos / "IMG_20081022_1628.jpg")
     holiday.write_text(holiday.read_text().replace("DSCN0010", "IMG_20081022_1628"))
     done = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
-    words = "names of photos kept hold a date, and copies have the same names: IMG_20081022_1628.jpg"
-    assert words in done.warnings
+    assert not any("names of photos" in line for line in done.warnings)
+    assert (tmp_path / "clean" / "photo-0001.jpg").exists()
+    assert "IMG_20081022_1628.jpg,photo-0001.jpg," in (done.folder / "copies.csv").read_text()
+    assert verify(done.folder).verdict == "proved"
     uncopied = solve("photo-censor", holiday, tmp_path / "two", Options())
-    assert words.replace(", and copies have the same names", "") in uncopied.warnings
+    assert any(
+        line.startswith("names of photos kept hold a date") and line.endswith(": IMG_20081022_1628.jpg")
+        for line in uncopied.warnings
+    )
+
+
+def test_a_broken_heic_says_that_it_is_broken_and_no_package_missing(holiday, tmp_path, monkeypatch):
+    (holiday.parent / "photos" / "IMG_1.HEIC").write_bytes(b"a HEIC that nothing reads")
+    done = solve("photo-censor", holiday, tmp_path / "out", Options())
+    assert ("IMG_1.HEIC: broken" in done.result.details.facts["left_out"]) == heif()
+    assert any("[heif]" in line for line in done.warnings) != heif()
+    monkeypatch.setattr("privopt_photo_censor.folder.heif", lambda: False)
+    lacking = solve("photo-censor", holiday, tmp_path / "two", Options())
+    assert "IMG_1.HEIC" in lacking.result.details.facts["left_out"]
+    assert "install privopt-photo-censor[heif] to read HEIC photos" in lacking.warnings

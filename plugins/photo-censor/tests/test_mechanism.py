@@ -10,7 +10,8 @@ from mended import mend
 
 from privopt import checker
 from privopt.errors import InfeasibleError, InputError, StoppedError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 
 
@@ -136,6 +137,8 @@ def test_bad_probabilities(problem, tmp_path, spoil, words):
         ("a,b\n-1,nan\n", "row 2, column b: found nan"),
         ("a,b\n-1\n", "row 2: found 1 fields, wanted 2"),
         ("a,b\n", "no rows below a header"),
+        ("a,a,a\n-1,-1,-1\n", "header: found column 'a' twice, wanted columns that differ in name"),
+        ("photo,a, a,b\nx,-1,-1,-1\n", "header: found column 'a' twice"),
         ("-1,-2\n-1,-2\n", "row 1: found numbers, wanted a header"),
         ("photo,a,b\nx,-1,-2\nx,-1,-2\n", "'x' again"),
         ("photo,a,b\n" + "x" * 200_000 + ",-1,-2\n", "no table"),

@@ -16,7 +16,7 @@ from PIL import Image
 
 from privopt.checker import check
 from privopt.errors import InputError
-from privopt.run.report.make import write_figures, write_geo, write_report
+from privopt.report.write_report import write_figures, write_geo, write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_photo_censor.classifier import load_classifier, log_softmax

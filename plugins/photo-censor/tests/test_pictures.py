@@ -12,7 +12,8 @@ from albums import write_album
 from PIL import ExifTags, Image, ImageCms
 
 from privopt.errors import CertificationError, InputError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt_photo_censor.clean import clean, clean_copies
 from privopt_photo_censor.folder import score_folder
 from privopt_photo_censor.picture import flattened
@@ -220,4 +221,4 @@ def test_no_copy_takes_the_name_of_a_photo_that_stays_at_home(tmp_path):
     names = ["a.heic", "b.heic", "b.jpg/x.png"]
     photos = [(name, hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()) for name in names]
     made = clean_copies(tmp_path, photos, tmp_path.parent / f"{tmp_path.name}-out", album=[*names, "a.jpg"])
-    assert [copy.name for copy in made] == ["a-2.jpg", "b-2.jpg", "b.jpg/x.png"]
+    assert [copy.name for copy in made] == ["photo-0001.jpg", "b.jpg", "photo-0002.png"]

@@ -19,7 +19,8 @@ from mended import mend
 from PIL import ExifTags, Image
 
 from privopt.errors import DoesNotHoldError, InputError, UsageError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_photo_censor.classifier import load_classifier
 from privopt_photo_censor.command import cli

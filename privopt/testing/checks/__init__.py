@@ -1,7 +1,8 @@
-"""The checks; importing this package enters all of them into :data:`CHECKS`, in the order they are run."""
+"""The checks: the core's, in the order in which they are run, and those that plugins bring after them."""
 
-from privopt.testing.checks import runs, evidence, matrix, distances, points, neighbours, attack  # noqa: I001  (in order)
-from privopt.testing.checks import traces, loss, files, forged, secrets, inputs, same
+from privopt.registry import registry
+from privopt.testing.checks import runs, evidence, matrix, neighbours, attack, channel
+from privopt.testing.checks import loss, files, forged, secrets, inputs, same
 from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
 
 __all__ = [
@@ -10,7 +11,8 @@ __all__ = [
     "CheckFailedError",
     "Trial",
     "attack",
-    "distances",
+    "channel",
+    "checks",
     "evidence",
     "files",
     "forged",
@@ -18,9 +20,14 @@ __all__ = [
     "loss",
     "matrix",
     "neighbours",
-    "points",
     "runs",
     "same",
     "secrets",
-    "traces",
 ]
+
+
+def checks() -> dict[str, Check]:
+    """Return every check by name; those of plugins enter themselves as they are imported."""
+    for brought in registry().checks.values():
+        brought.imported(brought.spec.target)
+    return CHECKS

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.interfaces import SolveContext
-from privopt.metric.attack import epsilon_lower
+from privopt.numbers.binomial import epsilon_lower
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
 from privopt.testing.checks.matrix import CONFIDENCE, plausible, required
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
 from privopt.testing.judging import judge
 from privopt.testing.judging.bounds import seen_from
-from privopt.testing.nature import TRAITS
+from privopt.testing.nature import missing_traits
 from privopt.testing.noise import limited, same_measurements
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
@@ -78,7 +78,7 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 def _can_attack(subject: Subject) -> str | None:
     if not subject.traits & {"odds", "tails"}:
-        return Elsewhere(TRAITS["odds"])
+        return Elsewhere(missing_traits()["odds"])
     if subject.traits & {"matrix", "sampler"}:
         return None
     if subject.profile.draws is None and subject.profile.observed is None:

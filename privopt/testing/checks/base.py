@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from privopt.errors import InfeasibleError
 from privopt.testing.efforts import Effort
-from privopt.testing.nature import TRAITS
+from privopt.testing.nature import missing_traits
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run, Subject
@@ -114,7 +114,7 @@ class Check:
             return Elsewhere(subject.profile.skip[self.name])
         missing = sorted(self.of - subject.traits)
         if missing:
-            return Elsewhere(TRAITS[missing[0]])
+            return Elsewhere(missing_traits()[missing[0]])
         if self.claimed and not subject.promises:
             return Elsewhere(f"not for guarantee kind {subject.kind}")
         if self.private and not subject.private:
@@ -199,6 +199,8 @@ class Trial:
         shrinking: whether something was found, and a smaller example is looked for.
         earlier: problems of the examples before.
         powers: of the attacks made: the least multiple of epsilon that each would have seen.
+        solved: identities of the problems that a run of the pipeline solved.
+        over: why this example was passed over.
     """
 
     subject: Subject
@@ -211,6 +213,8 @@ class Trial:
     shrinking: bool = False
     earlier: list[GeneratedProblem] = field(factory=list)
     powers: list[float] = field(factory=list)
+    solved: set[Any] = field(factory=set)
+    over: str = ""
     _drawn: list[Any] = field(factory=list, init=False)
     _asked: set[Any] = field(factory=set, init=False)
 
@@ -248,7 +252,10 @@ class Trial:
     def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
         """Run the pipeline; failed runs are returned too."""
         self._still()
-        return self.subject.run(problem, fresh=fresh, **options)
+        made = self.subject.run(problem, fresh=fresh, **options)
+        if made.error is None:
+            self.solved.add(problem.identity)
+        return made
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
         """Run the pipeline; an example that has no solution, or that another check fails, is passed over."""
@@ -275,6 +282,11 @@ class Trial:
             CannotError: always.
         """
         raise CannotError(why)
+
+    def pass_over(self, why: str) -> NoReturn:
+        """Draw another example, and note why: the check is skipped for that reason where no example could be done."""
+        self.over = why
+        hypothesis.reject()
 
     def fail(self, what: str, problem: GeneratedProblem | None) -> NoReturn:
         """Say what was found.

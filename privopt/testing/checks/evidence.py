@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Final
 
 from privopt.errors import PrivoptError
-from privopt.metric.data import MetricData
 from privopt.testing.checks.base import CONSTANT, Trial, at_little, check
+from privopt.testing.checks.matrix import required
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run, error_text
 
 __all__: list[str] = []
-
-TINY: Final = 1e-12
-"""A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
 
 
 @check("evidence", private=True, share=0.3, least=3)
@@ -59,8 +55,9 @@ def vacuous_guarantee(trial: Trial) -> None:
     problem = trial.problem()
     run = trial.run(problem)
     _not_vacuous(trial, problem, run)
-    if isinstance(getattr(run.problem, "data", None), MetricData):
-        nothing_near = problem.with_key("privacy.neighbours_within", TINY)
+    make = trial.subject.profile.nothing_near
+    nothing_near = None if make is None else make(problem)
+    if nothing_near is not None:
         run = trial.attempt(nothing_near)  # a problem class without that key refuses it
         if run.error is None:
             _not_vacuous(trial, nothing_near, run)
@@ -74,10 +71,9 @@ def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     stated = run.said.certificate
     if stated.holds is not True:
         return
-    data = getattr(run.problem, "data", None)
-    if isinstance(data, MetricData):
-        apart = bool((data.metric.table()[: len(data.records), : len(data.records)] > 0).any())
-        empty = apart and (stated.checked == 0 or not (data.distances > 0).any())
+    apart = getattr(run.problem, "apart", None)
+    if apart is not None:
+        empty = apart and (stated.checked == 0 or not (required(trial.subject, run).distances > 0).any())
     else:
         make = trial.subject.profile.neighbours
         empty = stated.checked == 0 and (make is None or any(True for _ in make(problem)))

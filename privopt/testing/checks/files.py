@@ -10,9 +10,8 @@ import attrs
 import numpy as np
 
 from privopt.errors import PrivoptError, RoundTripError
+from privopt.files.release_folder import SUMS, sums_text
 from privopt.interfaces import Release
-from privopt.metric.matrix import ARTEFACT
-from privopt.run.folder import SUMS, sums_text
 from privopt.run.verify import load_release, verify
 from privopt.testing.checks.base import Trial, check, has
 from privopt.testing.checks.matrix import required
@@ -98,7 +97,8 @@ def verify_catches(trial: Trial) -> None:
     run = trial.run(problem)
     changed = trial.subject.new_folder() / "changed"
     shutil.copytree(run.folder, changed)
-    what = _spoil_matrix(trial.subject, run, changed) if (changed / ARTEFACT).is_file() else _spoil_table(changed)
+    weighted = run.release.artefact and hasattr(run.release, "weights")
+    what = _spoil_matrix(trial.subject, run, changed) if weighted else _spoil_table(changed)
     if what is None:
         return
     (changed / SUMS).write_text(sums_text(changed), "utf-8")
@@ -118,7 +118,7 @@ def _spoil_matrix(subject: Subject, run: Run, folder: Path) -> str | None:
     if not len(near):
         return None
     row = int(near[0, 0])
-    with np.load(folder / ARTEFACT, allow_pickle=False) as archive:
+    with np.load(folder / run.release.artefact, allow_pickle=False) as archive:
         parts = {name: archive[name] for name in archive}
     weights = parts["weights"].copy()
     if weights.shape[1] < 2 or row >= len(weights):
@@ -128,7 +128,7 @@ def _spoil_matrix(subject: Subject, run: Run, folder: Path) -> str | None:
     weights[row, output] = 2**63
     if (weights[near[0, 1]] == weights[row]).all():
         return None
-    np.savez(folder / ARTEFACT, **{**parts, "weights": weights})
+    np.savez(folder / run.release.artefact, **{**parts, "weights": weights})
     return f"record {parts['records'][row]} was given output {parts['outputs'][output]} with probability 1"
 
 

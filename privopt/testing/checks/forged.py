@@ -19,9 +19,9 @@ import attrs
 import numpy as np
 
 from privopt.errors import PrivoptError
+from privopt.files.release_folder import PROBLEM, RESULT, SUMS, sums_text
+from privopt.report.write_report import write_report
 from privopt.run.audit import audit
-from privopt.run.folder import PROBLEM, RESULT, SUMS, sums_text
-from privopt.run.report.make import write_report
 from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, by_default, check
 from privopt.testing.exports import csv_text, number_in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -23,6 +24,12 @@ __all__ = ["Wrong", "faulty_inputs"]
 
 SOME: Final = 25
 """Faults tried on one problem; nightly tries all."""
+DIGITS: Final = b"9" * 5_000
+"""A whole number with more digits than Python converts (4,300)."""
+DEEP: Final = b"[" * 100_000
+"""Lists nested deeper than Python's stack."""
+INTERNALS: Final = re.compile(r"maximum recursion depth|set_int_max_str_digits| at 0x[0-9a-f]{4}")
+"""Words of Python on its own limits and objects, which help no user."""
 
 
 @frozen(kw_only=True)
@@ -81,6 +88,8 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
             f"{wrong.what}, and {error_text(error)} came of it; wanted a PrivoptError naming {wrong.names[0]}",
             wrong.problem,
         )
+    if quoted := INTERNALS.search(str(error)):
+        trial.fail(f"{wrong.what}: the message quotes the interpreter ({quoted[0]}): {error}", wrong.problem)
     if made.folder.exists():
         trial.fail(f"{wrong.what}: an error came, but {made.folder.name} was written", wrong.problem)
     if wrong.certain and error.exit_code != 2:
@@ -94,7 +103,9 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
 
 def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()) -> Iterator[Wrong]:
     """Problems with one thing wrong each, out of what the problem class declares; some of their files are secret."""
-    yield Wrong(problem=attrs.evolve(problem, toml=problem.toml + "\n[[["), what="the TOML was broken", names=("TOML",))
+    for more in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
+        broken = attrs.evolve(problem, toml=f"{problem.toml}\n{more}")
+        yield Wrong(problem=broken, what=f"{more[:9]} was added to the TOML", names=("TOML",))
     yield from _table(problem, problem_class, "")
     for name in problem.files:
         listed = name.endswith(".txt")  # a list of lines may have none: where it is secret, a refusal would tell
@@ -111,7 +122,13 @@ def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequen
             )
             cut = problem.with_file(name, bare)  # of a secret table that leaves nobody, whom a refusal would tell of
             yield Wrong(problem=cut, what=f"{name} was cut to its header", names=(name,), certain=name not in secret)
+            twice = b"".join(line + b"," + line.split(b",")[0] + b"\n" for line in lines)
+            yield Wrong(problem=problem.with_file(name, twice), what=f"{name} got a column twice", names=(name,))
             yield from _cells(problem, name, lines)
+        if name.endswith(("json", "jsonl")):
+            for other in (DEEP, DIGITS):
+                what = f"the file {name} was made {other[:3].decode()}..."
+                yield Wrong(problem=problem.with_file(name, other), what=what, names=(name,))
         if name.endswith(".npy"):
             yield from _arrays(problem, name)
 
@@ -122,10 +139,10 @@ def _cells(problem: GeneratedProblem, name: str, lines: list[bytes]) -> Iterator
     for column, cell in enumerate(cells):
         if number_in(cell.decode("utf-8", "replace")) is None:
             continue
-        for other in (b"nan", b"words", b""):
+        for other in (b"nan", b"words", b"", DIGITS):
             row = b",".join([*cells[:column], other, *cells[column + 1 :]])
             changed = problem.with_file(name, b"\n".join([*lines[:-1], row]) + b"\n")
-            what = f"{other.decode() or 'nothing'} was put into {lines[0].split(b',')[column].decode()} of {name}"
+            what = f"{other[:9].decode() or 'nothing'} was put into {lines[0].split(b',')[column].decode()} of {name}"
             # a column of ids may hold any text, and one that is not read anything at all
             yield Wrong(problem=changed, what=what, names=(name,), certain=False)
 

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from privopt.metric.data import MetricData
 from privopt.testing.checks.base import Elsewhere, Trial, check, has
-from privopt.testing.reference import best_loss
 from privopt.testing.under_trial import Run, Subject
 
 __all__ = ["room"]
@@ -82,14 +80,8 @@ def lower_bound(trial: Trial) -> None:
 
 
 def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
-    if subject.profile.best_known is not None:
-        found = subject.profile.best_known(run.problem, subject.method.name)
-        return found, "a release that the profile found"
-    data = getattr(run.problem, "data", None)
-    utility = subject.mechanism.utility(run.problem, subject.method.name)
-    if not {"matrix", "odds"} <= subject.traits or not isinstance(data, MetricData) or utility.unit != data.loss_unit:
-        return None, ""
-    return best_loss(data), "a certified release that the kit found by its own linear program"
+    make = subject.profile.best_known
+    return (None if make is None else make(run.problem, run.said)), "a release that the profile found"
 
 
 def room(subject: Subject, *values: float) -> float:

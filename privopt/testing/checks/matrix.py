@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.exact.sample import TOTAL
-from privopt.metric.data import MetricData
+from privopt.numbers.sampling import TOTAL
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.judging import clopper_pearson
 from privopt.testing.problems import GeneratedProblem
@@ -35,7 +34,7 @@ def _matrix(trial: Trial, problem: GeneratedProblem) -> tuple[Run, list[list[int
     return run, [[int(w) for w in row] for row in np.asarray(weights).tolist()]
 
 
-PATIENCE: Final = 5.0
+PATIENCE: Final = 30.0
 """Seconds that a forked process may take for a few draws."""
 
 FRESH: Final = 200
@@ -61,7 +60,7 @@ def required(subject: Subject, run: Run) -> Alike:
 
     Each user's own matrix is held against nothing but itself, so its pairs are the profile's business (``oracle``).
     """
-    release, data = run.release, getattr(run.problem, "data", None)
+    release, alike = run.release, getattr(run.problem, "alike", None)
     names = [str(name) for name in getattr(release, "records", ())]
     if subject.profile.alike is not None:
         stated = list(subject.profile.alike(run.problem))
@@ -69,8 +68,8 @@ def required(subject: Subject, run: Run) -> Alike:
         place = {name: number for number, name in enumerate(names)}
         numbers = np.array([(place[str(one)], place[str(two)]) for one, two, _ in stated], dtype=np.int64)
         return Alike(names, numbers.reshape(-1, 2), np.array([float(d) for *_, d in stated]))
-    if isinstance(data, MetricData) and run.said.guarantee.scope != "own-matrix":
-        return Alike(names, np.asarray(data.pairs), np.asarray(data.distances))
+    if alike is not None and run.said.guarantee.scope != "own-matrix":
+        return Alike(names, *(np.asarray(each) for each in alike()))
     if hasattr(release, "pairs"):
         return Alike(names, np.asarray(release.pairs), np.asarray(release.distances))
     pairs = np.stack(np.triu_indices(len(names), 1), axis=1).astype(np.int64)

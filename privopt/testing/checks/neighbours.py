@@ -96,7 +96,8 @@ def sensitivity(trial: Trial) -> None:
         before = queries_of(subject, loaded)
         if not before:
             nothing = (
-                "no noise was drawn through privopt.noise, and the profile has neither `queries` nor `probabilities`"
+                "no noise was drawn through privopt.numbers.noise, and the profile has neither `queries` nor "
+                "`probabilities`"
             )
             if subject.profile.draws is None and subject.profile.observed is None:
                 trial.fail(f"{nothing}, nor anything to attack by; yet {subject.kind} is claimed", problem)
@@ -242,7 +243,7 @@ def own_scale(trial: Trial) -> None:
         with rescaled(factor) as scales:
             run = trial.attempt(problem, fresh=("scale", factor))
         if not scales:
-            trial.cannot("no noise was drawn through privopt.noise, so that none can be drawn at another scale")
+            trial.cannot("no noise was drawn through privopt.numbers.noise, so that none can be drawn at another scale")
         if run.error is None:
             trial.fail(
                 f"the noise was drawn at {words}, as its record says ({float(scales[0]):g}), and the certificate holds "

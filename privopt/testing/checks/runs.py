@@ -16,8 +16,8 @@ import hypothesis
 import numpy as np
 
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
-from privopt.run.folder import RESULT
-from privopt.run.result import read_result
+from privopt.files.release_folder import RESULT
+from privopt.run.result_file import read_result
 from privopt.testing.checks.base import INSIDE, SEED, Trial, check
 from privopt.testing.under_trial import Run, error_text
 

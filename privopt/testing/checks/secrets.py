@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from privopt.errors import PrivoptError
-from privopt.run.folder import PRIVATE, REPORT
-from privopt.run.report.make import write_report
+from privopt.files.release_folder import PRIVATE, REPORT
+from privopt.report.write_report import write_report
 from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
 from privopt.testing.exports import csv_table, csv_text, exports, secret_files

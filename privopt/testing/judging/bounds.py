@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats
-from privopt.metric.attack import clopper_pearson
+from privopt.numbers.binomial import clopper_pearson
 
 __all__ = ["clopper_pearson", "divergence_lower", "log_odds_lower", "seen_from"]
 

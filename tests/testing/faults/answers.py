@@ -18,16 +18,17 @@ from faults.drawn import Budget
 from faults.matrix import RightMatrix
 from privopt.declare import at_least, key
 from privopt.errors import Fault, InputError
-from privopt.exact import TOTAL, certify
-from privopt.exact.sample import draw
 from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, Release, UtilityLoss
 from privopt.interfaces.notions import LocalDP
-from privopt.metric.data import MetricData
-from privopt.metric.privacy import MetricDP
-from privopt.metric.problem import MetricInstance
-from privopt.metric.space.places import Space
-from privopt.metric.space.table import MatrixMetric
-from privopt.testing import GeneratedProblem, Profile, metric_profile, to_toml
+from privopt.numbers import TOTAL
+from privopt.numbers.sampling import draw
+from privopt.testing import GeneratedProblem, Profile, to_toml
+from privopt_metric_dp.kit import metric_profile
+from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.places import Space
 
 
 @frozen(kw_only=True)

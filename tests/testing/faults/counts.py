@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -17,18 +18,19 @@ from privopt.declare import File, key
 from privopt.declare.schema import positive
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
-from privopt.exact import certify_additive
 from privopt.interfaces import (
     Certificate,
     Guarantee,
     Mechanism,
+    NoisyCounts,
     Outcome,
     PrivacyConstraint,
     Release,
     Result,
     UtilityLoss,
 )
-from privopt.noise import discrete_laplace, stated_scale
+from privopt.numbers import certify_additive
+from privopt.numbers.noise import discrete_laplace, stated_scale
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
 from privopt.testing.strategies import count_vectors, epsilons
 
@@ -220,6 +222,34 @@ COUNTS = Profile(
     variants={"reordering": places_in_another_order},
     skip={"verify-catches": "any numbers may be what noise made of the counts"},
 )
+
+
+@frozen(kw_only=True, eq=False)
+class ReachRelease(CountRelease):
+    """How far noise reaches is stated."""
+
+    part: ClassVar[float] = 1.0
+
+    def channel(self) -> NoisyCounts:
+        scale = float(self.scales[0])
+        return NoisyCounts(inputs=self.ids, reach=lambda share: math.ceil(-math.log(share) * scale) * self.part)
+
+
+class RightReach(RightCounts):
+    """Says how far the noise of each count reaches."""
+
+    release_class = ReachRelease
+
+
+class _HalfReachRelease(ReachRelease):
+    part = 0.5
+
+
+class HalfTheReach(RightCounts):
+    """Says that noise reaches half as far as it does."""
+
+    release_class = _HalfReachRelease
+
 
 # --- regions and sizes -------------------------------------------------------------------------------
 

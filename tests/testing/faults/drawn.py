@@ -9,18 +9,29 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import evolve, frozen
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from faults.matrix import RightMatrix
 from privopt.declare import at_least, key, positive
 from privopt.errors import Fault, InputError, UsageError
-from privopt.exact import draw_laplace
-from privopt.exact.sample import seeded
-from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
-from privopt.metric.matrix import MatrixRelease
-from privopt.noise import stated_scale
+from privopt.interfaces import (
+    Certificate,
+    Channel,
+    Guarantee,
+    Mechanism,
+    Outcome,
+    PrivacyConstraint,
+    Release,
+    UtilityLoss,
+)
+from privopt.numbers import draw_laplace
+from privopt.numbers.noise import stated_scale
+from privopt.numbers.sampling import seeded
 from privopt.testing import GeneratedProblem, Profile, to_toml
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 
 @frozen(kw_only=True, eq=False)
@@ -207,3 +218,99 @@ def miles_apart(problem: Any) -> Iterator[tuple[str, str, float]]:
 MILES = Profile(
     problems=st.builds(mile_problem, st.integers(2, 5), st.sampled_from(["1.0", "0.5", "2.0"])), alike=miles_apart
 )
+
+
+# --- what is stated of the reports -----------------------------------------------------------------------
+
+
+@frozen(kw_only=True, eq=False)
+class LineRelease(MileRelease):
+    """What falls off the road is reported at its end, so that the probabilities are finitely many."""
+
+    def rows(self) -> NDArray[np.float64]:
+        ratio, apart = np.exp(-float(self.rate)), np.abs(np.subtract.outer(range(self.miles), range(self.miles)))
+        rows = ratio**apart / (1 + ratio)
+        rows[:, 1:-1] *= 1 - ratio
+        return rows
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        return [str(min(max(int(drawn), 0), self.miles - 1)) for drawn in super().sample(input_id, count)]
+
+    def channel(self) -> Channel:
+        names = [str(number) for number in range(self.miles)]
+        return Channel(inputs=names, outputs=names, probabilities=self.rows())
+
+
+class RightLine(RightMiles):
+    """Shifts a milestone by noise, not beyond the ends, and says how likely each report is."""
+
+    release_class = LineRelease
+
+
+@frozen(kw_only=True, eq=False)
+class _SquaredOdds(LineRelease):
+    def rows(self) -> NDArray[np.float64]:
+        rows = super().rows() ** 2
+        return rows / rows.sum(axis=1, keepdims=True)
+
+
+class ChannelDoubled(RightMiles):
+    """Draws rightly, and states odds of twice epsilon."""
+
+    release_class = _SquaredOdds
+
+
+@frozen(kw_only=True, eq=False)
+class _Hundredths(LineRelease):
+    def rows(self) -> NDArray[np.float64]:
+        rows = np.maximum(np.round(super().rows(), 2), 0.01)
+        return rows / rows.sum(axis=1, keepdims=True)
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        row = self.rows()[self.place(input_id)]
+        return [str(n) for n in random.SystemRandom().choices(range(self.miles), row.tolist(), k=count)]
+
+
+class RoundedToHundredths(RightMiles):
+    """Draws by probabilities rounded to hundredths, and states them: a few percent more than epsilon."""
+
+    release_class = _Hundredths
+
+
+@frozen(kw_only=True, eq=False)
+class _Wider(LineRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        return LineRelease(miles=self.miles, rate=self.rate / 2).sample(input_id, count)
+
+
+class ChannelNarrower(RightMiles):
+    """Draws with twice the noise that it states: private, and every estimate is wrong."""
+
+    release_class = _Wider
+
+
+@frozen(kw_only=True, eq=False)
+class _Forgetful(LineRelease):
+    def channel(self) -> Channel:
+        whole = super().channel()
+        return evolve(whole, inputs=whole.inputs[1:], probabilities=whole.probabilities[1:])
+
+
+class ChannelWithoutTheFirst(RightMiles):
+    """States no row for the first milestone."""
+
+    release_class = _Forgetful
+
+
+@frozen(kw_only=True, eq=False)
+class _SharperChannel(MatrixRelease):
+    def channel(self) -> Channel:
+        whole = super().channel()
+        rows = whole.probabilities**2
+        return evolve(whole, probabilities=rows / rows.sum(axis=1, keepdims=True))
+
+
+class ChannelBesideTheWeights(TrueRecordFirst):
+    """Certified weights, and a channel with the odds of twice epsilon."""
+
+    release_class = _SharperChannel

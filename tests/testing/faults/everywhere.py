@@ -8,11 +8,11 @@ import numpy as np
 from attrs import evolve
 
 from faults.matrix import Blind, RightMatrix, Unchecked
-from privopt.exact.weights import repair
-from privopt.metric.everywhere.mesh import twice_areas
-from privopt.metric.everywhere.region import Plane
-from privopt.metric.matrix import MatrixRelease
-from privopt.testing.reference import optimum
+from privopt_metric_dp.kit.reference import optimum
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.matrix.repair import repair
+from privopt_metric_dp.region.mesh import twice_areas
+from privopt_metric_dp.region.region import Plane
 
 
 class NearestRecord(RightMatrix):

@@ -10,9 +10,9 @@ from attrs import frozen
 
 from faults.counts import RightCounts, count_problem, count_problems
 from privopt.declare.exact_text import exact_text
-from privopt.exact.gaussian import rho_of
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
-from privopt.noise import discrete_gaussian
+from privopt.numbers.gaussian import rho_of
+from privopt.numbers.noise import discrete_gaussian
 from privopt.testing import GeneratedProblem, Profile
 
 MOST_CHANGED = 3

@@ -18,11 +18,11 @@ from faults.drawn import MileRelease, RightMiles, TrueRecordFirst
 from faults.gaussian import RightSquares, Squares
 from faults.noise import SortedByTruth, own_noise
 from faults.traces import Plain, planted
-from privopt.exact import draw_laplace
 from privopt.interfaces import Certificate, Outcome
-from privopt.metric.matrix import MatrixRelease
-from privopt.noise import discrete_laplace
-from privopt.run.report.page import Section
+from privopt.interfaces.report_parts import Section
+from privopt.numbers import draw_laplace
+from privopt.numbers.noise import discrete_laplace
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 
 @frozen(kw_only=True, eq=False)

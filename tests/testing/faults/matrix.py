@@ -11,18 +11,22 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.declare import files_of
-from privopt.exact.multipliers import Multipliers
-from privopt.exact.weights import repair
+from privopt.errors import InputError
 from privopt.interfaces import Certificate, Outcome
-from privopt.metric.baselines.lp import solve_full
-from privopt.metric.losses import CostMatrix, ExpectedLoss
-from privopt.metric.matrix import ARTEFACT, MatrixRelease
-from privopt.metric.mechanism import Matrix, MetricMechanism
-from privopt.metric.optimal import Instance, solve
-from privopt.metric.privacy import MetricDP
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.metric.space.table import MatrixMetric
-from privopt.testing.reference import optimum
+from privopt_metric_dp.kit.reference import optimum
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
+from privopt_metric_dp.matrix.repair import repair
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.mechanisms.optimal_lp import solve_full
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.problem.loss_kinds import CostMatrix
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers import Instance, solve
+from privopt_metric_dp.space.distance_table import MatrixMetric
 
 UNIT = 2**63
 
@@ -35,7 +39,7 @@ class RightMatrix(MetricMechanism):
         z = self.found(data)
         nothing = np.zeros((len(data.pairs), data.shape[1]))
         multipliers = Multipliers.whole(nothing, nothing)
-        return Matrix(z=z, multipliers=multipliers, solver={"name": "privopt.metric.optimal"})
+        return Matrix(z=z, multipliers=multipliers, solver={"name": "privopt_metric_dp.solvers"})
 
     def found(self, data: Any) -> Any:
         # the general solvers give up, or worse, where eps d is far above 20
@@ -355,3 +359,15 @@ class InputUnchecked(RightMatrix):
         if isinstance(declared.utility, CostMatrix):
             np.load(declared.utility.file.here).sum()
         return super().load(declared, file)
+
+
+class QuotesTheInterpreter(RightMatrix):
+    """Repeats to users how Python shows an object."""
+
+    def load(self, declared: MetricProblem, file: str) -> MetricInstance:
+        try:
+            return super().load(declared, file)
+        except InputError as error:
+            raise InputError(
+                [evolve(fault, found=f"{fault.found} in {object()!r}") for fault in error.faults]
+            ) from None

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from faults.counts import COUNTS, REGIONS, Additive, CountRelease, RightCounts, RightRegions
 from privopt.interfaces import Certificate, Outcome
-from privopt.noise import discrete_laplace, stated_scale
+from privopt.numbers.noise import discrete_laplace, stated_scale
 from privopt.testing import Query, csv_bytes
 
 
@@ -37,7 +37,7 @@ HALF = evolve(COUNTS, queries=_as_claimed)
 
 
 class HalfTheScale(RightCounts):
-    """The same through privopt.noise, where the kit sees it."""
+    """The same through privopt.numbers.noise, where the kit sees it."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
         noisy, record = discrete_laplace(problem.loaded, 2 * problem.declared.privacy.epsilon, seed=context.seed)

@@ -16,10 +16,10 @@ from faults.choice import RightChoice
 from faults.counts import COUNTS, RightCounts
 from faults.drawn import MileRelease, RightMiles
 from faults.matrix import RightMatrix
-from privopt.exact import TOTAL, draw_laplace
 from privopt.interfaces import Outcome
-from privopt.metric.mechanism import Matrix
-from privopt.noise import discrete_laplace
+from privopt.numbers import TOTAL, draw_laplace
+from privopt.numbers.noise import discrete_laplace
+from privopt_metric_dp.mechanisms.answer import Matrix
 
 
 class Constant(RightCounts):

@@ -234,7 +234,7 @@ def rank_again(problem: Any, release: Any, result: Result) -> Iterator[str]:
         yield f"{rank} other places rank as high as the true one over the kept photos; {asked}"
 
 
-def fewest_number(problem: Any, method: str) -> float | None:
+def fewest_number(problem: Any, result: Result) -> float | None:
     fewest = fewest_deletions(problem)
     return None if fewest is None else float(len(fewest))
 

@@ -3,11 +3,12 @@
 import numpy as np
 from attrs import asdict, evolve, frozen
 
-from privopt.metric.privacy import MetricDP
-from privopt.metric.traces.mechanism import Predictive, PredictiveProblem
-from privopt.metric.traces.notion import TraceDP, TraceRelease
-from privopt.metric.traces.prediction import Terms
-from privopt.metric.traces.walk import Walked, Walker
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.mechanisms.predictive import Predictive
+from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
+from privopt_metric_dp.mechanisms.trace_dp import TraceDP, TraceRelease
+from privopt_metric_dp.traces.draw_trace import Walked, Walker
+from privopt_metric_dp.traces.prediction import Terms
 
 
 def planted(walks):

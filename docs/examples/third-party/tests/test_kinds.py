@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.errors import InputError
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt.run.verify import verify
 
 WORDS = ["".join(letters) for letters in itertools.product("ab", repeat=3)]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 
 
 def loss(folder, method, ranks, epsilon):

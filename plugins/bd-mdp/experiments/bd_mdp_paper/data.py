@@ -86,7 +86,7 @@ def read_streets(file: Path) -> Graph:
         UsageError: the package osmium is not installed.
         InputError: no streets.
     """
-    from privopt.metric.space.formulas import haversine
+    from privopt.numbers.distances import haversine
 
     try:
         import osmium

@@ -14,10 +14,10 @@ from experiments.command import say
 from experiments.tables import Row, Sheet, write_rows
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
-from privopt.metric.optimal.instance import Instance
 from privopt_bd_mdp.model import PMO
 from privopt_bd_mdp.problem import Decomposition
 from privopt_bd_mdp.solver import decompose
+from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = ["METHODS", "Cell", "Runs"]
 
@@ -192,7 +192,7 @@ def _masters(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
 
 
 def _by_auto(cell: Cell, instance: Instance) -> dict[str, Any]:
-    from privopt.metric.optimal.auto import solve
+    from privopt_metric_dp.solvers.auto import solve
 
     began = time.monotonic()
     try:

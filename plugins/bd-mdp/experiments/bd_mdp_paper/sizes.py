@@ -128,6 +128,6 @@ def _sizes(source: Source, pairs: Ints, name: str, subsets: int) -> dict[str, An
 
 
 def _components(records: int, pairs: Ints, chosen: NDArray[np.bool_]) -> Ints:
-    from privopt.exact.graph import components
+    from privopt.numbers.graphs import components
 
     return np.bincount(np.unique(components(records, pairs)[chosen], return_inverse=True)[1])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bd_mdp_paper.data import Graph, read_nodes
 from privopt.errors import UsageError
-from privopt.metric.optimal.instance import Instance
+from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = ["Source", "gaussian", "grid", "nodes", "radius_for", "roads", "words"]
 
@@ -86,7 +86,7 @@ class Source:
 
         Sums of road lengths often exceed the distance by the last bit: counts of pairs need a slack.
         """
-        from privopt.metric.space.pairs import reduce_pairs
+        from privopt_metric_dp.space.pairs import reduce_pairs
 
         i, j = np.nonzero(np.triu(self.distances <= self.within, 1))
         pairs = np.column_stack([i, j]).astype(np.int64)
@@ -177,7 +177,7 @@ def nodes(file: Path, records: int | None = None, neighbours: int = 8, within: f
     The roads between them are not published. Travel goes along a stand-in: the graph of the ``neighbours`` nearest
     of each, its components joined by their shortest links.
     """
-    from privopt.metric.space.formulas import haversine
+    from privopt.numbers.distances import haversine
 
     points = read_nodes(file)[:records]
     table = haversine(points[:, None, ::-1], points[None, :, ::-1])

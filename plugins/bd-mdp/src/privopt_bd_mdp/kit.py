@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from privopt.testing import MetricCase, metric_profile
 from privopt_bd_mdp.problem import PARTITIONS
+from privopt_metric_dp.kit import MetricCase, metric_profile
 
 __all__ = ["PROFILE"]
 

@@ -17,13 +17,20 @@ from attrs import define
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError, StoppedError
-from privopt.exact.multipliers import Multipliers
-from privopt.metric.optimal.instance import Instance, Solution, dual_bound
-from privopt.metric.optimal.paths import Graph, make_graph
-from privopt.metric.optimal.pricing import Trees
-from privopt.metric.optimal.rays import Mixture
-from privopt.metric.optimal.star import anchored_bound, kernel_of, make_star, price_all, proof, star_trees
-from privopt.metric.optimal.symmetry import Symmetry
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound
+from privopt_metric_dp.solvers.path_graph import Graph, make_graph
+from privopt_metric_dp.solvers.restricted_master import Mixture
+from privopt_metric_dp.solvers.star import (
+    anchored_bound,
+    kernel_of,
+    make_star,
+    price_all,
+    proof,
+    star_trees,
+)
+from privopt_metric_dp.solvers.symmetry import Symmetry
+from privopt_metric_dp.solvers.tree_pricing import Trees
 
 __all__ = ["PIVOTS", "Lagrangian"]
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attrs import evolve
 
 from privopt.errors import SolverError, StoppedError
 from privopt.interfaces import Result, SolveContext
-from privopt.metric.baselines.lp import solve_full, solve_structured
-from privopt.metric.baselines.reserve import Reserve
-from privopt.metric.mechanism import Matrix, MetricMechanism
-from privopt.metric.problem import MetricInstance
+from privopt.report import Section
 from privopt_bd_mdp.problem import BDmDPProblem
-
-if TYPE_CHECKING:
-    from privopt.metric.matrix import MatrixRelease
-    from privopt.run.report import Section
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.mechanisms.fallback import Reserve
+from privopt_metric_dp.mechanisms.optimal_lp import solve_full, solve_structured
+from privopt_metric_dp.problem.data import MetricInstance
 
 __all__ = ["BDmDP"]
 
@@ -34,7 +33,7 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
 
     def matrix(self, problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:
         """The matrix by decomposition, or by a method of optimal-lp."""
-        from privopt.metric.optimal.auto import METHODS
+        from privopt_metric_dp.solvers.auto import METHODS
 
         if context.method == "full":
             return solve_full(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
@@ -52,9 +51,9 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
 
 
 def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:
-    from privopt.metric.optimal.instance import Instance
     from privopt_bd_mdp.room import NoRoomError
     from privopt_bd_mdp.solver import decompose
+    from privopt_metric_dp.solvers.instance import Instance
 
     data = problem.data
     reserve = Reserve(data, context)

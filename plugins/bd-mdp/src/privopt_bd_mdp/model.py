@@ -14,9 +14,9 @@ from privopt.arrays import Floats, Ints
 from privopt.decompose import Partition, ValidRows
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.form import StandardForm
-from privopt.exact.graph import edge_matrix
-from privopt.exact.multipliers import Multipliers
-from privopt.metric.optimal.instance import Instance
+from privopt.numbers.graphs import edge_matrix
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = ["PMO", "PathRows"]
 

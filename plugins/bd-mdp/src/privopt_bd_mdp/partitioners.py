@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UnknownNameError
-from privopt.exact.graph import edge_matrix
+from privopt.numbers.graphs import edge_matrix
 from privopt_bd_mdp.problem import PARTITIONS
 
 __all__ = ["Records", "partition"]

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from privopt.declare import key
 from privopt.declare.schema import at_least
-from privopt.metric.problem import MetricProblem
+from privopt_metric_dp.problem.declared import MetricProblem
 
 __all__ = ["PARTITIONS", "BDmDPProblem", "Decomposition"]
 

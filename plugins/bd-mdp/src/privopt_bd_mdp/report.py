@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from privopt.interfaces import Result
-from privopt.run.report import Section, table_section
+from privopt.report import Section, table_section
 
 __all__ = ["sections"]
 

@@ -8,8 +8,8 @@ from privopt.decompose import Partition
 from privopt.errors import StoppedError
 from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext
-from privopt.metric.optimal.auto import star_bytes
-from privopt.metric.optimal.instance import Instance
+from privopt_metric_dp.solvers.auto import star_bytes
+from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = ["NoRoomError", "mixing_bytes", "rounds_bytes", "steps_bytes", "too_much"]
 

@@ -14,15 +14,15 @@ from privopt.arrays import Floats
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
 from privopt.errors import RegistryError, SolverError, StoppedError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
-from privopt.metric.optimal.instance import Instance, Solution
-from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
-from privopt.metric.optimal.reduce import solve_by_component
 from privopt.registry import registry
 from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
 from privopt_bd_mdp.room import NoRoomError, mixing_bytes, rounds_bytes, steps_bytes, too_much
+from privopt_metric_dp.solvers.components import solve_by_component
+from privopt_metric_dp.solvers.instance import Instance, Solution
+from privopt_metric_dp.solvers.interior_point import interior_point_bytes, solve_interior_point
 
 __all__ = ["OWN", "decompose", "partition_of"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from privopt.command.guard import PATH, guarded
-from privopt.command.terminal import complain, say, say_json
+from privopt.command.exit_codes import PATH, guarded
+from privopt.command.terminal import complain, reserve_standard_output, say, say_json
 from privopt.errors import UsageError
 from privopt_fl_linear.quantiles import Noise
 
@@ -39,11 +39,13 @@ def _epsilon(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 
 def _count(text: str) -> int:
+    from privopt_fl_linear.location import MOST_CLIENTS
+
     try:
         clients = int(sys.stdin.readline() if text == "-" else text)
     except ValueError:
         clients = -1
-    if not 0 <= clients <= 10**12:
+    if not 0 <= clients <= MOST_CLIENTS:
         raise UsageError("--clients: wanted a whole number from 0 to 1e12")  # what is there is secret
     return clients
 
@@ -69,7 +71,7 @@ def report(
     """Send this location's noisy count: one line on standard output, and nothing else leaves."""
     from privopt_fl_linear.messages import kept_or_drawn
 
-    if not (location.isprintable() and round_.isprintable() and location and round_):
+    if not (location.isprintable() and round_.isprintable() and location.strip() and round_.strip()):
         raise UsageError("--location and --round: wanted text of a line")
     number = _count(clients)
     kind: Noise = "discrete" if noise == "discrete" else "continuous"
@@ -117,9 +119,9 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
     import io
 
     from privopt.declare import File, load_problem
+    from privopt.declare.exact_text import epsilons_of
     from privopt.errors import faults_in
     from privopt.run.publish import check_file, new_file
-    from privopt.tables.curve import epsilons_of
     from privopt_fl_linear.expect import expected_costs
     from privopt_fl_linear.problem import FLInstance, FLProblem
 
@@ -149,4 +151,5 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
 
 def main() -> None:
     """Entry point of ``privopt-fl-linear`` and ``python -m privopt_fl_linear``."""
+    reserve_standard_output()
     cli(prog_name="privopt-fl-linear")

@@ -21,7 +21,7 @@ import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.execution.compiled import jit
-from privopt.metric.space.formulas import EARTH_RADIUS_KM
+from privopt.numbers.distances import EARTH_RADIUS_KM
 
 LEAF = 8
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.numbers.noise import NoiseRecord
 from privopt_fl_linear.quantiles import Noise
 
-if TYPE_CHECKING:
-    from privopt.noise import NoiseRecord
-
-__all__ = ["noisy_counts", "spent"]
+__all__ = ["MOST_CLIENTS", "MOST_NOISY", "noisy_counts", "spent"]
 
 LARGEST_TERM = 1 << 40
+MOST_CLIENTS: Final = 10**12
+"""The largest count that a location may have."""
+MOST_NOISY: Final = 2 * MOST_CLIENTS
+"""The largest size of a noisy count that the server takes: a count, and as much noise."""
 
 
 def spent(epsilon: Fraction) -> Fraction:
@@ -28,7 +30,7 @@ def spent(epsilon: Fraction) -> Fraction:
     """
     if max(epsilon.numerator, epsilon.denominator) <= LARGEST_TERM:
         return epsilon
-    from privopt.noise import split_budget
+    from privopt.numbers.noise import split_budget
 
     return split_budget(epsilon, [1], denominator=1 << 36)[0]
 
@@ -47,7 +49,7 @@ def noisy_counts(
     Returns:
         (n,) noisy counts, int64 or float64, and the record: how they were drawn and what they spend.
     """
-    from privopt.noise import continuous_laplace, discrete_laplace
+    from privopt.numbers.noise import continuous_laplace, discrete_laplace
 
     draw = discrete_laplace if noise == "discrete" else continuous_laplace
     return draw(np.asarray(counts), spent(epsilon), seed=seed)

@@ -13,6 +13,8 @@ from privopt.declare import files_of
 from privopt.errors import InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
+from privopt.interfaces.report_parts import Layer
+from privopt.report import Section
 from privopt_fl_linear.algorithms import Assignment, connection_cost, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
@@ -36,9 +38,8 @@ from privopt_fl_linear.theory import assumption_5, bounds, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from privopt.run.report import Section
-    from privopt.run.report.geo import Layer
+else:
+    Figure = Any
 
 __all__ = ["FLLinear"]
 
@@ -185,7 +186,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             "statistical": None,
         }
         if result.details.told.get("noise_drawn_by") is not None:
-            from privopt.metric.attack import epsilon_lower
+            from privopt.numbers.binomial import epsilon_lower
 
             epsilon = problem.declared.privacy.epsilon
             none, one = (
@@ -196,14 +197,17 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return found
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Locations that send no count: an empty cell says so to everybody, and may have been a slip."""
+        """Locations that send no count, which may have been a slip; facilities opened without a stated mean count."""
+        lines = []
         silent = problem.data.site.size - len(problem.data.site.senders)
-        if not silent:
-            return []
-        return [
-            f"{silent} of {problem.data.site.size} locations have an empty count and send none, which is public; "
-            "write 0 for one whose clients shall be hidden"
-        ]
+        if silent:
+            lines.append(
+                f"{silent} of {problem.data.site.size} locations have an empty count and send none, which is public; "
+                "write 0 for one whose clients shall be hidden"
+            )
+        if problem.assumed and result.method != "optimal":
+            lines.append(_assumed(result))
+        return lines
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[Section]:
         """Map, capacities against demand, cost over delta."""
@@ -228,6 +232,20 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         from privopt_fl_linear.report import map_layer
 
         return map_layer(problem, release)
+
+
+def _assumed(result: Result) -> str:
+    """Return the warning that facilities were opened for one client a location, with what that costs."""
+    told, value = result.details.told.get("opening") or {}, result.objective.value
+    mean, other = told.get("mean_reported"), told.get("cost_at_it")
+    price = ""
+    if isinstance(mean, float) and isinstance(other, float) and value is not None and other < value:
+        price = f": the cost is {value:,.6g}, and at the mean of the reports, {mean:,.3g}, it would be {other:,.6g}"
+    return (
+        "facilities were opened as if each location had 1 client, as fl-linear.mean_clients is not stated"
+        f"{price}; state the mean that the public knew before the reports: with one taken from them "
+        "capacities fail more often than failure_probability"
+    )
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:

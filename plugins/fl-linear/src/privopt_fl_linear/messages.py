@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from privopt.declare import File
 from privopt.declare.tables import is_parquet, table_of
-from privopt.errors import Fault, InputError, UsageError, cut
-from privopt_fl_linear.location import noisy_counts
+from privopt.errors import Fault, InputError, UsageError, cut, reason_of
+from privopt_fl_linear.location import MOST_NOISY, noisy_counts
 from privopt_fl_linear.privacy import LocalLaplace
 from privopt_fl_linear.quantiles import Noise
 
@@ -42,6 +42,10 @@ BEGIN: Final = json.dumps({"format": FORMAT})[:-1].encode() + b","
 MOST_FAULTS: Final = 20
 
 
+def _stripped(text: str) -> str:
+    return text.strip()
+
+
 @frozen(kw_only=True)
 class Message:
     """One location's report in one round.
@@ -50,15 +54,15 @@ class Message:
     4
 
     Attributes:
-        location: its id.
-        round: name of the collection.
+        location: its id, without blanks around it.
+        round: name of the collection, likewise.
         epsilon: budget of one client at this location, in this round.
         noise: what was added.
         noisy: the noisy count; whole with discrete noise.
     """
 
-    location: str
-    round: str
+    location: str = field(converter=_stripped)
+    round: str = field(converter=_stripped)
     epsilon: Fraction
     noise: Noise
     noisy: int | float
@@ -89,7 +93,7 @@ class Message:
         if not isinstance(found, dict) or set(found) != wanted or found["format"] != FORMAT:
             raise ValueError(f"no message of the format {FORMAT}")
         texts = [found[name] for name in ("location", "round", "epsilon")]
-        if not all(isinstance(text, str) and text.isprintable() and text for text in texts):
+        if not all(isinstance(text, str) and text.isprintable() and text.strip() for text in texts):
             raise ValueError("location, round and epsilon are no texts of a line")
         epsilon, noise, noisy = budget(found["epsilon"]), found["noise"], found["noisy_clients"]
         if noise not in ("discrete", "continuous"):
@@ -97,6 +101,8 @@ class Message:
         whole = isinstance(noisy, int) and not isinstance(noisy, bool)
         if not (whole or (noise == "continuous" and isinstance(noisy, float) and math.isfinite(noisy))):
             raise ValueError("noisy_clients is no number, or not a whole one with discrete noise")
+        if abs(noisy) > MOST_NOISY:
+            raise ValueError(f"noisy_clients is not between -{MOST_NOISY:g} and {MOST_NOISY:g}")
         return cls(location=texts[0], round=texts[1], epsilon=epsilon, noise=noise, noisy=noisy)
 
 
@@ -167,6 +173,7 @@ def kept_or_drawn(
         BudgetSpentError: the location has not enough left; nothing was drawn.
         UsageError: the file cannot be opened; nothing was drawn.
     """
+    location, round_ = location.strip(), round_.strip()
     with _opened(kept) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -245,7 +252,7 @@ def _parsed(name: str, text: bytes) -> list[Message]:
         try:
             found.append(Message.read(line))
         except (ValueError, ZeroDivisionError, RecursionError) as error:
-            faults.append(Fault(name, f"line {number}", f"no message ({error})", "a message of a location"))
+            faults.append(Fault(name, f"line {number}", f"no message ({reason_of(error)})", "a message of a location"))
     if faults:
         raise InputError(faults[:MOST_FAULTS])
     return found

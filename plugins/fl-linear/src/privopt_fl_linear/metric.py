@@ -110,7 +110,7 @@ class _Treed:
         diagonal = float(np.sqrt(np.sum(np.ptp(self._boxed, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
-        from privopt.metric.space.formulas import EARTH_RADIUS_KM
+        from privopt.numbers.distances import EARTH_RADIUS_KM
 
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
@@ -205,7 +205,7 @@ class Sphere(_Treed):
         ok = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
         if not ok or (np.abs(degrees[:, 0]) > 90.0).any():
             raise InputError([Fault("locations", "lat, lon", "other numbers", "degrees, latitudes within [-90, 90]")])
-        from privopt.metric.space.formulas import directions
+        from privopt.numbers.distances import directions
 
         lat, lon = np.radians(degrees).T
         exact = doubles(np.column_stack([lat, lon, np.cos(lat)]))

@@ -252,6 +252,8 @@ def serve_problem(
     """
     plan, stopped, extra = _serve(problem, noisy, context)
     if not len(beyond_bounds(problem, plan)):
+        if problem.assumed and not stopped:
+            extra["opening"] |= _priced(problem, noisy, context)
         return plan, stopped, extra
     line = any_set(problem)
     try:
@@ -271,6 +273,20 @@ def serve_problem(
     late = context.remaining is not None and context.remaining <= 0.0
     plan = Plan.chosen_by_noise(noisy, Assignment.of(found.facility), level=level, line=line)
     return plan, stopped or (late and found.status != "optimal"), extra | {"within_bounds": told}
+
+
+def _priced(problem: FLInstance, noisy: Ints | Floats, context: SolveContext) -> dict[str, float]:
+    """Return the mean of the reports, and the cost of the plan that knows it, for a warning: within a gap of 1 %."""
+    mean = max(0.0, math.fsum(noisy) / len(problem.data.site.senders))
+    settings = evolve(problem.declared.settings, mean_clients=mean)
+    informed = evolve(problem, declared=evolve(problem.declared, settings=settings))
+    try:
+        plan = _serve(informed, noisy, evolve(context, gap=max(context.gap, 1e-2)))[0]
+    except StoppedError:
+        return {"mean_reported": mean}
+    if len(beyond_bounds(problem, plan)):
+        return {"mean_reported": mean}
+    return {"mean_reported": mean, "cost_at_it": plan.cost(problem.data.site, noisy)["total"]}
 
 
 def _serve(

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from attrs import frozen
 
-from privopt.exact.bounds import float_up
 from privopt.execution import Executor
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt.numbers.exp_log_bounds import float_up
 from privopt_fl_linear.location import spent
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.release import FLRelease

@@ -12,9 +12,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.declare import File, at_least, key, non_negative, problem_html
-from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
+from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table, road_table
 from privopt.errors import Fault, InputError
-from privopt.metric.space.roads import road_table
+from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY
 from privopt_fl_linear.margins import Kind, MarginRule, Split
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 from privopt_fl_linear.quantiles import Noise
@@ -23,7 +23,6 @@ from privopt_fl_linear.streets import Streets
 
 __all__ = ["FLInstance", "FLProblem", "Locations"]
 
-MOST_CLIENTS = 10**12
 LEAST_EPSILON = Fraction(1, 10**10)
 """Noise of this budget stays below 1e12 but once in e**100 draws."""
 LEAST_PROBABILITY = 1e-100
@@ -218,6 +217,11 @@ class FLInstance:
         return self.data.site.opening is not None or self.declared.settings.most_facilities is not None
 
     @property
+    def assumed(self) -> bool:
+        """Whether facilities are opened for one client a location, as nobody stated the mean count."""
+        return self.program and self.declared.settings.mean_clients is None
+
+    @property
     def bounded(self) -> bool:
         """Whether what a facility may be built for is bounded."""
         return self.data.site.capacity is not None
@@ -310,7 +314,7 @@ def _canonical(values: Any) -> Any:
 def _faults(name: str, found: Table, whole: bool) -> list[Fault]:
     faults = duplicate_faults(name, found["id"])
     sizes = dict.fromkeys(("x", "y", "lon", "facility_cost", "opening_cost"), LARGEST)
-    sizes |= {"clients": MOST_CLIENTS, "noisy_clients": 2 * MOST_CLIENTS}  # a count, and noise on it
+    sizes |= {"clients": MOST_CLIENTS, "noisy_clients": MOST_NOISY}
     for column, most in sizes.items():
         size = np.nan_to_num(np.abs(found.get(column, np.zeros(1)).astype(np.float64)))
         if (size > most).any():

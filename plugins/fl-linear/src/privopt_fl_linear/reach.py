@@ -7,15 +7,13 @@ strives beyond that gets more of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Bools, Floats, Ints
-
-if TYPE_CHECKING:
-    from privopt_fl_linear.server import Site
+from privopt_fl_linear.server import Site
 
 __all__ = ["Costs", "Listed", "OverSite", "Pairs", "Table"]
 

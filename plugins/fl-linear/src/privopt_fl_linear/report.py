@@ -12,19 +12,27 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.interfaces import Result
-from privopt.metric.figures import beside
-from privopt.run.report import Section, drawing, figure_section, table, table_section, themed
-from privopt.run.report.geo import Feature, Layer
-from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
+from privopt.interfaces.report_parts import Feature, Layer
+from privopt.report import (
+    Section,
+    drawing,
+    figure_section,
+    table,
+    table_section,
+    themed,
+)
+from privopt.report.charts import beside
+from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.algorithms import served
 from privopt_fl_linear.delta import candidates, grid
+from privopt_fl_linear.problem import FLInstance
+from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.server import Plan, costs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from privopt_fl_linear.problem import FLInstance
-    from privopt_fl_linear.release import FLRelease
+else:
+    Figure = Any
 
 __all__ = ["capacity_figure", "cost_over_delta", "figures", "plan_map", "sections", "truth_sections"]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, doubles, read_only
 from privopt.errors import Fault, InputError
-from privopt.exact.graph import components, edge_matrix
 from privopt.execution.limits import in_threads
+from privopt.numbers.graphs import components, edge_matrix
 
 __all__ = ["Streets"]
 

@@ -1,8 +1,8 @@
 """Table 7 with Figures 8 and 9, Figure 7, the split of the budget over the levels, and all methods at equal splits.
 
 Errors, violations and runtime on a census and on taxi data in the shape of the paper's; --quick does all of it on data
-a thousandth as large. The noise comes from privopt.noise under seeds, so every figure can be had again; nothing here is
-a private release.
+a thousandth as large. The noise comes from privopt.numbers.noise under seeds, so every figure can be had again; nothing
+here is a private release.
 """
 
 from __future__ import annotations

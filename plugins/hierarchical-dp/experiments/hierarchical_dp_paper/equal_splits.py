@@ -19,7 +19,7 @@ from experiments.tables import Row, Sheet, number, write_rows
 from hierarchical_dp_paper.generate import Census, census
 from hierarchical_dp_paper.trials import Trial, judged, run_methods
 from privopt.declare import File
-from privopt.noise import discrete_laplace
+from privopt.numbers.noise import discrete_laplace
 from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.laws import noise_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import field, frozen
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from privopt_hierarchical_dp.counts import Groups
     from privopt_hierarchical_dp.problem import HierarchyProblem
     from privopt_hierarchical_dp.public_tables import Bound
+else:
+    Groups = HierarchyProblem = Bound = Any
 
 __all__ = [
     "UNBOUNDED",

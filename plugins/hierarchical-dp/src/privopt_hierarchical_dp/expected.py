@@ -7,8 +7,9 @@ as different from their parents as the noisy values show them to be, and whose l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from attrs import frozen
@@ -23,7 +24,9 @@ from privopt_hierarchical_dp.least_squares import pool_upwards
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets
 from privopt_hierarchical_dp.nearest import moved_within
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import relation_of
+from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.smoothing import PRIOR_SQUARE, smooth_root
 from privopt_hierarchical_dp.tasks import task_of
@@ -31,12 +34,6 @@ from privopt_hierarchical_dp.tilting import tilts
 from privopt_hierarchical_dp.totals import rising
 from privopt_hierarchical_dp.tree import Tree, add_up
 from privopt_hierarchical_dp.zeros import within, zeros_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from privopt_hierarchical_dp.problem import HierarchyProblem
-    from privopt_hierarchical_dp.release import HierarchyRelease
 
 __all__ = ["Expected", "errors_on", "expected_errors", "like_leaves"]
 

@@ -15,19 +15,21 @@ from contextlib import suppress
 from fractions import Fraction
 from math import exp, expm1
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from privopt import noise
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
-from privopt.exact.gaussian import LARGEST_VARIANCE, rho_of, variance_above
-from privopt.exact.laplace import LARGEST_TERM
+from privopt.numbers import noise
+from privopt.numbers.gaussian import LARGEST_VARIANCE, rho_of, variance_above
+from privopt.numbers.laplace import LARGEST_TERM
 from privopt_hierarchical_dp.least_squares import Noise
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import Privacy
+else:
+    Privacy = Any
 
 __all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "Law", "budget_of", "law_of", "noise_of", "stated_scales"]
 
@@ -179,7 +181,7 @@ def stated_scales(path: Path, name: str, stated: object, count: int) -> tuple[Fr
     """Scales read back from an array of a file.
 
     Raises:
-        InputError: they are not ``count`` texts that :func:`privopt.noise.stated_scale` takes.
+        InputError: they are not ``count`` texts that :func:`privopt.numbers.noise.stated_scale` takes.
     """
     texts = stated.tolist() if isinstance(stated, np.ndarray) and stated.ndim == 1 and stated.dtype.kind == "U" else []
     if len(texts) == count:

@@ -12,9 +12,10 @@ from attrs import AttrsInstance, evolve
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
-from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt.noise import NoiseRecord
+from privopt.numbers.exp_log_bounds import float_down
+from privopt.numbers.noise import NoiseRecord
+from privopt.report import Section
 from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import falling_back, fit, fit_at_once, objective_weights, refuse_size
@@ -34,8 +35,8 @@ from privopt_hierarchical_dp.zeros import Zeros, outside, zeros_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from privopt.run.report import Section
+else:
+    Figure = Any
 
 __all__ = ["HierarchicalDP"]
 

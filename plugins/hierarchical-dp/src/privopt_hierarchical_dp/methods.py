@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from attrs import frozen
 
-from privopt import noise
 from privopt.arrays import Ints
+from privopt.numbers import noise
 from privopt_hierarchical_dp.as_published import chain_query
 from privopt_hierarchical_dp.laws import GEOMETRIC, Law
 from privopt_hierarchical_dp.relations import SIZES, Relation
 from privopt_hierarchical_dp.tree import Tree
-
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.zeros import Order, Zeros
+from privopt_hierarchical_dp.zeros import Order, Zeros
 
 __all__ = [
     "METHODS",
@@ -99,7 +97,7 @@ def true_sensitivity(method: str, most: int, width: int, relation: Relation = SI
 
 def level_budgets(budget: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None) -> tuple[Fraction, ...]:
     """Each level's part of a budget: small-denominator rationals that add up to at most it."""
-    from privopt.noise import split_budget
+    from privopt.numbers.noise import split_budget
 
     return split_budget(budget, list(shares) if shares is not None else list(default_shares(method, depth)))
 

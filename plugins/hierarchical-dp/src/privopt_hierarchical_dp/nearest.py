@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import evolve
@@ -17,6 +17,8 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+else:
+    csr_array = Any
 
 __all__ = ["check_room", "least_moved", "moved_within", "nearest_within"]
 

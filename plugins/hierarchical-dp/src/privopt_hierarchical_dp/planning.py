@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.interfaces import Plan
+from privopt.interfaces import Plan, SolveContext
 from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.expected import errors_on
@@ -20,16 +20,13 @@ from privopt_hierarchical_dp.laws import KINDS, budget_of, law_of
 from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares, mean_absolute
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.public_tables import read_regions
 from privopt_hierarchical_dp.reading import limited
 from privopt_hierarchical_dp.refusals import check_asked, check_hidden, check_noise
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
 from privopt_hierarchical_dp.zeros import zeros_of
-
-if TYPE_CHECKING:
-    from privopt.interfaces import SolveContext
-    from privopt_hierarchical_dp.problem import HierarchyProblem
 
 __all__ = ["plan"]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from privopt.declare.exact_text import exact_text
-from privopt.exact.bounds import float_up
-from privopt.exact.gaussian import delta_of
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.interfaces.notions import NoGuarantee
+from privopt.numbers.exp_log_bounds import float_up
+from privopt.numbers.gaussian import delta_of
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, order_of, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.relations import RELATIONS, relation_of
@@ -21,6 +21,8 @@ from privopt_hierarchical_dp.zeros import sizes_differ, zeros_of
 if TYPE_CHECKING:
     from privopt.execution import Executor
     from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
+else:
+    Executor = HierarchyProblem = Privacy = Any
 
 __all__ = ["LevelNoise", "PublishedChain", "certified", "stated_budget", "with_totals"]
 

@@ -15,6 +15,8 @@ from privopt_hierarchical_dp.relations import RELATIONS, check_relation, relatio
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.counts import Groups
+else:
+    Groups = Any
 
 __all__ = ["HierarchyInstance", "HierarchyProblem", "Privacy", "PublishedHierarchy", "shares_wanted"]
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from privopt.declare import File
 from privopt.declare.tables import is_parquet, pointed, ragged, stripped, table_text
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, reason_of
 
 __all__ = [
     "GROUPS_LIMIT",
@@ -82,8 +82,8 @@ def read_back(path: Path, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFra
     try:
         found = pl.read_csv(path, schema_overrides=dict(schema), glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason})", wanted)]) from None
+        found = f"a table that cannot be read ({reason_of(error)})"
+        raise InputError([Fault(str(path), "", found, wanted)]) from None
     if found.columns != list(schema):
         raise InputError([Fault(str(path), "header", ",".join(found.columns), wanted)])
     return found

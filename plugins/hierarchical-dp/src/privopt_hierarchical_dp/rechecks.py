@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +11,12 @@ from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
 from privopt_hierarchical_dp.methods import METHODS, order_of
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.public_tables import read_regions
 from privopt_hierarchical_dp.relations import relation_of
-from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS
+from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS, HierarchyRelease
 from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
 from privopt_hierarchical_dp.zeros import zeros_of
-
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import HierarchyProblem
-    from privopt_hierarchical_dp.release import HierarchyRelease
 
 __all__ = ["elsewhere", "ends_of", "impossible", "misestimated", "narrowed", "out_of_bounds"]
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
-from privopt_hierarchical_dp.zeros import sizes_differ
+from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.zeros import Zeros, sizes_differ
 
 if TYPE_CHECKING:
-    from privopt_hierarchical_dp.bounds import Limits
     from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
-    from privopt_hierarchical_dp.tree import Tree
-    from privopt_hierarchical_dp.zeros import Zeros
+else:
+    HierarchyProblem = Privacy = Any
 
 __all__ = ["check_asked", "check_hidden", "check_noise", "refuse_wide"]
 

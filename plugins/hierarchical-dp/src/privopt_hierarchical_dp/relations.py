@@ -17,7 +17,7 @@ No entry changes by more than 1, so each number is the L1 sensitivity and the sq
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import frozen
 
@@ -25,6 +25,8 @@ from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
+else:
+    HierarchyProblem = Any
 
 __all__ = ["RELATIONS", "SIZES", "Relation", "group_cost", "relation_of"]
 
@@ -59,8 +61,7 @@ class Relation:
     def unit(self) -> str:
         """Whom a budget is for: another one for each relation, so that no ledger adds what does not add up.
 
-        What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public. None is
-        the plain "per individual" of ledgers from before relations were told apart, which cannot say whose theirs is.
+        What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"

@@ -21,6 +21,8 @@ from privopt_hierarchical_dp.tree import Tree, past_sums
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import PublishedHierarchy
+else:
+    PublishedHierarchy = Any
 
 __all__ = ["ARTEFACT", "INTERVALS", "NOISY", "HierarchyRelease", "errors_of", "read_table", "violations"]
 

@@ -14,20 +14,28 @@ import numpy as np
 
 from privopt.arrays import Floats, Ints
 from privopt.interfaces import Result
-from privopt.run.report import Section, drawing, figure_section, pair_section, table, table_section, themed
-from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
+from privopt.report import (
+    Section,
+    drawing,
+    figure_section,
+    pair_section,
+    table,
+    table_section,
+    themed,
+)
+from privopt.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of, whole
 from privopt_hierarchical_dp.expected import Expected, expected_errors
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import level_budgets, sensitivity
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import relation_of
-from privopt_hierarchical_dp.release import INTERVALS, errors_of, read_table
+from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, read_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from privopt_hierarchical_dp.problem import HierarchyProblem
-    from privopt_hierarchical_dp.release import HierarchyRelease
+else:
+    Axes = Figure = Any
 
 __all__ = ["error_figure", "figures", "sections", "size_figure", "tree_figure"]
 
@@ -109,6 +117,7 @@ def _size_curve(axes: Axes, released: Ints, first: int, spread: Floats | None) -
     axes.step(sizes, released, where="mid", color=MARK, label="released")
     axes.set_yscale("symlog")
     axes.set_ylim(bottom=0)
+    whole(axes.xaxis)
     axes.set_xlabel("size of a group (the last: that many or more)")
     axes.set_ylabel("groups")
 

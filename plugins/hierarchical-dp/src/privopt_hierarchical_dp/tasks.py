@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.bounds import limits_of
@@ -12,13 +11,11 @@ from privopt_hierarchical_dp.fitting import Task, objective_weights
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import level_budgets, order_of, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.totals import estimated_totals, noisy_totals, rising
 from privopt_hierarchical_dp.tree import Tree
-
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import HierarchyProblem
-    from privopt_hierarchical_dp.zeros import Order, Zeros
+from privopt_hierarchical_dp.zeros import Order, Zeros
 
 __all__ = ["task_of"]
 

@@ -11,7 +11,7 @@ measured are some of those measured without zeros, so one individual changes the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from attrs import field, frozen
@@ -22,6 +22,8 @@ from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
+else:
+    HierarchyProblem = Any
 
 __all__ = ["Order", "Zeros", "outside", "sizes_differ", "spread", "within", "zeros_of"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lr_geo_paper.cities import Settings
 from lr_geo_paper.trials import Workshop
 from privopt.interfaces import SolveContext
-from privopt.metric.space.formulas import EARTH_RADIUS_KM
+from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_lr_geo import server
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.mechanism import LRGeo

@@ -19,13 +19,13 @@ from lr_geo_paper.cities import AIR, Settings
 from privopt.declare import load_problem
 from privopt.errors import ModelError, SolverError, StoppedError
 from privopt.interfaces import Mechanism, SolveContext
-from privopt.metric import attack
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.central import clients_of, costs_of
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance
+from privopt_metric_dp.attacks import matrix_figures as attack
 
 __all__ = ["METHODS", "Method", "Workshop", "trial"]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privopt.metric.baselines.exponential import exponential
 from privopt_lr_geo.client import Client
 from privopt_lr_geo.package import Answer
+from privopt_metric_dp.solvers.exponential import exponential
 
 __all__ = ["exponential_answers", "program_value"]
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt_lr_geo.client import Client
+from privopt_lr_geo.estimate import Costs
 from privopt_lr_geo.local import Surroundings
-
-if TYPE_CHECKING:
-    from privopt.metric.matrix import MatrixRelease
-    from privopt_lr_geo.estimate import Costs
-    from privopt_lr_geo.problem import LRGeoInstance
+from privopt_lr_geo.problem import LRGeoInstance
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 __all__ = ["cost_bounds", "relaxed_bound", "undominated"]
 
@@ -56,7 +54,7 @@ def relaxed_bound(
     Raises:
         StoppedError: the deadline came before any bound.
     """
-    from privopt.metric.optimal import Instance, solve
+    from privopt_metric_dp.solvers import Instance, solve
 
     data, floors = problem.data, problem.data.prior[around.records, None] * floors
     points = data.records.coordinates

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from privopt.errors import StoppedError
 from privopt.execution.memory import GB
 from privopt.interfaces import Outcome, SolveContext
-from privopt.metric.matrix import MatrixRelease
 from privopt_lr_geo import server
 from privopt_lr_geo.alone import exponential_answers, program_value
 from privopt_lr_geo.client import Client, indicator
@@ -27,9 +26,12 @@ from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_lr_geo.server import NoRoomError, NotBegunError, NoTimeError
 from privopt_lr_geo.together import Search, Together, taken
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
+else:
+    Executor = Any
 
 __all__ = ["clients_of", "costs_of", "solve_central"]
 

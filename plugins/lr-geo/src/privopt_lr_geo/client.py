@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.exact.weights import Repaired, repair
 from privopt_lr_geo.local import Surroundings
 from privopt_lr_geo.package import Answer, Package
+from privopt_lr_geo.problem import LRGeoOptions
+from privopt_metric_dp.matrix.repair import Repaired, repair
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt_lr_geo.problem import LRGeoOptions
+else:
+    Executor = Any
 
 __all__ = ["Client", "indicator"]
 

@@ -16,11 +16,13 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
 from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
+else:
+    Executor = Any
 
 __all__ = ["Costs", "Estimates", "Exchange", "circle_of", "estimates", "member_of"]
 

@@ -22,17 +22,19 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import SolverError, StoppedError
-from privopt.exact import certify
-from privopt.exact.sample import TOTAL
-from privopt.metric.baselines.exponential import exponential_loss
+from privopt.interfaces import SolveContext
+from privopt.numbers.sampling import TOTAL
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.rows import ColumnWeights, steady_exp
+from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.mechanisms.fallback import Reserve
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.solvers.exponential import exponential_loss
 
 if TYPE_CHECKING:
-    from privopt.interfaces import SolveContext
-    from privopt.metric.baselines.reserve import Reserve
-    from privopt.metric.data import MetricData
-    from privopt.metric.optimal import Solution
+    from privopt_metric_dp.solvers import Solution
+else:
+    Solution = Any
 
 __all__ = ["Found", "certified_pairs", "population_loss", "solve_exact", "whole_matrix"]
 
@@ -100,7 +102,7 @@ def solve_exact(data: MetricData, context: SolveContext) -> Found:
         StoppedError: a limit came before even the exponential mechanism was certified.
         SolverError: no method gave a mechanism.
     """
-    from privopt.metric.baselines.reserve import Reserve
+    from privopt_metric_dp.mechanisms.fallback import Reserve
 
     reserve = Reserve(data, context)
     if context.deadline is not None:
@@ -182,7 +184,7 @@ def _published(
 
 def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> Found | None:
     """Column weights at the greatest rate at which what normalising rows takes is left of epsilon; None in vain."""
-    from privopt.metric.optimal.calibrated import LEAST, positive_weights
+    from privopt_metric_dp.solvers.quick_star import LEAST, positive_weights
 
     i, j = data.pairs[data.needed].T
     lengths = data.distances[data.needed]
@@ -230,7 +232,7 @@ def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, floa
     Raises:
         SolverError: negative, or not to be had that exactly.
     """
-    from privopt.metric.optimal.calibrated import solve_ones
+    from privopt_metric_dp.solvers.quick_star import solve_ones
 
     cap = math.log(float(TOTAL) * 1e-2 * slack / ROOM)
     for _ in range(4):
@@ -267,8 +269,8 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
 
 def _bounded(data: MetricData, context: SolveContext, reserve: Reserve, spare: Found | None, reason: str) -> Found:
     """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
-    from privopt.metric.optimal import Instance, solve
-    from privopt.metric.proof import Rows
+    from privopt_metric_dp.proof import Rows
+    from privopt_metric_dp.solvers import Instance, solve
 
     try:
         context.check()
@@ -303,14 +305,14 @@ def _bounded(data: MetricData, context: SolveContext, reserve: Reserve, spare: F
 
 def _alone(reserve: Reserve, error: StoppedError | SolverError, reason: str) -> Found:
     """The exponential mechanism, where nothing else came; ``error`` where not even that did."""
-    from privopt import __version__
-    from privopt.metric.baselines.reserve import UNWRITTEN
+    from privopt.version import VERSION
+    from privopt_metric_dp.mechanisms.fallback import UNWRITTEN
 
     reserve.make()
     if reserve.release is None:
         raise error
     path = f"exact ({str(error).replace(UNWRITTEN, '')}), {reserve.path}"
-    solver = {"name": "exponential", "version": __version__, "path": path}
+    solver = {"name": "exponential", "version": VERSION, "path": path}
     details = {"published": "weights", "reason": reason}
     stopped = isinstance(error, StoppedError)
     return Found(public=None, whole=reserve.release.weights, details=details, solver=solver, stopped=stopped)
@@ -327,8 +329,8 @@ def _best(
 
     Column weights are kept where the others gain no more than the gap asked for: they are one number a column.
     """
-    from privopt import __version__
-    from privopt.metric.matrix import MatrixRelease
+    from privopt.version import VERSION
+    from privopt_metric_dp.matrix.release import MatrixRelease
 
     own = math.inf if spare is None else population_loss(spare.whole, data)
     reason = reason or f"column weights cost {own:.6g}, which misses the gap"
@@ -341,7 +343,7 @@ def _best(
         release = MatrixRelease.from_matrix(found.z, data, context)
     if spare is not None and _met(own, population_loss(release.weights, data), context.gap):
         return evolve(spare, details={**spare.details, "reason": reason})
-    solver = {"name": found.method, "version": __version__, "iterations": found.iterations, "path": path}
+    solver = {"name": found.method, "version": VERSION, "iterations": found.iterations, "path": path}
     details = {"published": "weights", "reason": reason}
     return Found(public=None, whole=release.weights, details=details, solver=solver)
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from privopt.exact import certify
 from privopt.interfaces import Result
-from privopt.testing import GeneratedProblem, MetricCase, metric_problems, metric_profile
+from privopt.testing import GeneratedProblem
+from privopt_metric_dp.kit import MetricCase, metric_problems, metric_profile
+from privopt_metric_dp.matrix.certify import certify
 
 __all__ = ["PROFILE"]
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import asdict, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.exact.graph import edge_matrix
-from privopt.metric.space.pairs import consistent
-from privopt_lr_geo.problem import CLOSE
+from privopt.numbers.graphs import edge_matrix
+from privopt_lr_geo.problem import CLOSE, LRGeoInstance
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.space.pairs import consistent
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-    from privopt.metric.data import MetricData
-    from privopt_lr_geo.problem import LRGeoInstance
+else:
+    csr_array = Any
 
 __all__ = ["LRSet", "Surroundings", "Ways", "lr_set", "surroundings"]
 
@@ -51,7 +51,7 @@ class Ways:
 
 
 def _tabled(data: MetricData) -> bool:
-    from privopt.metric.space.table import MatrixMetric
+    from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
 

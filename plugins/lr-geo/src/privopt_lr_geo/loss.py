@@ -8,10 +8,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.exact.sample import TOTAL
 from privopt.interfaces import UtilityLoss
-from privopt.metric.matrix import MatrixRelease
+from privopt.numbers.sampling import TOTAL
 from privopt_lr_geo.release import LRGeoRelease
+from privopt_metric_dp.matrix.release import MatrixRelease
 
 __all__ = ["MeanOfUsers"]
 

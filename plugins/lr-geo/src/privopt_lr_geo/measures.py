@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.metric import attack
 from privopt_lr_geo.local import Surroundings
-
-if TYPE_CHECKING:
-    from privopt.metric.data import MetricData
-    from privopt.metric.matrix import MatrixRelease
+from privopt_metric_dp.attacks import matrix_figures as attack
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["MOST_COMPARISONS", "across_users", "comparisons", "proposition_bound"]
 

@@ -10,13 +10,8 @@ import numpy as np
 from attrs import evolve
 
 from privopt.errors import DoesNotHoldError, Fault, InputError
-from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt.metric.baselines.exponential import exponential_loss
-from privopt.metric.everywhere.region import unlike
-from privopt.metric.matrix import ARTEFACT, MatrixRelease, matrix_bytes
-from privopt.metric.mechanism import SAME_WITHIN
-from privopt.metric.space.places import places_at_most
-from privopt.metric.worth import Worth, worth_of
+from privopt.interfaces import Channel, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt.interfaces.report_parts import Layer, Section
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.central import clients_of, costs_of, solve_central
 from privopt_lr_geo.exact import population_loss, solve_exact
@@ -27,12 +22,17 @@ from privopt_lr_geo.privacy import EveryRow, OwnMatrices
 from privopt_lr_geo.private import unlike_own, with_own_rows
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease, Published
+from privopt_metric_dp.attacks.meaning import Worth, worth_of
+from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
+from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism, matrix_channel
+from privopt_metric_dp.region.region import unlike
+from privopt_metric_dp.solvers.exponential import exponential_loss
+from privopt_metric_dp.space.places import places_at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from privopt.run.report.geo import Layer
-    from privopt.run.report.page import Section
+else:
+    Figure = Any
 
 __all__ = ["LRGeo"]
 
@@ -50,6 +50,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     release_class = LRGeoRelease
     programs = True
     kit = "privopt_lr_geo.kit:PROFILE"
+    handle = MetricMechanism.handle
     scope = (
         "Methods benders and full: epsilon-metric DP inside each user's own matrix (scope own-matrix); rows of "
         "different users may violate it (measured in details.gv), and the server can find a user from what it uploads "
@@ -77,6 +78,10 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
         return problem, LRGeoRelease.read(folder, problem)
 
+    def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
+        """Return the matrix as a channel, with prior, distances and places where it has a row for each record."""
+        return matrix_channel(problem.data, release)
+
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
         """Every pair of records (exact), or each user's own matrix."""
         if method == "exact":
@@ -93,21 +98,32 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """Bytes of the users' rows."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
+    def check_problem(self, problem: LRGeoInstance, method: str) -> None:
+        """Check that the method can take a region, or private weights.
+
+        Raises:
+            InputError: a method that promises nothing between rows of different users, at every point of a region; or
+                whose users would show the server the weights that they keep to themselves.
+        """
+        if method == "exact":
+            return
+        if problem.data.region is not None:
+            found = f"true beside --method {method}, which holds in each user's own matrix alone"
+            raise InputError([Fault(problem.data.file, "privacy.everywhere", found, "--method exact")])
+        if problem.band is not None:
+            found = f"a file beside --method {method}, whose users upload their costs to the server"
+            raise InputError([Fault(problem.data.file, "lr-geo.private_weights", found, "--method exact")])
+
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         """Solve by the method asked for.
 
         Raises:
             StoppedError: a limit came before anything feasible.
-            InputError: a method that promises nothing between rows of different users, at every point of a region.
+            InputError: as :meth:`check_problem`.
         """
+        self.check_problem(problem, context.method)
         if context.method == "exact":
             return self._exact(problem, context)
-        if problem.data.region is not None:
-            found = f"true beside --method {context.method}, which holds in each user's own matrix alone"
-            raise InputError([Fault(problem.data.file, "privacy.everywhere", found, "--method exact")])
-        if problem.band is not None:
-            found = f"a file beside --method {context.method}, whose users upload their costs to the server"
-            raise InputError([Fault(problem.data.file, "lr-geo.private_weights", found, "--method exact")])
         return solve_central(problem, context)
 
     def _exact(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
@@ -196,8 +212,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
         """What who sees the reports gets, and what the server gets from uploads."""
-        from privopt.metric import attack
         from privopt_lr_geo.threats import attack_server
+        from privopt_metric_dp.attacks import matrix_figures as attack
 
         data, users = problem.data, problem.users
         z, prior = release.probabilities, data.prior[users] / data.prior[users].sum()
@@ -240,8 +256,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
         """What users pay, and what is and is not covered."""
-        from privopt.metric.pages import meaning_section
         from privopt_lr_geo.report import sections
+        from privopt_metric_dp.report.pages import meaning_section
 
         return [meaning_section(self.meaning(problem, release, result)), *sections(problem, release, result)]
 

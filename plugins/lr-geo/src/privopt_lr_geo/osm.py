@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 from attrs import frozen
 
-from privopt.errors import Fault, InputError, PrivoptError, UsageError
-from privopt.exact.graph import components
-from privopt.metric.space.formulas import haversine
+from privopt.errors import Fault, InputError, PrivoptError, UsageError, reason_of
+from privopt.numbers.distances import haversine
+from privopt.numbers.graphs import components
 
 __all__ = ["Network", "largest_part", "main", "read_network", "through", "write"]
 
@@ -111,7 +111,7 @@ def _osm(file: Path, walk: bool) -> Network:
             backward = oneway == "-1" or not (oneway in FORWARD or round_about)
             ways.append(([str(node.ref) for node in nodes], forward or walk, backward or walk))
     except RuntimeError as error:
-        raise InputError([Fault(file.name, "", f"unreadable ({error})", "OpenStreetMap data")]) from None
+        raise InputError([Fault(file.name, "", f"unreadable ({reason_of(error)})", "OpenStreetMap data")]) from None
     pairs = [(a, b, f, r) for nodes, f, r in ways for a, b in pairwise(nodes) if a != b]
     lengths = _lengths(places, [(a, b) for a, b, _, _ in pairs])
     edges = [(a, b, km) for (a, b, forward, _), km in zip(pairs, lengths, strict=True) if forward]
@@ -127,7 +127,7 @@ def _graphml(file: Path) -> Network:
     try:
         graph = nx.read_graphml(file)
     except Exception as error:
-        raise InputError([Fault(file.name, "", f"unreadable ({error})", "GraphML")]) from None
+        raise InputError([Fault(file.name, "", f"unreadable ({reason_of(error)})", "GraphML")]) from None
     try:
         places = {str(name): (float(d["y"]), float(d["x"])) for name, d in graph.nodes(data=True)}
     except (KeyError, ValueError):

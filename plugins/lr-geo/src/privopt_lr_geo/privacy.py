@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from privopt.errors import Fault, InputError
-from privopt.exact import certify
 from privopt.interfaces import Certificate
-from privopt.metric.everywhere.certificate import certify_everywhere
-from privopt.metric.matrix import MatrixRelease
-from privopt.metric.privacy import MetricDP
 from privopt_lr_geo.exact import certified_pairs
+from privopt_lr_geo.private import Band
 from privopt_lr_geo.release import LRGeoRelease
+from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.certify_region import certify_everywhere
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt.metric.data import MetricData
-    from privopt_lr_geo.private import Band
+else:
+    Executor = Any
 
 __all__ = ["EveryRow", "OwnMatrices"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from attrs import evolve, frozen
@@ -22,15 +22,17 @@ from privopt.arrays import Floats, Ints, Unsigned
 from privopt.declare import File
 from privopt.declare.tables import Column, check_ids, read_table
 from privopt.errors import Fault, InputError
-from privopt.exact.bounds import log_bounds
-from privopt.exact.sample import TOTAL
-from privopt.metric.losses import TravelCost
-from privopt.metric.matrix import MatrixRelease
+from privopt.numbers.exp_log_bounds import log_bounds
+from privopt.numbers.sampling import TOTAL
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.problem.loss_kinds import TravelCost
 
 if TYPE_CHECKING:
-    from privopt.metric.data import MetricData
     from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
     from privopt_lr_geo.release import LRGeoRelease
+else:
+    LRGeoInstance = LRGeoOptions = LRGeoRelease = Any
 
 __all__ = ["Band", "Wishes", "own_costs", "own_row", "unfit", "unlike_own", "wishes_of", "with_own_rows"]
 

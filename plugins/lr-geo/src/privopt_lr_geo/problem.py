@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, read_only
 from privopt.declare import File, at_least, between, key, non_negative, positive
 from privopt.errors import Fault, InputError
-from privopt.metric.data import MetricData, load
-from privopt.metric.losses import TravelCost
-from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.metric.space.kinds import Table
 from privopt_lr_geo.private import Band, own_costs, unfit, wishes_of
+from privopt_metric_dp.problem.data import MetricData, MetricInstance, load
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.problem.distance_kinds import Table
+from privopt_metric_dp.problem.loss_kinds import TravelCost
 
 __all__ = ["LRGeoInstance", "LRGeoOptions", "LRGeoProblem", "RandomUsers"]
 

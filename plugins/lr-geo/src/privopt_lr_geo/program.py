@@ -14,11 +14,13 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.metric.space.pairs import reduce_pairs
 from privopt_lr_geo.package import Package, Terms
+from privopt_metric_dp.space.pairs import reduce_pairs
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
+else:
+    Model = Any
 
 __all__ = ["Central", "Piece", "assemble", "central_model", "program_bytes"]
 

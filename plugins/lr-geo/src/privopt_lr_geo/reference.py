@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.execution.base import spans
-from privopt.metric.cost import travel_cost
-from privopt.metric.losses import TravelCost
-from privopt.metric.space.formulas import EARTH_RADIUS_KM, directions, euclidean, haversine
+from privopt.numbers.distances import EARTH_RADIUS_KM, directions, euclidean, haversine
 from privopt_lr_geo.package import pack, unpack
+from privopt_lr_geo.problem import LRGeoInstance
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.problem.loss_kinds import TravelCost
+from privopt_metric_dp.problem.travel_cost import travel_cost
+from privopt_metric_dp.space.roads import Roads
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt.metric.data import MetricData
-    from privopt.metric.space.roads import Roads
-    from privopt_lr_geo.problem import LRGeoInstance
+else:
+    Executor = Any
 
 __all__ = ["LARGEST", "Cells", "Extract", "Places", "ReferenceTable", "Request"]
 

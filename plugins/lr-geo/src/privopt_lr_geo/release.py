@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
-from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt_lr_geo.exact import whole_matrix
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.rows import ColumnWeights
-
-if TYPE_CHECKING:
-    from privopt.metric.data import MetricData
+from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["PUBLIC", "LRGeoRelease", "Published"]
 

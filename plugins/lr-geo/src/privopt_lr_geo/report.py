@@ -10,21 +10,29 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats
 from privopt.interfaces import Result
-from privopt.metric.explorer import Explored, explorer, fits
-from privopt.metric.figures import beside, convergence, layout
-from privopt.metric.pages import trajectory_of
-from privopt.metric.space.places import Space
-from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
-from privopt.run.report.geo import Layer, point_features
-from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, axes_of
+from privopt.interfaces.report_parts import Layer
+from privopt.report import (
+    Section,
+    drawing,
+    figure_section,
+    pair_section,
+    table_section,
+    themed,
+)
+from privopt.report.charts import beside
+from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, RIM, axes_of
 from privopt_lr_geo.local import Ways
-from privopt_lr_geo.problem import CLOSE
+from privopt_lr_geo.problem import CLOSE, LRGeoInstance
+from privopt_lr_geo.release import LRGeoRelease
+from privopt_metric_dp.report.explorer import Explored, explorer, fits
+from privopt_metric_dp.report.figures import convergence, layout
+from privopt_metric_dp.report.pages import space_features, trajectory_of
+from privopt_metric_dp.space.places import Space
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from privopt_lr_geo.problem import LRGeoInstance
-    from privopt_lr_geo.release import LRGeoRelease
+else:
+    Figure = Any
 
 __all__ = ["figures", "map_layer", "range_figure", "row_figure", "sections", "upload_figure"]
 
@@ -50,7 +58,7 @@ def row_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int = 0) -> 
     figure, axes = axes_of(5.6, 4.3)
     row = np.sqrt(release.probabilities[user])
     x, y = where.places.T
-    drawn = axes.scatter(x, y, c=row, s=40, cmap="viridis", edgecolors="none", rasterized=len(x) > MANY)
+    drawn = axes.scatter(x, y, c=row, s=40, cmap="viridis", rasterized=len(x) > MANY, **RIM)
     figure.colorbar(drawn, ax=axes, label=f"square root of the probability from {release.records[user]}")
     axes.set(xlabel=where.axes[0], ylabel=where.axes[1], aspect="equal")
     return figure
@@ -72,7 +80,7 @@ def range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int = 0) -
         (~near & ~far, PALE, "by the exponential form"),
         (far, LINE, f"all alike: beyond {options.obfuscation_radius:g}"),
     ):
-        axes.scatter(x[mask], y[mask], s=60, color=colour, edgecolors="none", label=name, rasterized=len(x) > MANY)
+        axes.scatter(x[mask], y[mask], s=60, color=colour, label=name, rasterized=len(x) > MANY, **RIM)
     own = placed[0].places
     inside = lr_sets(problem, problem.users[[user]])[0]
     for mask, size, colour, width, name in (
@@ -255,7 +263,7 @@ def map_layer(problem: LRGeoInstance, release: LRGeoRelease) -> Layer | None:
     chosen = Space(ids=tuple(ids.tolist()), coordinates=places, kind=data.records.kind)
     rest = dict.fromkeys(("expected_loss", "likeliest_output", "its_probability"), empty)
     outputs = {"kind": ["output"] * len(data.outputs), **rest, "released": z.mean(axis=0)}
-    features = [*point_features(chosen, own), *point_features(data.outputs, outputs)]
+    features = [*space_features(chosen, own), *space_features(data.outputs, outputs)]
     return Layer(kind=data.records.kind, features=features)
 
 

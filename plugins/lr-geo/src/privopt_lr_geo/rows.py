@@ -17,7 +17,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
-from privopt.exact.sample import TOTAL
+from privopt.numbers.sampling import TOTAL
 
 __all__ = ["ColumnWeights", "steady_exp"]
 

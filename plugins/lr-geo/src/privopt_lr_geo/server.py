@@ -17,13 +17,15 @@ from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
 from privopt.execution.memory import GB
+from privopt.interfaces import SolveContext
 from privopt_lr_geo.package import Answer, Package, Terms
 from privopt_lr_geo.program import Central, assemble, central_model, program_bytes
 from privopt_lr_geo.starts import Warmth, start_of
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
-    from privopt.interfaces import SolveContext
+else:
+    Model = Any
 
 __all__ = ["NoRoomError", "NoTimeError", "NotBegunError", "Solved", "solve"]
 
@@ -137,9 +139,9 @@ def _benders(
     *,
     warm_only: bool,
 ) -> Solved:
-    from privopt import __version__
     from privopt.decompose import Benders
     from privopt.decompose.checkpoint import NAME
+    from privopt.version import VERSION
 
     form = model.compile()
     blocks = []
@@ -156,7 +158,7 @@ def _benders(
         np.asarray(found.x),
         found.bound,
         found.status == "stopped",
-        {"name": "benders, highs", "version": __version__, "iterations": found.rounds},
+        {"name": "benders, highs", "version": VERSION, "iterations": found.rounds},
         {
             "trajectory": [(s, low * central.scale, high * central.scale) for s, low, high in found.trajectory],
             "benders": found.details,

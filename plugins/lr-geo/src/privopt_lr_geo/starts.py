@@ -8,21 +8,19 @@ rounds from other starts had a gap of 4.3 % after 240 s). ``separate``: each use
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats
 from privopt.backends import Outcome, get
+from privopt.decompose import Start
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
+from privopt.interfaces import SolveContext
 from privopt_lr_geo.package import Package, Terms
 from privopt_lr_geo.program import Central, central_model
-
-if TYPE_CHECKING:
-    from privopt.decompose import Start
-    from privopt.interfaces import SolveContext
 
 __all__ = ["Warmth", "start_of", "start_point"]
 

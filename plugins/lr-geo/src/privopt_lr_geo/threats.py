@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privopt.arrays import Floats, Ints
-from privopt.exact.graph import edge_matrix
+from privopt.numbers.graphs import edge_matrix
+from privopt_lr_geo.client import Client
 from privopt_lr_geo.package import Package
-
-if TYPE_CHECKING:
-    from privopt.metric.data import MetricData
-    from privopt_lr_geo.client import Client
-    from privopt_lr_geo.problem import LRGeoOptions
+from privopt_lr_geo.problem import LRGeoOptions
+from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["attack_server", "circle_centres", "fingerprint", "graph_centre", "zero_columns"]
 

@@ -14,13 +14,13 @@ import numpy as np
 from attrs import define, field, frozen
 
 from privopt.errors import CertificationError, SolverError, StoppedError
-from privopt.exact.sample import TOTAL
 from privopt.interfaces import SolveContext
-from privopt.metric.baselines.reserve import Reserve
-from privopt.metric.matrix import MatrixRelease
+from privopt.numbers.sampling import TOTAL
 from privopt_lr_geo.local import LRSet
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.fallback import Reserve
 
 __all__ = ["Search", "Together", "taken"]
 
@@ -79,7 +79,7 @@ class Search:
             until = min(until, time.monotonic() + SHARE_OF_TIME * left)
         if self.best is not None and until is not None and until - time.monotonic() <= self._reserve.seconds:
             return  # not even a repair like the reserve's: what is left has to certify and write what there is
-        from privopt.metric.optimal import Instance, solve
+        from privopt_metric_dp.solvers import Instance, solve
 
         try:
             instance = Instance.of(data, deadline=until)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from privopt.run.solve import Options, solve
+from privopt.run.options import Options
+from privopt.run.solve import solve
 
 
 def lattice(folder: Path, side: int, users: int, epsilon: float) -> Path:

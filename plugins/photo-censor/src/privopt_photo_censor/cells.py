@@ -16,7 +16,7 @@ from attrs import field, frozen
 from privopt.arrays import Floats, doubles
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
-from privopt.metric.space.formulas import directions
+from privopt.numbers.distances import directions
 
 __all__ = ["Boxes", "Cells", "Centres", "S2Cells", "read_cells"]
 

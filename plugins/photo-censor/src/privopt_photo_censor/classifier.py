@@ -31,7 +31,7 @@ from privopt.arrays import Floats
 from privopt.declare import File, key, load_problem
 from privopt.declare.schema import positive
 from privopt.declare.tables import read_array
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import Fault, InputError, UsageError, reason_of
 from privopt_photo_censor.cells import Cells, read_cells
 from privopt_photo_censor.picture import flattened
 
@@ -151,9 +151,9 @@ class Model:
         try:
             return np.concatenate([self.session.run(None, {wanted.name: block})[0] for block in blocks])
         except Exception as error:  # onnxruntime raises classes of its own that share no base
-            reason = str(error).splitlines()[0]
             shape = tuple(batch.shape[1:])
-            raise InputError([Fault(name, "", f"a model that fails ({reason})", f"one that takes {shape}")]) from None
+            found = f"a model that fails ({reason_of(error)})"
+            raise InputError([Fault(name, "", found, f"one that takes {shape}")]) from None
 
 
 @frozen(kw_only=True, eq=False)
@@ -248,8 +248,8 @@ def open_model(settings: ModelSettings) -> Model:
     try:
         session = onnxruntime.InferenceSession(settings.model.contents, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # as above
-        reason = str(error).splitlines()[0]
-        raise InputError([Fault(settings.model.name, "", f"no model ({reason})", "an ONNX model")]) from None
+        found = f"no model ({reason_of(error)})"
+        raise InputError([Fault(settings.model.name, "", found, "an ONNX model")]) from None
     if len(session.get_inputs()) != 1:
         found = f"{len(session.get_inputs())} inputs"
         raise InputError([Fault(settings.model.name, "", found, "a model of one input")])

@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from PIL import ExifTags, Image
 
 from privopt.errors import CertificationError, Fault, InputError, UsageError
-from privopt_photo_censor.folder import HEIF, gps, opened, readable
+from privopt_photo_censor.naming import copy_names
+from privopt_photo_censor.opening import opened, readable
 from privopt_photo_censor.picture import flattened
+from privopt_photo_censor.positions import carries_position, gps
 from privopt_photo_censor.scores import Copy
 
 __all__ = ["clean", "clean_copies", "metadata_of"]
@@ -57,7 +59,7 @@ def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
 
     Raises:
         CertificationError: what came out carries more than was asked for.
-        One of :data:`privopt_photo_censor.folder.UNREADABLE`: it is no photo.
+        Exception: of any class, as :func:`privopt_photo_censor.opening.opened` raises them: it is no photo.
     """
     kind, options = FORMATS[suffix]
     with opened(contents) as photo:
@@ -68,7 +70,8 @@ def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
         options = {**options, "exif": exif.tobytes()}  # an Exif of nothing but a position passes for empty
     plain.save(out, kind, **options)
     with opened(out.getvalue()) as copy:
-        more = metadata_of(copy) - set(wishes)
+        carried = {"position"} if carries_position(copy, out.getvalue()) else set()
+        more = (metadata_of(copy) | carried) - set(wishes)
     if more:
         raise CertificationError(f"a copy in {kind} still carries {', '.join(sorted(more))}; nothing written")
     return out.getvalue()
@@ -124,14 +127,14 @@ def clean_copies(
     *,
     album: Collection[str] = (),
 ) -> tuple[Copy, ...]:
-    """Write clean copies of photos into a folder, by the same names; those of HEIC files are JPEGs.
+    """Write clean copies of photos into a folder, by names that tell nothing; those of HEIC files are JPEGs.
 
     Args:
         root: folder of the photos.
         photos: their paths in it, and the SHA-256 that their files had when they were scored.
         into: an empty folder.
         wishes: see :func:`clean`.
-        album: names of all its photos; no copy takes the name of another photo, or of a folder.
+        album: names of all its photos, which no copy takes (:func:`privopt_photo_censor.naming.copy_names`).
 
     Raises:
         InputError: a photo changed since it was scored.
@@ -139,31 +142,15 @@ def clean_copies(
     """
     if root.resolve() in into.resolve().parents:
         raise UsageError(f"--copy-to: lies in the folder of the photos, {root}; name a folder elsewhere")
-    paths = [PurePosixPath(name) for name in {*album, *(name for name, _ in photos)}]
-    taken = {str(each).lower() for path in paths for each in (path, *path.parents)}
+    names = copy_names([name for name, _ in photos], album)
     made = []
-    for name, digest in photos:
+    for (name, digest), called in zip(photos, names, strict=True):
         contents = (root / name).read_bytes()
         if hashlib.sha256(contents).hexdigest() != digest:
             raise InputError([Fault(name, "", "a photo that changed while its album was solved", "the photo scored")])
-        called = name
-        if PurePosixPath(name).suffix.lower() in HEIF:
-            called = next(c for c in _jpeg_names(name) if c.lower() not in taken)
-            taken.add(called.lower())
         with readable(name, "copied"):
             copy = clean(contents, PurePosixPath(called).suffix.lower(), wishes)
-        path = into / called
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(copy)
+        into.mkdir(parents=True, exist_ok=True)
+        (into / called).write_bytes(copy)
         made.append(Copy(photo=name, name=called, sha256=hashlib.sha256(copy).hexdigest()))
     return tuple(made)
-
-
-def _jpeg_names(name: str) -> Iterator[str]:
-    """``a.jpg`` for ``a.heic``, then ``a-2.jpg`` and so on."""
-    stem = name[: -len(PurePosixPath(name).suffix)]
-    yield f"{stem}.jpg"
-    number = 2
-    while True:
-        yield f"{stem}-{number}.jpg"
-        number += 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from privopt.command.guard import PATH, guarded, say_when_compiling
-from privopt.command.terminal import say
+from privopt.command.exit_codes import PATH, guarded, say_when_compiling
+from privopt.command.terminal import reserve_standard_output, say
 
 __all__ = ["cli", "main"]
 
@@ -76,4 +76,5 @@ def recount(folder: Path, copies: Path, classifiers: tuple[Path, ...]) -> None:
 
 def main() -> None:
     """Entry point of ``privopt-photo-censor`` and ``python -m privopt_photo_censor``."""
+    reserve_standard_output()
     cli(prog_name="privopt-photo-censor")

@@ -6,50 +6,29 @@ import hashlib
 import io
 import os
 import re
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from attrs import field, frozen
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.classifier import Classifier, load_classifier
 from privopt_photo_censor.joint import jointly
+from privopt_photo_censor.opening import HEIF, MODERN, SUFFIXES, heif, opened, readable
 from privopt_photo_censor.picture import flattened
+from privopt_photo_censor.positions import carries_position, gps, texts_of
 from privopt_photo_censor.scores import Listing, Places
 
-__all__ = [
-    "HEIF",
-    "MODERN",
-    "UNREADABLE",
-    "ScoredFolder",
-    "carries_position",
-    "entries",
-    "gps",
-    "heif",
-    "opened",
-    "readable",
-    "score_files",
-    "score_folder",
-]
+__all__ = ["ScoredFolder", "entries", "score_files", "score_folder"]
 
-SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
-HEIF: Final = (".heic", ".heif", ".hif")
-"""Read where pillow-heif is installed."""
-MODERN: Final = (*HEIF, ".avif")
-"""Formats whose decoders are not everywhere: a file that none reads is left out and listed."""
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
 """Words in the files of photos that have a film appended: in XMP, or before the film."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 """How a film of the MP4 family begins."""
-POSITION_MARK: Final = b"GPSLatitude"
-"""The word by which XMP names a position."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -93,17 +72,6 @@ class _Photo:
     digest: str
 
 
-@cache
-def heif() -> bool:
-    """Whether HEIC files can be read: pillow-heif is installed (extra ``heif``), and is Pillow's reader from now on."""
-    try:
-        from pillow_heif import register_heif_opener
-    except ImportError:
-        return False
-    register_heif_opener()
-    return True
-
-
 def entries(folder: Path, *, subfolders: bool = False) -> tuple[list[tuple[str, Path]], list[str]]:
     """The photos of a folder, named by their paths in it, case aside; and the names of everything else in it.
 
@@ -143,85 +111,16 @@ def _shown(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def gps(photo: Image.Image) -> tuple[float, float] | None:
-    """Latitude and longitude in degrees from a photo's EXIF; None where there is no usable position."""
-    tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
-    latitude = _degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "S", 90.0)
-    longitude = _degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "W", 180.0)
-    return None if latitude is None or longitude is None else (latitude, longitude)
-
-
-def _degrees(parts: Any, side: Any, negative: str, most: float) -> float | None:
-    """Degrees, minutes and seconds (rationals) as signed degrees."""
-    try:
-        values = [float(part) for part in parts]
-        size = sum(value / 60.0**place for place, value in enumerate(values))
-    except (TypeError, ValueError, ZeroDivisionError):
-        return None
-    if not values or not 0.0 <= size <= most:
-        return None
-    return -size if str(side).strip("\0 ").upper() == negative else size
-
-
-def _metadata(photo: Image.Image) -> list[bytes]:
-    """The texts that a photo's file carries beside its pixels, XMP among them."""
-    return [v if isinstance(v, bytes) else v.encode() for v in photo.info.values() if isinstance(v, (bytes, str))]
-
-
-def carries_position(photo: Image.Image, contents: bytes) -> bool:
-    """Whether a photo's file holds a position: GPS in EXIF, usable or not, or in XMP anywhere in the file."""
-    tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
-    if any(tag != ExifTags.GPS.GPSVersionID for tag in tags):
-        return True
-    return any(POSITION_MARK in text for text in (contents, *_metadata(photo)))
-
-
 def _more(photo: Image.Image, contents: bytes) -> str:
     """What a photo's file shows beside the one picture that is scored; empty: nothing."""
     found = []
     pictures = int(getattr(photo, "n_frames", 1))
     if pictures > 1:
         found.append(f"picture 2 of {pictures}" if pictures == 2 else f"pictures 2 to {pictures}")
-    marked = any(mark in text for text in (contents, *_metadata(photo)) for mark in FILM_MARKS)
+    marked = any(mark in text for text in (contents, *texts_of(photo)) for mark in FILM_MARKS)
     if marked or FILM.search(contents, 12):  # a HEIC itself begins so
         found.append("the film inside")
     return " and ".join(found)
-
-
-UNREADABLE: Final = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
-)
-"""What Pillow raises for a file that is no picture, or too large a one."""
-
-
-@contextmanager
-def opened(contents: bytes) -> Iterator[Image.Image]:
-    """A picture from its file's bytes; one of more than 89 million pixels is refused.
-
-    Raises:
-        One of :data:`UNREADABLE`.
-    """
-    heif()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(io.BytesIO(contents)) as photo:
-            yield photo
-
-
-@contextmanager
-def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Where a photo is decoded: what cannot be is an InputError with its name."""
-    try:
-        yield
-    except UNREADABLE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        reason = "no picture, or a broken one" if isinstance(error, UnidentifiedImageError) else reason
-        wanted = "a photo of 8 or 16 bits a channel"
-        raise InputError([Fault(name, "", f"a photo that cannot be {what} ({reason})", wanted)]) from None
 
 
 def _read(name: str, path: Path, models: Sequence[Classifier], edge: int) -> _Photo:
@@ -229,14 +128,15 @@ def _read(name: str, path: Path, models: Sequence[Classifier], edge: int) -> _Ph
         contents = path.read_bytes()
         with opened(contents) as photo:
             upright = flattened(photo)
-            return _Photo(
-                tensors=tuple(model.tensor(upright) for model in models),
-                point=gps(photo),
-                positioned=carries_position(photo, contents),
-                more=_more(photo, contents),
-                thumbnail=_thumbnail(upright, edge),
-                digest=hashlib.sha256(contents).hexdigest(),
-            )
+            point, positioned, more = gps(photo), carries_position(photo, contents), _more(photo, contents)
+    return _Photo(
+        tensors=tuple(model.tensor(upright) for model in models),
+        point=point,
+        positioned=positioned,
+        more=more,
+        thumbnail=_thumbnail(upright, edge),
+        digest=hashlib.sha256(contents).hexdigest(),
+    )
 
 
 def _thumbnail(upright: Image.Image, edge: int) -> bytes:
@@ -305,8 +205,8 @@ def _photos(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tup
         try:
             photos[name] = _read(name, path, models, edge)
         except InputError as error:
-            if path.suffix.lower() in MODERN:
-                left_out.append(name)
+            if path.suffix.lower() in MODERN:  # HEIC is read here, so that this one is broken; of AVIF it is not known
+                left_out.append(f"{name}: broken" if path.suffix.lower() in HEIF else name)
             else:
                 faults.extend(error.faults)
     if faults:
@@ -327,7 +227,7 @@ def score_files(paths: Sequence[Path], models: Sequence[Classifier], true: int) 
         contents = path.read_bytes()
         with readable(path.name), opened(contents) as photo:
             upright = flattened(photo)
-            tensors.append(tuple(model.tensor(upright) for model in models))
+        tensors.append(tuple(model.tensor(upright) for model in models))
     return _table(models, tensors, true)
 
 

@@ -94,7 +94,7 @@ def _above(album: Album, kept: tuple[int, ...]) -> int:
     return count
 
 
-def _best_known(problem: PhotoInstance, method: str) -> float | None:
+def _best_known(problem: PhotoInstance, result: Result) -> float | None:
     """The optimum, by trying every set."""
     album, task = problem.data.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
@@ -121,8 +121,8 @@ def _oracle(problem: PhotoInstance, release: Deletions, result: Result) -> Itera
         yield f"protected k is {above} in rationals, result.json says {details['protected_k']}"
     if details["rank_before"] != _above(album, tuple(range(album.photos))) + 1:
         yield f"rank_before = {details['rank_before']} is not that of the whole album"
-    if result.method in ("optimal", "milp", "top-1") and result.objective.value != _best_known(problem, ""):
-        yield f"objective {result.objective.value}, trying every set gives {_best_known(problem, '')}"
+    if result.method in ("optimal", "milp", "top-1") and result.objective.value != _best_known(problem, result):
+        yield f"objective {result.objective.value}, trying every set gives {_best_known(problem, result)}"
 
 
 def _stricter(problem: GeneratedProblem) -> GeneratedProblem | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -14,8 +13,11 @@ from attrs import evolve
 
 from privopt.errors import CertificationError, Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt.interfaces.report_parts import Layer
+from privopt.report import Section
 from privopt_photo_censor.copies import copied, copies_protected, shortfall
 from privopt_photo_censor.loss import Deleted, ProtectedK
+from privopt_photo_censor.naming import revealed
 from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import ROUNDED, PhotoInstance, PhotoProblem
@@ -26,14 +28,11 @@ from privopt_photo_censor.scores import Album, Task, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from privopt.run.report import Section
-    from privopt.run.report.geo import Layer
+else:
+    Figure = Any
 
 __all__ = ["PhotoCensor"]
 
-DATED = re.compile(r"(19|20)\d\d([-_.]?)(0[1-9]|1[0-2])\2([0-2]\d|3[01])")
-"""A date in a file's name."""
 A_SCORE = (150.0, 300.0)
 """Bytes that a score takes, with the search, its proof and files; and in the whole mixed-integer program."""
 PATIENCE = 2.0
@@ -186,24 +185,26 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
             lines.append(f"{what} not scored, and the guarantee does not cover it: {some(left_out)}")
             if any(name.lower().endswith((".heic", ".heif", ".hif")) for name in left_out):
-                lines.append("HEIC photos that are whole are read where privopt-photo-censor[heif] is installed")
+                lines.append("install privopt-photo-censor[heif] to read HEIC photos")
         if carried:
             kept = int(release.kept.sum())
             cure = "remove it before posting" if release.copies is None else "post the clean copies, not these files"
             lines.append(
-                f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS), which "
-                f"tells the place whatever the pictures hide; {cure}: {some(carried)}"
+                f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS or the "
+                f"name of a place), which tells the place whatever the pictures hide; {cure}: {some(carried)}"
             )
         if release.copies is not None and "position" in problem.declared.photos.copies_keep:
             lines.append(
                 "the copies carry the position of their photos, as photos.copies_keep asks, which tells the place"
             )
-        dated = [
-            name for name, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and DATED.search(name)
-        ]
-        if dated:
-            copied = "" if release.copies is None else ", and copies have the same names"
-            lines.append(f"names of photos kept hold a date{copied}: {some(dated)}")
+        if release.copies is None:
+            posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]
+            telling = {name: said for name in posted if (said := revealed(name, release.places.names)) is not None}
+            if telling:
+                what = " and ".join(sorted(set(telling.values())))
+                lines.append(
+                    f"names of photos kept hold {what}; copies (--copy-to) get names that do not: {some([*telling])}"
+                )
         return lines
 
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:

@@ -15,12 +15,14 @@ from privopt.arrays import Floats, Ints
 from privopt.declare import key, load_problem
 from privopt.declare.schema import positive
 from privopt.errors import Fault, InputError
-from privopt.metric.space import formulas
+from privopt.numbers import distances as formulas
 from privopt.run.publish import check_file, new_file
 from privopt_photo_censor.cells import Centres, read_cells
 from privopt_photo_censor.classifier import Model, ModelSettings, directions, open_model
-from privopt_photo_censor.folder import entries, gps, opened, readable
+from privopt_photo_censor.folder import entries
+from privopt_photo_censor.opening import opened, readable
 from privopt_photo_censor.picture import flattened
+from privopt_photo_censor.positions import gps
 
 __all__ = ["PlaceTable", "TableSettings", "place_table"]
 
@@ -147,8 +149,9 @@ def _embedded(model: Model, folder: Path) -> tuple[Floats, tuple[float, float] |
     tensors, positions = [], []
     for name, path in entries(folder, subfolders=True)[0]:
         with readable(f"{folder.name}/{name}"), opened(path.read_bytes()) as photo:
-            tensors.append(model.tensor(flattened(photo)))
+            upright = flattened(photo)
             positions.append(gps(photo))
+        tensors.append(model.tensor(upright))
     there = np.array([point for point in positions if point is not None])
     vectors = directions(model.outputs(tensors), model.settings.model.name)
     if not len(there):

@@ -14,6 +14,8 @@ from privopt_photo_censor.scores import Album, Listing, Task, some
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
+else:
+    Executor = Any
 
 __all__ = ["TopK"]
 

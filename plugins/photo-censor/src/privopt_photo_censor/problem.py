@@ -6,8 +6,9 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -16,11 +17,13 @@ from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
 from privopt.declare.frames import plain_rows
 from privopt.declare.tables import read_array
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, reason_of
 from privopt_photo_censor.scores import Album, Listing, Places, Task
 
 if TYPE_CHECKING:
     from privopt_photo_censor.classifier import Classifier
+else:
+    Classifier = Any
 
 __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 
@@ -294,7 +297,9 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     except csv.Error as error:
-        raise InputError([Fault(file.name, "", f"text that is no table ({error})", "comma-separated values")]) from None
+        raise InputError(
+            [Fault(file.name, "", f"text that is no table ({reason_of(error)})", "comma-separated values")]
+        ) from None
     if len(rows) < 2:
         raise InputError([Fault(file.name, "", "no rows below a header", "a header, and a row for each photo")])
     if plain_rows(text) is None:
@@ -306,7 +311,11 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
         raise InputError([Fault(file.name, "row 1", "numbers", "a header that names the locations")])
     named = header[0].lower() in ("photo", "file", "name", "id")
     values = np.zeros((len(rows) - 1, len(header) - named))
-    faults: list[Fault] = []
+    faults = [
+        Fault(file.name, "header", f"column {name!r} twice", "columns that differ in name")
+        for name, count in Counter(header).items()
+        if name and count > 1
+    ]
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             faults.append(Fault(file.name, f"row {number}", f"{len(row)} fields", f"{len(header)}, as the header has"))

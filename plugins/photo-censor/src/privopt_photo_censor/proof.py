@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
-from privopt.run.folder import PROOF
+from privopt.files.release_folder import PROOF
 from privopt_photo_censor import search
 from privopt_photo_censor.engines import AlternateSearch, data_of
 from privopt_photo_censor.lagrange import EPS, Tableau, dual_simplex, set_upper

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import base64
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from privopt.arrays import Bools, Floats
 from privopt.errors import PrivoptError
 from privopt.interfaces import Result
-from privopt.metric.figures import beside
-from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
-from privopt.run.report.geo import Feature, Layer
-from privopt.run.report.theme import BAD, INK, LINE, MARK, WARM, axes_of
+from privopt.interfaces.report_parts import Feature, Layer
+from privopt.report import (
+    Section,
+    drawing,
+    figure_section,
+    pair_section,
+    table_section,
+    themed,
+)
+from privopt.report.charts import beside
+from privopt.report.theme import BAD, INK, MARK, SOFT, WARM, axes_of, whole
+from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import rank
-from privopt_photo_censor.release import carriers
+from privopt_photo_censor.release import Deletions, carriers
 from privopt_photo_censor.scores import Album, Places, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from privopt_photo_censor.problem import PhotoInstance
-    from privopt_photo_censor.release import Deletions
+else:
+    Figure = Any
 
 __all__ = ["belief", "figures", "guess_figure", "map_layer", "photo_figure", "sections"]
 
@@ -91,6 +98,7 @@ def photo_figure(album: Album, kept: Bools) -> Figure:
     rows = np.arange(album.photos)
     for mask, colour, name in ((kept, MARK, "kept"), (~kept, BAD, "deleted")):
         axes.bar(rows[mask[order]], chances[order][mask[order]], color=colour, width=0.8, label=name)
+    whole(axes.xaxis)
     axes.set_xlabel("photos, the most telling first")
     axes.set_ylabel("P(true place | photo)")
     axes.legend()
@@ -103,7 +111,7 @@ def map_figure(album: Album, kept: Bools, places: Places) -> Figure:
     assert places.points is not None
     figure, axes = axes_of(7.6, 4.2)
     lat, lon = places.points.T
-    axes.scatter(lon, lat, s=6, color=LINE, linewidths=0, label="places")
+    axes.scatter(lon, lat, s=6, color=SOFT, linewidths=0, label="places")
     everything = np.ones(album.photos, dtype=np.bool_)
     for mask, colour, name in ((everything, WARM, "from all photos"), (kept, MARK, "from the photos kept")):
         size = 10.0 + 500.0 * belief(album, mask)
@@ -217,13 +225,13 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
     carried = carriers(release)
     if not carried:
         return (
-            "No photo kept carries a GPS position; what else their files tell (time, camera, thumbnail) "
+            "No photo kept carries a position; what else their files tell (time, camera, thumbnail) "
             "was not looked at: --copy-to makes clean copies."
         )
     files = "1 file carries its" if len(carried) == 1 else f"{len(carried)} files carry their"
     return (
-        f"None may be posted with its metadata: of the photos kept {files} position (GPS), which tells the place: "
-        f"{some(carried, 20)}. --copy-to makes clean copies."
+        f"None may be posted with its metadata: of the photos kept {files} position (GPS or the name of "
+        f"a place), which tells the place: {some(carried, 20)}. --copy-to makes clean copies."
     )
 
 

@@ -48,7 +48,7 @@ class Listing:
     Attributes:
         left_out: what was not scored, so that no guarantee speaks of it: files of other formats, subfolders (their
             names end in ``/``), and further pictures or films inside a photo's file.
-        positioned: names of the photos whose files carry a position (GPS) in their metadata.
+        positioned: names of the photos whose files carry a position (GPS or the name of a place) in their metadata.
     """
 
     left_out: tuple[str, ...] = ()

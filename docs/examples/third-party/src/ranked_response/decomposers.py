@@ -39,6 +39,7 @@ class LazyRows(Decomposer):
                 continue
             if answer.outcome is not Outcome.OPTIMAL:
                 raise StoppedError(f"stopped in round {rounds} with nothing feasible")
+            assert answer.x is not None  # an optimum has a point
             activity = form.A @ answer.x
             missed = np.maximum(form.row_lower - activity, activity - form.row_upper) / size
             new = self.worst(missed * ~taken, block_of_row, len(blocks))

@@ -6,8 +6,8 @@ import numpy as np
 from attrs import frozen
 
 from privopt.errors import Fault, InputError
-from privopt.metric.kinds import DistanceKind
-from privopt.metric.space.geometry import Metric
+from privopt_metric_dp.problem.kinds import DistanceKind
+from privopt_metric_dp.space.metrics import Metric
 
 
 class HammingMetric(Metric):

@@ -4,7 +4,8 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from privopt.testing import GeneratedProblem, Variant, csv_bytes, metric_problems, metric_profile, to_toml
+from privopt.testing import GeneratedProblem, Variant, csv_bytes, to_toml
+from privopt_metric_dp.kit import metric_problems, metric_profile
 
 
 @st.composite

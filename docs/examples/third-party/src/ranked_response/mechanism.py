@@ -8,12 +8,12 @@ from attrs import define
 
 from privopt.declare import key, non_negative, positive
 from privopt.dsl import Eq, Index, IndexSet, Model, total
-from privopt.metric.data import MetricData
-from privopt.metric.mechanism import Matrix, MetricMechanism
-from privopt.metric.privacy import MetricDP, both_ways
-from privopt.metric.problem import MetricInstance
-from privopt.metric.space.places import Space
-from privopt.metric.space.table import MatrixMetric
+from privopt_metric_dp.matrix.privacy import MetricDP, both_ways
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.places import Space
 
 
 def _enough(ranks):

@@ -14,12 +14,12 @@ from attrs import frozen
 from privopt.declare import between, key
 from privopt.dsl import Ge, Le, exp, total
 from privopt.errors import CertificationError
-from privopt.exact import exp_fixed
-from privopt.exact.sample import TOTAL
 from privopt.interfaces import Certificate, Guarantee
-from privopt.metric.kinds import MetricNotion
-from privopt.metric.matrix import MatrixRelease
-from privopt.metric.privacy import MatrixConstraint, both_ways
+from privopt.numbers import exp_fixed
+from privopt.numbers.sampling import TOTAL
+from privopt_metric_dp.matrix.privacy import MatrixConstraint, both_ways
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.kinds import MetricNotion
 
 BITS = 80
 MIXED = 1e-6
@@ -34,10 +34,6 @@ class ApproximatePrivacy(MetricNotion):
     kit: ClassVar[str] = "ranked_response.kit:APPROXIMATE"
     delta: Fraction = key(help="what the bound may be missed by", unit="probability", check=between(0, 1))
 
-    def constraint(self, data):
-        """Over the required pairs: none of them follows from others, as delta adds up along a path."""
-        return ApproximateMetricDP(epsilon=self.epsilon, delta=self.delta, unit=f"per {data.unit}", within=data.within)
-
 
 @frozen(kw_only=True)
 class ApproximateMetricDP(MatrixConstraint):
@@ -49,6 +45,11 @@ class ApproximateMetricDP(MatrixConstraint):
     delta: Fraction
     unit: str
     within: float | None
+
+    @classmethod
+    def from_keys(cls, keys, data):
+        """Over the required pairs: none of them follows from others, as delta adds up along a path."""
+        return cls(epsilon=keys.epsilon, delta=keys.delta, unit=f"per {data.unit}", within=data.within)
 
     @classmethod
     def keys(cls):
@@ -94,13 +95,7 @@ class ApproximateMetricDP(MatrixConstraint):
         weights = np.floor(z * float(TOTAL) * (1 - 1e-12)).astype(np.uint64)
         for row in weights:
             row[row.argmax()] += np.uint64(TOTAL - int(row.sum()))
-        release = MatrixRelease(
-            weights=weights,
-            records=np.asarray(data.records.ids, dtype=np.str_),
-            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
-            pairs=data.pairs,
-            distances=data.distances,
-        )
+        release = MatrixRelease.over(data, weights)  # with every required pair: none follows from others
         if not self.measure(release).holds:
             raise CertificationError("no repair was found that certifies")
         return release

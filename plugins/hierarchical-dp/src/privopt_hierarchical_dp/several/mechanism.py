@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from attrs import AttrsInstance, evolve
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
-from privopt.exact.bounds import float_down, float_up
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt.numbers.exp_log_bounds import float_down, float_up
+from privopt.report import Section
 from privopt_hierarchical_dp.fitting import falling_back
 from privopt_hierarchical_dp.laws import GEOMETRIC, law_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends
@@ -35,9 +36,6 @@ from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS
 from privopt_hierarchical_dp.several.release import FOLDER, TablesRelease, true_tables
 from privopt_hierarchical_dp.totals import estimated_root, total_complaint
 from privopt_hierarchical_dp.tree import add_up, look_alike
-
-if TYPE_CHECKING:
-    from privopt.run.report import Section
 
 __all__ = ["HierarchicalTables"]
 
@@ -229,7 +227,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         self, problem: TablesRead, release: TablesRelease, result: Result, private: Path
     ) -> Sequence[Section]:
         """The errors of this very release, and how many of its intervals hold."""
-        from privopt.run.report import table_section
+        from privopt.report import table_section
 
         path = private / "truth.json"
         if not path.is_file():
@@ -248,7 +246,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
 
     def report(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[Section]:
         """Tables with their noise and widths of intervals, and what was released of the whole."""
-        from privopt.run.report import table_section
+        from privopt.report import table_section
 
         law, details = release.law, self.details(problem, release, result.method, {})
         rows = [

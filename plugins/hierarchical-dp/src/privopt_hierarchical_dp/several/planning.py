@@ -6,23 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from math import lcm
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import evolve
 
 from privopt.errors import InputError
-from privopt.interfaces import Plan
+from privopt.interfaces import Plan, SolveContext
 from privopt_hierarchical_dp.laws import law_of
 from privopt_hierarchical_dp.least_squares import Noise, least_squares, mean_absolute
 from privopt_hierarchical_dp.planning import STEPS
 from privopt_hierarchical_dp.refusals import refuse_wide
 from privopt_hierarchical_dp.several.fit import noise_of_margin
-
-if TYPE_CHECKING:
-    from privopt.interfaces import SolveContext
-    from privopt_hierarchical_dp.several.problem import TablesProblem
-    from privopt_hierarchical_dp.several.read import TablesRead
+from privopt_hierarchical_dp.several.problem import TablesProblem
+from privopt_hierarchical_dp.several.read import TablesRead
 
 __all__ = ["check_noise", "least_split", "noise_of", "plan_of"]
 
@@ -196,4 +193,4 @@ def _written(levels: Split, names: Iterable[str], tables: Split) -> Iterator[str
     """A line for the problem file, in whole numbers: shares are relative."""
     whole = [[int(share * lcm(*(own.denominator for own in split))) for share in split] for split in (levels, tables)]
     shares = "".join(f", share = {share} in {name}" for name, share in zip(names, whole[1], strict=True))
-    yield f"Least in all: hierarchy.budget = {whole[0]}{shares}"
+    yield f"Least of the splits tried: hierarchy.budget = {whole[0]}{shares}"

@@ -11,16 +11,18 @@ from attrs import frozen
 
 from privopt.arrays import Bools
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
-from privopt.noise import NoiseRecord
+from privopt.numbers.noise import NoiseRecord
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.privacy import certified, stated_budget
 from privopt_hierarchical_dp.several.fit import Tables, squares
+from privopt_hierarchical_dp.several.problem import TablesProblem
+from privopt_hierarchical_dp.several.read import TablesRead
 from privopt_hierarchical_dp.several.release import TablesRelease
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt_hierarchical_dp.several.problem import TablesProblem
-    from privopt_hierarchical_dp.several.read import TablesRead
+else:
+    Executor = Any
 
 IMPOSSIBLE: Final = (
     " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "

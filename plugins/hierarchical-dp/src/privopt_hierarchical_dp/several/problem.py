@@ -147,7 +147,7 @@ class TablesProblem:
 
     def budgets(self, depth: int) -> list[tuple[Fraction, ...]]:
         """For each level each table's part of the budget: in all at most it, exactly."""
-        from privopt.noise import split_budget
+        from privopt.numbers.noise import split_budget
 
         own = [table.share for table in self.hierarchy.tables.values()]
         shares = [level * table for level in self.level_shares(depth) for table in own]

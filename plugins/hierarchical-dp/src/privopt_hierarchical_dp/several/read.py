@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.declare import File, problem_html
+from privopt.declare.frames import repeated
 from privopt.declare.tables import pointed, table_of
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.reading import MOST_FAULTS, whole
@@ -109,7 +110,7 @@ def _table(source: File, columns: Sequence[str], optional: str = "") -> tuple[pl
 
     name, frame = source.name, table_of(source)
     found = {column.strip(): column for column in frame.columns}
-    if len(found) < len(frame.columns):
+    if len(found) < len(frame.columns) or repeated(source):
         raise InputError([Fault(name, "header", "a column twice", "each once")])
     wanted = ", ".join([*columns, *([f"{optional} (may be left out)"] if optional else [])])
     lacking = [Fault(name, "header", f"no column {column!r}", wanted) for column in columns if column not in found]

@@ -17,13 +17,13 @@ from privopt.interfaces import Release
 from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of, stated_scales
 from privopt_hierarchical_dp.several.fit import Tables
 from privopt_hierarchical_dp.several.margins import summed
-from privopt_hierarchical_dp.tree import add_up, past_sums
+from privopt_hierarchical_dp.several.read import TablesRead
+from privopt_hierarchical_dp.tree import Tree, add_up, past_sums
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from privopt_hierarchical_dp.several.read import TablesRead
-    from privopt_hierarchical_dp.tree import Tree
+else:
+    pl = Any
 
 __all__ = ["FOLDER", "NOISY", "TablesRelease"]
 

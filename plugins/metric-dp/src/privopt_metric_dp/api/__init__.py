@@ -1,0 +1,1 @@
+"""Python names of metric DP: places, problems, answers about one report."""

@@ -1,0 +1,395 @@
+"""The parts of a metric problem in memory: records, distances, losses, a prior, amounts with units."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from types import UnionType
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from privopt.arrays import Floats
+from privopt.declare.problems_in_memory import (
+    NAME,
+    Part,
+    Problem,
+    frame_of,
+    keep,
+    npy_bytes,
+    problem,
+    text_frame,
+    values_of,
+)
+from privopt.declare.schema import File
+from privopt.declare.tables import csv_bytes, plain_texts
+from privopt.declare.toml import load_problem
+from privopt.declare.write import to_toml
+from privopt.errors import Fault, InputError, UsageError, reason_of
+from privopt_metric_dp.problem.data import space_of
+from privopt_metric_dp.problem.declared import Places
+from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
+from privopt_metric_dp.tables.secret_columns import Secret, positions_of
+
+__all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors"]
+
+_QUANTITY: Final = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(/|per\b)?\s*([A-Za-z]*)\s*")
+_KM: Final[Mapping[str, Fraction]] = {"km": Fraction(1), "m": Fraction(1, 1000), "mi": Fraction("1.609344")}
+_WEIGHTS: Final = ("p", "weight", "count")
+_UNNAMED: Final = frozenset({"vectors", "count"})
+
+
+def records(
+    given: object,
+    *,
+    id: str | tuple[str, ...] = "id",
+    lat: str | None = None,
+    lon: str | None = None,
+    x: str | None = None,
+    y: str | None = None,
+    geometry: str | None = None,
+) -> Part:
+    """Records or outputs: the rows of a table.
+
+    Args:
+        given: the table; a dict of columns too.
+        id: column of ids; several, joined by "/", where one does not tell apart.
+        lat, lon: columns of degrees.
+        x, y: columns of km.
+        geometry: column of points: of a GeoDataFrame, or in well-known binary.
+
+    Raises:
+        InputError: columns that the table does not have.
+        UsageError: no table.
+    """
+    frame = frame_of(given, "records")
+    names = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y}
+    ids = (id,) if isinstance(id, str) else tuple(id)
+    wanted = [*ids, *(name for name in (lat, lon, x, y, geometry) if name is not None)]
+    _check_columns(frame, "records", wanted)
+    kept = text_frame(frame.select([name for name in wanted if name != geometry]))
+    if geometry is not None:
+        places, _ = positions_of(frame, Secret.of(geometry=geometry))
+        names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
+        sides = [pl.Series(names[side], places[:, axis]) for axis, side in enumerate(("lat", "lon"))]
+        kept = kept.with_columns(sides).fill_nan(None)
+    other = {key: name for key, name in names.items() if name and name != key}
+    columns: dict[str, object] = {key: name if isinstance(name, str) else list(name) for key, name in other.items()}
+    values: dict[str, object] = {"points": "records.csv"}
+    if columns:
+        values["columns"] = columns
+    return Part(values=values, files={"records.csv": csv_bytes(kept)})
+
+
+def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float] | None = None) -> Part:
+    """Records or outputs: even cells, ids "r-c", row 0 in the south.
+
+    Args:
+        rows, cols: how many.
+        cell_km: side of a cell.
+        south_west: (lat, lon) of the centre of "0-0"; a plane where left out.
+    """
+    cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
+    if south_west is not None:
+        cells["south_west"] = list(south_west)
+    return Part(values={"grid": cells})
+
+
+def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
+    """Records or outputs: the corners of equilateral triangles that cover a region.
+
+    Args:
+        region: GeoJSON as a dict, or what gives it by ``__geo_interface__``: a GeoDataFrame, a polygon of shapely.
+        side_km: of a triangle.
+        planar: whether coordinates are x and y in km; else longitudes and latitudes.
+
+    Raises:
+        UsageError: no region.
+    """
+    shape = getattr(region, "__geo_interface__", region)
+    if not isinstance(shape, Mapping):
+        raise UsageError(f"region: found {type(region).__name__}, wanted GeoJSON, or what has a __geo_interface__")
+    values = {"mesh": {"region": "region.geojson", "side_km": side_km, "planar": planar}}
+    try:
+        text = json.dumps(shape)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"region: found {reason_of(error)}; wanted GeoJSON of lists and numbers") from None
+    return Part(values=values, files={"region.geojson": text.encode()})
+
+
+def vectors(array: object, ids: object = None) -> Part:
+    """Records or outputs: (N, dim) vectors, and their ids (0, 1, ... where left out).
+
+    Raises:
+        InputError: an id of more lines than one: ids stand in a file, one a line.
+    """
+    files = {"vectors.npy": npy_bytes(array)}
+    values: dict[str, object] = {"vectors": "vectors.npy"}
+    if ids is not None:
+        named = _texts(np.asarray(ids).ravel().tolist())
+        faults = [
+            Fault("ids", f"id {name!r}", "the end of a line inside it", "ids of one line each")
+            for name in named
+            if name and name.splitlines() != [name]
+        ]
+        if faults:
+            raise InputError(faults[:20])
+        values["ids"] = "ids.txt"
+        files["ids.txt"] = ("\n".join(named) + "\n").encode()
+    return Part(values=values, files=files)
+
+
+def _texts(names: Iterable[object]) -> list[str]:
+    """Ids as they stand in tables: a double that is whole without a point."""
+    kept = list(names)
+    numbers = iter(plain_texts(pl.Series([name for name in kept if isinstance(name, float)], dtype=pl.Float64)))
+    return [next(numbers) if isinstance(name, float) else str(name) for name in kept]
+
+
+def roads(given: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
+    """A distance: the shortest way along undirected edges.
+
+    Args:
+        given: a table with a row for each edge.
+        start, end: its columns of ids.
+        km: its column of lengths.
+    """
+    edges = _renamed(given, "roads", {"from": start, "to": end, "km": km})
+    return Part(values={"kind": "graph", "edges": "roads.csv"}, files={"roads.csv": edges})
+
+
+def distances(array: object, to_outputs: object = None) -> Part:
+    """A distance: an (N, N) array, symmetric, and where there are outputs of their own an (N, K) one to these."""
+    values: dict[str, object] = {"kind": "matrix", "matrix": "distances.npy"}
+    files = {"distances.npy": npy_bytes(array)}
+    if to_outputs is not None:
+        values["output_matrix"] = "output_distances.npy"
+        files["output_distances.npy"] = npy_bytes(to_outputs)
+    return Part(values=values, files=files)
+
+
+def travel_cost(
+    targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
+) -> Part:
+    """A loss: the expected error in the way to a random target.
+
+    Args:
+        targets: table of targets with their weights; every record, equally, where left out.
+        id, weight: its columns.
+        edges: table from, to, km of the roads that count; the distance's own where left out.
+        directed: whether those are one-way.
+    """
+    values: dict[str, object] = {"kind": "travel-cost"}
+    files: dict[str, bytes] = {}
+    if targets is not None:
+        values["targets"] = keep("targets.csv", _renamed(targets, "targets", {"id": id, "weight": weight}), files)
+    if edges is not None:
+        columns = {"from": "from", "to": "to", "km": "km"}
+        values["edges"] = keep("travel.csv", _renamed(edges, "edges", columns), files)
+        values["directed"] = directed
+    return Part(values=values, files=files)
+
+
+def cost(array: object) -> Part:
+    """A loss: an (N, K) array, the loss of releasing output k for record i."""
+    return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
+
+
+def _renamed(given: object, what: str, columns: Mapping[str, str]) -> bytes:
+    frame = frame_of(given, what)
+    _check_columns(frame, what, columns.values())
+    chosen = frame.select([nw.col(name).alias(key) for key, name in columns.items()])
+    return csv_bytes(text_frame(chosen))
+
+
+def _check_columns(frame: nw.DataFrame[Any], what: str, wanted: Iterable[str]) -> None:
+    known = ", ".join(map(str, frame.columns))
+    lacking = [name for name in wanted if name not in frame.columns]
+    if lacking:
+        raise InputError([Fault(what, "header", f"no column {name!r}", f"one of {known}") for name in lacking])
+
+
+def metric_problem(
+    places: Part,
+    *,
+    distance: str | Part,
+    epsilon: str | float | Decimal | Fraction,
+    utility: str | Part = "distance",
+    prior: object = None,
+    remap: bool = False,
+    outputs: Part | None = None,
+    neighbours_within: str | float | None = None,
+    everywhere: bool = False,
+    split_km: str | float | None = None,
+    positions: object = None,
+    notion: str = "metric-dp",
+    **tables: object,
+) -> Problem:
+    """A problem of metric DP.
+
+    Args:
+        places: the secrets: :func:`records`, :func:`grid` or :func:`vectors`.
+        distance: name of a kind, ``"euclidean"`` or ``"haversine"`` say; :func:`roads` or :func:`distances`.
+        epsilon: per unit of distance: ``"3/km"``, ``"0.003/m"``, or a plain number where the distance has no named unit
+            or is in km.
+        utility: name of a kind, :func:`travel_cost` or :func:`cost`.
+        prior: how likely each record is: a mapping from ids to weights, a table with columns id and p, weight
+            or count, or an array in the records' order; weights are divided by their sum. Uniform where left out.
+        remap: whether each output is replaced by the best guess under the prior, which costs no privacy.
+        outputs: what may be released; the records where left out.
+        neighbours_within: greatest distance of a pair that is promised anything: ``"2 km"``, ``"500 m"``; every pair
+            where left out.
+        everywhere: whether the promise holds between any two points of the region, not only records.
+        split_km: with it, the length up to which streets and sides of triangles stay whole.
+        positions: with it, in place of a prior: a public table of where people are, with columns lat and lon, or x and
+            y in km, and maybe weight. Anywhere, equally, where both are left out.
+        notion: of privacy.
+        tables: of single mechanisms: ``lr_geo={"users": "all", ...}``.
+
+    Raises:
+        UsageError: amounts in a unit that the distance does not have, or values that no problem file can hold; a bare
+            array where :func:`distances` or :func:`cost` of it is wanted.
+        InputError: a prior that will not do.
+    """
+    of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
+    _expect("places", places, Part, of_places)
+    _expect("outputs", outputs, Part | None, of_places)
+    _expect("distance", distance, str | Part, "the name of a kind, or privopt.distances(D) of an array")
+    _expect("utility", utility, str | Part, "the name of a kind, or privopt.cost(C) of an array")
+    named = not (_UNNAMED & places.values.keys()) and not (
+        isinstance(distance, Part) and distance.values.get("kind") == "matrix"
+    )
+    privacy: dict[str, object] = {"epsilon": _amount(epsilon, "epsilon", rate=True, named=named)}
+    if neighbours_within is not None:
+        privacy["neighbours_within"] = _amount(neighbours_within, "neighbours_within", rate=False, named=named)
+    if everywhere:
+        privacy["everywhere"] = True
+    if split_km is not None:
+        privacy["split_km"] = _amount(split_km, "split_km", rate=False, named=named)
+    if notion != MetricPrivacy.kind:
+        privacy = {"kind": notion, **privacy}
+    loss = Part(values={"kind": utility}) if isinstance(utility, str) else utility
+    files, more = dict(loss.files), dict[str, object]({"remap": True} if remap else {})
+    if prior is not None:
+        more["prior"] = keep("prior.csv", _prior(prior, places), files)
+    if positions is not None:
+        more["positions"] = keep("positions.csv", csv_bytes(text_frame(frame_of(positions, "positions"))), files)
+    if outputs is not None:
+        outputs = _moved(outputs, "outputs")
+    return problem(
+        records=places,
+        outputs=outputs,
+        distance=Part(values={"kind": distance}) if isinstance(distance, str) else distance,
+        privacy=privacy,
+        utility=Part(values={**loss.values, **more}, files=files),
+        **tables,
+    )
+
+
+def _expect(name: str, given: object, kinds: type | UnionType, wanted: str) -> None:
+    if not isinstance(given, kinds):
+        raise UsageError(f"{name}: found {type(given).__name__}, wanted {wanted}")
+
+
+def _moved(part: Part, folder: str) -> Part:
+    """The same under names of its own: records and outputs may both be points."""
+    values = {
+        key: f"{folder}-{value}" if isinstance(value, str) and value in part.files else value
+        for key, value in part.values.items()
+    }
+    return Part(values=values, files={f"{folder}-{name}": raw for name, raw in part.files.items()})
+
+
+def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
+    """A number in the problem's unit, km or per km; text may name another."""
+    example = "3/km" if rate else "2 km"
+    if not isinstance(given, str):
+        if isinstance(given, (np.integer, np.floating)):
+            return _of_numpy(given, rate=rate)
+        if isinstance(given, (bool, type(None))) or not isinstance(given, (int, float, Decimal, Fraction)):
+            raise UsageError(f"{what}: found {given!r}, wanted a number or text such as {example!r}")
+        return given
+    found = _QUANTITY.fullmatch(given)
+    wanted = f"{what}: found {given!r}, wanted "
+    if found is None:
+        raise UsageError(f"{wanted}a number with a unit, such as {example!r}")
+    number, mark, unit = found.groups()
+    if not unit:
+        return Decimal(number)
+    if unit not in _KM or bool(mark) != rate:
+        raise UsageError(f"{wanted}{'per km, per m or per mi' if rate else 'km, m or mi'}, such as {example!r}")
+    if not named:
+        raise UsageError(f"{wanted}a plain number: this distance has no named unit")
+    exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
+    if unit == "km":
+        return Decimal(number)
+    if not rate:
+        return float(exact)
+    return _decimal_below(exact)
+
+
+def _of_numpy(given: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
+    """A NumPy number as Python's; of single precision the more private of the number and its shortest text.
+
+    ``np.float32(0.2)`` is 0.200000003: as an epsilon it is 0.2, as a distance within which people hide 0.200000003.
+    """
+    if isinstance(given, np.integer):
+        return int(given)
+    if isinstance(given, np.float64) or not np.isfinite(given):
+        return float(given)
+    return (min if rate else max)(Decimal(float(given)), Decimal(str(given)))
+
+
+def _decimal_below(exact: Fraction) -> Decimal:
+    """The rational as a decimal; where it has none, one below it, which is more private."""
+    return Context(prec=40, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
+
+
+def _prior(given: object, places: Part) -> bytes:
+    """A prior as the problem file wants it: id, p."""
+    given = values_of(given)
+    if isinstance(given, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in given.values()):
+        ids, weights = _texts(given), _weights(list(given.values()))
+    elif isinstance(given, (list, tuple, np.ndarray)):
+        ids, weights = _ids_of(places), _weights(given).ravel()
+        if len(ids) != len(weights):
+            raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
+    else:
+        names = [name for name in _WEIGHTS if name in frame_of(given, "prior").columns]
+        of = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
+        frame = pl.read_csv(_renamed(given, "prior", {"id": "id", "p": of}), infer_schema=False)
+        ids, weights = frame["id"].to_list(), frame["p"].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    total = float(weights.sum()) if not bad.size else 0.0
+    faults = [
+        Fault("prior", f"id {ids[row]}", str(weights[row]), "a finite weight of at least 0")
+        for row in bad[:20].tolist()
+    ]
+    if not faults and not 0 < total < np.inf:
+        faults = [Fault("prior", "", f"weights that sum to {total:g}", "a finite sum above 0")]
+    if faults:
+        raise InputError(faults)
+    return csv_bytes(pl.DataFrame({"id": ids, "p": weights / total}))
+
+
+def _weights(given: object) -> Floats:
+    """Doubles, NaN where something is no number, for the fault to name its id."""
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = [
+            value if isinstance(value, (int, float)) else np.nan for value in np.asarray(given, dtype=object).ravel()
+        ]
+        return np.array(found, dtype=np.float64)
+
+
+def _ids_of(places: Part) -> list[str]:
+    """The ids of records in their order, as mechanisms will read them."""
+    contents = to_toml(dict(places.values)).encode()
+    declared = load_problem(Places, File(name=NAME, path=None, kept=contents, beside=places.files))
+    return list(space_of(declared, "records", NAME, ids_alone=True).ids)

@@ -1,0 +1,127 @@
+"""A release of an obfuscation matrix in the hand: tables, positions, and what is near a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import frozen
+
+from privopt.api.draws import Draw
+from privopt.api.released import Released, warn_all
+from privopt.errors import UsageError
+from privopt.estimate.posterior import Prior
+from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
+from privopt_metric_dp.api import nearest_places
+from privopt_metric_dp.api.nearest_places import Nearest
+from privopt_metric_dp.report.small_map import small_map
+from privopt_metric_dp.tables.apply_table import protected
+from privopt_metric_dp.tables.draw_at_position import draw_at
+from privopt_metric_dp.tables.protect import Application
+
+__all__ = ["ReleasedMatrix"]
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class ReleasedMatrix(Released):
+    """A certified obfuscation matrix."""
+
+    def apply(
+        self,
+        table: T,
+        *,
+        id: str | None = None,
+        lat: str | None = None,
+        lon: str | None = None,
+        x: str | None = None,
+        y: str | None = None,
+        geometry: str | None = None,
+        max_snap: float | None = None,
+        seed: int | None = None,
+        ledger: Ledger | Path | str | None = None,
+        subject: str | None = None,
+        time: str | None = None,
+        sticky: bool = False,
+        prefix: str | None = None,
+    ) -> T:
+        """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
+
+        Rows without a report have none, and are counted by reason in a :class:`PrivoptWarning`; where the release
+        promises less than privacy between all records, another says so. A position is reported as its nearest record,
+        and what holds is between records; where the scope is "everywhere" it is reported as that very point. Metadata
+        (of Arrow schemas, ``attrs`` of pandas) are left out.
+
+        Args:
+            table: pandas, polars, pyarrow, a GeoDataFrame, a dict of columns; or an array: (B,) ids, for which the ids
+                of reports come back, or (B, 2) positions, for which those of reports do.
+            id, lat, lon, x, y, geometry: columns of the secret, one choice of them; a GeoDataFrame's own geometry where
+                none is named. None for arrays.
+            max_snap: km from every record, or from the region, beyond which a position has no report; a refusal tells
+                something of the position.
+            seed: for experiments: what it draws is not private, and marked so.
+            ledger: charges each row with a subject, whatever its position, durably and before anything is drawn; rows
+                that would pass its limit have no report.
+            subject: column that says whom each row is about: for a ledger, or where the release reports traces.
+            time: column that a subject's rows are in the order of, for such a release; left out where they stand in it.
+            sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
+                tell which visits shared a place.
+            prefix: what the names of the added columns begin with: ``"end"`` for ``end_report``, ``end_report_lat``,
+                ..., beside reports that are in the table already; each report of a row spends epsilon.
+
+        Raises:
+            UsageError: a release without a matrix, positions that its records do not have, no table, no row that
+                could be reported, or one of ``ledger`` and ``subject`` without the other.
+            InputError: columns, or a ledger, that will not do.
+        """
+        if (ledger is not None and subject is None) or (sticky and ledger is None):
+            raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
+        columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
+        charge = None if ledger is None else Charge(ledger=ledger, subject=subject, sticky=sticky)
+        asked = Application(max_snap=max_snap, seed=seed, charge=charge, subject=subject, time=time, prefix=prefix)
+        made, notes = protected(self.opened, table, columns, asked)
+        warn_all(notes)
+        return made
+
+    def draws_at(
+        self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
+    ) -> Draw:
+        """Return what draws reports for a position: its nearest record's, or those at that very point.
+
+        Args:
+            position: latitude and longitude, or x and y in km.
+            degrees: which of the two.
+            note: called with each sentence that the position's owner should know, before the first draw is given.
+
+        Raises:
+            UsageError: two numbers are wanted, or the records have no such coordinates.
+        """
+        return draw_at(self.opened, position, degrees=degrees, note=note)
+
+    def nearest(self, report: str, places: object, k: int = 1, *, prior: Prior = None) -> Nearest:
+        """Which of a list of places are nearest, and how probable it is that the true nearest is among the k.
+
+        Args:
+            report: id of an output.
+            places: ids of records; or a table with columns id and lat, lon (degrees) or x, y (km).
+            k: how many to answer with.
+            prior: as of :meth:`posterior`.
+        """
+        return nearest_places.nearest(self.opened, report, places, k, prior)
+
+    def radius(self, report: str, places: object = None, *, confidence: float = 0.95, prior: Prior = None) -> float:
+        """How far around a report to ask, so that the true place lies inside with the confidence.
+
+        Args:
+            report: id of an output.
+            places: as of :meth:`nearest`: then it is the place nearest to the truth that lies inside.
+            confidence: in (0, 1).
+            prior: as of :meth:`posterior`.
+        """
+        return nearest_places.radius(self.opened, report, places, confidence, prior)
+
+    def _map(self) -> str:
+        return small_map(self.opened)

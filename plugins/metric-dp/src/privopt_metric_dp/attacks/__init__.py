@@ -1,0 +1,1 @@
+"""Attacks on obfuscation matrices, on many reports of one place and on traces."""

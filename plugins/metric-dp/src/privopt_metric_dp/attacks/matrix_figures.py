@@ -1,0 +1,233 @@
+"""What an attacker gets from a release: the numbers of an audit, as functions of arrays.
+
+Nothing here trusts a claim. Probabilities are doubles (of weights / 2**63); verdicts are for the certificate to give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import ArrayLike
+
+from privopt.arrays import Floats, Ints, slices
+from privopt.interfaces import UtilityLoss
+from privopt.numbers.binomial import epsilon_lower
+from privopt.numbers.sampling import draw
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+
+__all__ = [
+    "Violations",
+    "achieved_epsilon",
+    "audit_matrix",
+    "bayes_error",
+    "entropy_bits",
+    "expected_loss",
+    "pair_blocks",
+    "violations",
+]
+
+#: Pairs (B, 2) and their distances (B,).
+PairBlock = tuple[Ints, Floats]
+
+_PAIRS = 1 << 16
+_CELLS = 1 << 22
+
+CONFIDENCE: Final = 0.999
+DRAWS: Final = 100_000
+"""Draws for each of the two records that the statistical attack compares."""
+
+SEARCHED: Final = 20_000
+"""Required pairs that the attack chooses from, at most."""
+
+
+@frozen(kw_only=True)
+class Violations:
+    """Geo-Ind violations as the LR-Geo paper counts them (Equations (34) and (35)).
+
+    Attributes:
+        ratio: violated inequalities over all inequalities; each pair and output counts twice, once each way.
+        error: the greatest ``z_ik - exp(eps d) z_jk`` over those violated; 0 where none is.
+        mean_error: the mean of the same; 0 where none is.
+        violated: how many.
+        checked: of how many.
+    """
+
+    ratio: float
+    error: float
+    mean_error: float
+    violated: int
+    checked: int
+
+
+def pair_blocks(
+    records: int, distance: Callable[[Ints, Ints], ArrayLike], *, block: int = _PAIRS
+) -> Iterable[PairBlock]:
+    """All pairs i < j of ``records`` in blocks, in lexicographic order.
+
+    Args:
+        records: N.
+        distance: distances of index arrays, element by element.
+        block: pairs at a time, about.
+    """
+    start = 0
+    while start < records - 1:
+        stop, count = start, 0
+        while stop < records - 1 and (count == 0 or count + records - 1 - stop <= block):
+            count += records - 1 - stop
+            stop += 1
+        lengths = np.arange(records - 1 - start, records - 1 - stop, -1)
+        first = np.repeat(np.arange(start, stop), lengths)
+        second = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + first + 1
+        pairs = np.stack([first, second], axis=1)
+        yield pairs, np.asarray(distance(first, second), dtype=np.float64)
+        start = stop
+
+
+def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
+    """Greatest |log z_ik / z_jk| / d over the pairs of all blocks and all outputs.
+
+    Infinite where 0 stands against a positive probability, or records at distance 0 differ. Pass every pair, also
+    those that no promise covers: this is what an attacker sees.
+
+    Args:
+        probabilities: (N, K).
+        blocks: pairs and distances, in any cut.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(probabilities)
+    greatest = 0.0
+    for pairs, distances in blocks:
+        spread = np.zeros(len(pairs))
+        for part in slices(logs.shape[1], len(pairs), _CELLS):
+            left, right = logs[pairs[:, 0], part], logs[pairs[:, 1], part]
+            with np.errstate(invalid="ignore"):
+                difference = np.abs(left - right)
+            difference[np.isneginf(left) & np.isneginf(right)] = 0.0
+            np.maximum(spread, difference.max(axis=1, initial=0.0), out=spread)
+        apart = distances > 0
+        if spread[~apart].any():
+            return math.inf
+        greatest = max(greatest, float((spread[apart] / distances[apart]).max(initial=0.0)))
+    return greatest
+
+
+def violations(
+    probabilities: Floats, blocks: Iterable[PairBlock], epsilon: float, *, tolerance: float = 1e-12
+) -> Violations:
+    """GV ratio and GV error over the given pairs (LR-Geo, Equations (34) and (35)).
+
+    Args:
+        probabilities: (N, K).
+        blocks: pairs and distances that should satisfy the inequality.
+        epsilon: in 1 / unit of distance.
+        tolerance: an excess up to this times z_ik is rounding, not violation.
+    """
+    violated = checked = 0
+    worst = total = 0.0
+    for pairs, distances in blocks:
+        with np.errstate(over="ignore"):
+            growth = np.exp(epsilon * distances)[:, None]
+        for part in slices(probabilities.shape[1], len(pairs), _CELLS):
+            left, right = probabilities[pairs[:, 0], part], probabilities[pairs[:, 1], part]
+            for a, b in ((left, right), (right, left)):
+                with np.errstate(invalid="ignore"):
+                    excess = a - np.where(b > 0, growth * b, 0.0)
+                broken = excess[excess > tolerance * a]
+                checked += excess.size
+                violated += broken.size
+                worst = max(worst, float(broken.max(initial=0.0)))
+                total += float(broken.sum())
+    return Violations(
+        ratio=violated / checked if checked else 0.0,
+        error=worst,
+        mean_error=total / violated if violated else 0.0,
+        violated=violated,
+        checked=checked,
+    )
+
+
+def bayes_error(probabilities: Floats, prior: Floats) -> float:
+    """Probability that the attacker who guesses the likeliest record of each output is wrong.
+
+    Args:
+        probabilities: (N, K).
+        prior: (N,) summing to 1.
+    """
+    best = np.zeros(probabilities.shape[1])
+    for part in slices(probabilities.shape[1], len(probabilities), _CELLS):
+        best[part] = (prior[:, None] * probabilities[:, part]).max(axis=0)
+    return float(min(1.0, max(0.0, 1.0 - math.fsum(best.tolist()))))
+
+
+def expected_loss(probabilities: Floats, cost: Floats, prior: Floats) -> float:
+    """``sum_ik p_i c_ik z_ik``, in the unit of cost.
+
+    Args:
+        probabilities: (N, K).
+        cost: (N, K), not weighted by the prior.
+        prior: (N,) summing to 1.
+    """
+    return math.fsum((prior * np.einsum("ik,ik->i", cost, probabilities)).tolist())
+
+
+def entropy_bits(probabilities: Floats, prior: Floats) -> float:
+    """Entropy of the released output under the prior, in bits.
+
+    Args:
+        probabilities: (N, K).
+        prior: (N,) summing to 1.
+    """
+    marginal = prior @ probabilities
+    positive = marginal[marginal > 0]
+    return float(max(0.0, -(positive * np.log2(positive)).sum()))
+
+
+def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
+    """What an attacker gets from a matrix, and what it costs by the mechanism's own loss.
+
+    ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
+    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs. With a region it is over
+    any two of its points, as positions are snapped, and the others are over the edges between its vertices.
+    """
+    z, prior = release.probabilities, data.prior
+    if data.region is not None:
+        from privopt_metric_dp.matrix.certify_region import steepest
+
+        achieved = steepest(release.weights, data.region, data.epsilon)
+        release = release.along_edges(data)
+    else:
+        achieved = achieved_epsilon(z, pair_blocks(len(release.records), data.metric.between))
+    found = violations(z, [(release.pairs, release.distances)], float(data.epsilon))
+    return {
+        "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
+        "gv": {"ratio": found.ratio, "error": found.error},
+        "bayes_error": bayes_error(z, prior),
+        "expected_loss": loss.evaluate(release),
+        "entropy_bits": entropy_bits(z, prior),
+        "statistical": _sampled(release),
+    }
+
+
+def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
+    """A lower bound on epsilon from draws alone, for the required pair whose rows differ most for their distance."""
+    apart = np.flatnonzero(release.distances > 0)
+    if not apart.size:
+        return None
+    z = release.probabilities
+    chosen = apart[:: max(1, apart.size // SEARCHED)]
+    i, j = release.pairs[chosen].T
+    spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
+    worst = chosen[int(spread.argmax())]
+    i, j = release.pairs[worst].tolist()
+    bound = epsilon_lower(draw(release.weights[i], DRAWS), draw(release.weights[j], DRAWS), CONFIDENCE)
+    return {
+        "epsilon_lower": bound / float(release.distances[worst]),
+        "confidence": CONFIDENCE,
+        "draws": 2 * DRAWS,
+        "records": [str(release.records[i]), str(release.records[j])],
+    }

@@ -1,0 +1,469 @@
+// Proves the privacy and the bound of the release that this page carries, in whole numbers, offline: what
+// privopt/checker.py does with Python's integers, in the reader's own browser. Reals are multiples of 2^-256.
+"use strict";
+(() => {
+  const ROOM = 256n, ONE = 1n << ROOM, TOTAL = 1n << 63n, FLAT = 45n * ONE, RADIUS = 6371n;
+  const { readable, decimal, exactly, above, nearest, numbers, bytes, npy, csv, lines } = reading;
+  let data, tables, result; // what the page carries
+
+  class Refused extends Error {} // a claim that does not hold; any other error: something that cannot be read here
+  const need = (holds, why) => { if (!holds) throw new Refused(why); };
+  const div = (a, b) => (a >= 0n ? a / b : -((-a + b - 1n) / b)); // rounded down, b > 0
+  const up = (a, b) => -div(-a, b);
+  const low = ([n, d]) => div(n << ROOM, d);
+  const abs = (x) => (x < 0n ? -x : x);
+  const gcd = (a, b) => { while (b) [a, b] = [b, a % b]; return a; };
+  const lcm = (numbers) => numbers.reduce((a, b) => (a / gcd(a, b)) * b, 1n);
+  const bits = (n) => BigInt(n.toString(2).length);
+  function root(n) { // the integer square root, begun above it, near its double
+    if (n < 2n) return n;
+    const shift = 2n * BigInt(Math.max(0, 2 * n.toString(16).length - 48));
+    let x = BigInt(Math.ceil(Math.sqrt(Number((n >> shift) + 1n)) * (1 + 2 ** -50))) << (shift / 2n);
+    for (;;) { const y = (x + n / x) >> 1n; if (y >= x) return x; x = y; }
+  }
+
+  const whole64 = (text) => numbers(bytes(text), "<i8").map(Number);
+  const doubles = (text) => numbers(bytes(text), "<f8");
+  function table(name, keys) { // of the problem, with no other keys
+    const unknown = Object.keys(tables[name]).filter((key) => !keys.split(" ").includes(key));
+    readable(!unknown.length, `[${name}]: ${unknown}: unknown here`);
+    return tables[name];
+  }
+
+  // ---- functions, each step rounded to one side
+  function exponential(x, above) {
+    const k = bits(x) > ROOM - 16n ? bits(x) - ROOM + 16n : 0n, more = above ? 1n : 0n, room = ROOM + 64n;
+    const t = ((x << 64n) >> k) + more;
+    let term = 1n << room, total = term, n = 0n;
+    while (term > more) { n++; term = ((term * t) >> room) / n + more; total += term; }
+    total += 2n * more;
+    for (let i = 0n; i < k; i++) total = ((total * total) >> room) + more;
+    return (total >> 64n) + more;
+  }
+  const arctan = (n) => {
+    let total = 0n, power = (1n << 320n) / n;
+    for (let m = 1n; power; m += 2n, power /= n * n) total += m % 4n === 1n ? power / m : -(power / m);
+    return total;
+  };
+  const PI = (16n * arctan(5n) - 4n * arctan(239n)) >> 64n;
+  const radians = ([n, d]) => div(n * PI, 180n * d);
+  function cosine(x) {
+    const square = (x * x) >> ROOM;
+    readable(square < 144n * ONE, "a place farther than once around");
+    let term = ONE, total = ONE;
+    for (let n = 2n; term; n += 2n) { term = ((term * square) >> ROOM) / (n * (n - 1n)); total += n % 4n ? -term : term; }
+    return total;
+  }
+  function arcsineOfRoot(h) {
+    let square = (h < 0n ? 0n : h > ONE ? ONE : h) << ROOM;
+    for (let i = 0; i < 8; i++) square = (square << ROOM) / (2n * (ONE + root(ONE * ONE - square)));
+    const sine = root(square);
+    let power = sine, total = sine;
+    for (let n = 1n; power; total += power / n) { power = (((power * sine) >> ROOM) * sine * n) / (ONE * (n + 1n)); n += 2n; }
+    return total << 8n;
+  }
+
+  // ---- places, distances, losses
+  function places(name) {
+    const given = table(name, "grid points vectors ids count columns mesh"), found = { kind: "plain", at: [] };
+    if (given.grid) {
+      const { rows, cols, cell_km: side, south_west: corner } = given.grid, [n, d] = decimal(side);
+      const cells = Array.from({ length: rows * cols }, (_, at) => [BigInt(Math.floor(at / cols)), BigInt(at % cols)]);
+      found.ids = cells.map(([r, c]) => `${r}-${c}`);
+      found.kind = corner ? "geographic" : "planar";
+      const [south, west] = (corner || []).map((text) => radians(decimal(text))), step = low([n, d * RADIUS]);
+      found.at = cells.map(([r, c]) =>
+        corner ? [south + r * step, west + div(c * step * ONE, cosine(south))] : [[c * n, d], [r * n, d]]);
+    } else if (given.points) {
+      const cells = csv(given.points), names = { id: "id", lat: "lat", lon: "lon", x: "x", y: "y", ...given.columns };
+      const parts = [].concat(names.id).map((part) => cells[part]);
+      found.ids = parts[0].map((_, at) => parts.map((part) => part[at]).join("/"));
+      const pick = (one, other) => cells[one].map((text, at) => [decimal(text), decimal(cells[other][at])]);
+      readable(![names.x, names.y, names.lat, names.lon].every((column) => cells[column]), "coordinates of two kinds");
+      if (cells[names.x] && cells[names.y]) Object.assign(found, { kind: "planar", at: pick(names.x, names.y) });
+      else if (cells[names.lat] && cells[names.lon])
+        Object.assign(found, { kind: "geographic", at: pick(names.lat, names.lon).map((pair) => pair.map(radians)) });
+    } else if (given.vectors) {
+      Object.assign(found, { kind: "vector", at: npy(given.vectors).map((row) => row.map(exactly)) });
+      found.ids = given.ids ? lines(given.ids) : found.at.map((_, at) => String(at));
+    } else if (given.mesh) Object.assign(found, area.mesh(given.mesh));
+    else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
+    readable(new Set(found.ids).size === found.ids.length, `[${name}]: an id that stands twice`);
+    const beyond = found.kind === "geographic" && found.at.some(([lat]) => 2n * (lat < 0n ? -lat : lat) > PI);
+    readable(!beyond, `[${name}]: a place beyond a pole`);
+    readable(!found.at.length || found.at.length === found.ids.length, `[${name}]: ids of other places`);
+    return found;
+  }
+  function shortest(start, after) { // a heap of [length, node]
+    const found = new Map(), heap = [[0n, start]];
+    while (heap.length) {
+      const [length, here] = heap[0], last = heap.pop();
+      if (heap.length) {
+        heap[0] = last;
+        for (let at = 0, next; (next = 2 * at + 1) < heap.length; at = next) {
+          if (next + 1 < heap.length && heap[next + 1][0] < heap[next][0]) next++;
+          if (heap[at][0] <= heap[next][0]) break;
+          [heap[at], heap[next]] = [heap[next], heap[at]];
+        }
+      }
+      if (found.has(here)) continue;
+      found.set(here, length);
+      for (const [there, step] of after(here)) if (!found.has(there)) {
+        let at = heap.push([length + step, there]) - 1;
+        for (let above; at && heap[at][0] < heap[(above = (at - 1) >> 1)][0]; at = above)
+          [heap[at], heap[above]] = [heap[above], heap[at]];
+      }
+    }
+    return found;
+  }
+  function roads(name) { // from, to, and length of each
+    const cells = csv(name), km = cells.km.map(decimal);
+    readable(km.every(([n]) => n >= 0n), `${name}: a length below 0`);
+    return km.map((length, at) => [cells.from[at], cells.to[at], length]);
+  }
+  function ways(given, oneWay) { // the shortest to an end from each start
+    const shared = lcm([...new Set(given.map(([, , [, d]]) => d))]), before = new Map();
+    for (const node of given.flatMap(([a, b]) => [a, b])) before.set(node, []);
+    for (const [tail, head, [n, d]] of given) {
+      before.get(head).push([tail, (n * shared) / d]);
+      if (!oneWay) before.get(tail).push([head, (n * shared) / d]);
+    }
+    return (end, starts) => {
+      const found = shortest(end, (node) => before.get(node));
+      return starts.map((start) => (found.has(start) ? (found.get(start) << ROOM) / shared : null));
+    };
+  }
+  function metric() {
+    const given = table("distance", "kind edges matrix output_matrix"), kind = given.kind, records = places("records");
+    const outputs = tables.outputs ? places("outputs") : records, [n, width] = [records.ids.length, outputs.ids.length];
+    const unit = kind === "matrix" || records.kind === "vector" ? "unit of distance" : "km";
+    const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null, points: records.ids };
+    const fits = { euclidean: ["planar", "vector"], haversine: ["geographic"] }[kind];
+    const alike = records.kind === outputs.kind && records.at[0]?.length === outputs.at[0]?.length;
+    readable(!fits || (fits.includes(records.kind) && alike), `${records.kind} places beside distance.kind ${kind}`);
+    let here = records.at, there = outputs.at, way;
+    const squares = (a, b) => a.reduce((sum, x, at) => sum + (x - b[at]) ** 2n, 0n);
+    if (kind === "euclidean") {
+      const shared = lcm([10n ** 6n << 64n, ...new Set([...here, ...there].flat().map(([, d]) => d))]);
+      made.ready = (at) => at.map(([n, d]) => (n * shared) / d);
+      way = (a, b) => root((squares(a, b) << (2n * ROOM)) / (shared * shared));
+    } else if (kind === "haversine") { // by the chord between unit vectors
+      const flat = (lat, lon) => (cosine(lat) * cosine(lon)) >> ROOM, quarter = PI / 2n;
+      made.ready = ([lat, lon]) => [flat(lat, lon), flat(lat, lon - quarter), cosine(lat - quarter)];
+      way = (a, b) => {
+        if (a.every((x, at) => x === b[at])) return 0n;
+        const found = 2n * RADIUS * arcsineOfRoot(squares(a, b) >> (ROOM + 2n)) - (ONE >> 96n);
+        return found > 0n ? found : 0n;
+      };
+    }
+    if (way) {
+      [here, there] = [here, there].map((at) => at.map(made.ready));
+      made.place = (more) => { here = [...here, ...more.map(made.ready)]; };
+      made.toOutput = (k, at) => way(there[k], at);
+    }
+    made.own = (i) => here.map((at) => way(here[i], at));
+    made.ends = (k) => here.map((at) => way(there[k], at));
+    if (kind === "graph") {
+      made.streets = roads(given.edges);
+      made.roads = ways(made.streets, false);
+      made.own = (i) => made.roads(made.points[i], made.points);
+      made.ends = (k) => made.roads(outputs.ids[k], made.points);
+    } else if (kind === "matrix") {
+      const own = npy(given.matrix, n, n), across = given.output_matrix && npy(given.output_matrix, n, width);
+      readable(own.flat().every((d) => d >= 0), `${given.matrix}: a distance below 0`);
+      made.own = (i) => own[i].map((d, j) => low(exactly(d < own[j][i] ? d : own[j][i])));
+      made.ends = !tables.outputs ? made.own : (k) => across.map((row) => low(exactly(row[k])));
+    } else readable(way, `distance.kind ${kind} is unknown to this page`);
+    if (tables.privacy.everywhere) area.region(made, epsilon);
+    return made;
+  }
+  function shares(name, column, ids) {
+    if (!name) return [ids, ids.map(() => 1n), BigInt(ids.length)];
+    const cells = csv(name), given = cells[column].map(decimal), shared = lcm(given.map(([, d]) => d));
+    const whole = given.map(([n, d]) => (n * shared) / d);
+    readable(whole.every((share) => share >= 0n) && whole.some((share) => share), `${name}: a share below 0, or none above`);
+    readable(new Set(cells.id).size === cells.id.length, `${name}: an id that stands twice`);
+    const sum = given.reduce((total, [n, d]) => total + Number(n) / Number(d), 0);
+    readable(column !== "p" || Math.abs(sum - 1) <= 1e-6, `${name}: probabilities that sum to ${sum}`);
+    return [cells.id, whole, whole.reduce((a, b) => a + b, 0n)];
+  }
+  function losses(of) { // by output: each at most the true one
+    const given = table("utility", "kind prior cost edges directed targets remap" + (tables.privacy.everywhere ? " positions" : ""));
+    readable(typeof (given.remap ?? false) === "boolean", "utility.remap: neither true nor false");
+    const records = of.records.ids, outputs = of.outputs.ids;
+    of.lossUnit = of.unit.replace("unit of", "units of");
+    if (given.kind === "distance") return of.ends;
+    if (given.kind === "matrix") {
+      const cost = npy(given.cost, records.length, outputs.length);
+      of.lossUnit = "units of cost";
+      readable(of.points.length === records.length, "losses of a table beside vertices that were added");
+      return (k) => cost.map((row) => low(exactly(row[k])));
+    }
+    readable(given.kind === "travel-cost", `utility.kind ${given.kind} is unknown to this page`);
+    if (given.edges) of.lossUnit = "km";
+    const [targets, weights, total] = shares(given.targets, "weight", records);
+    const travel = given.edges ? ways(roads(given.edges), given.directed === true) : of.roads;
+    const turned = (columns) => columns[0].map((_, at) => columns.map((column) => column[at]));
+    const own = (row) => targets.map((target) => row[records.indexOf(target)]);
+    const near = travel ? turned(targets.map((t) => travel(t, of.points))) : of.points.map((_, i) => own(of.own(i)));
+    const far = travel ? turned(targets.map((t) => travel(t, outputs))) : outputs.map((_, k) => own(of.ends(k)));
+    return (k) => near.map((row) => {
+      const sum = row.reduce((s, x, at) => (weights[at] ? s + weights[at] * abs(x - far[k][at]) : s), 0n);
+      const found = sum / total - of.room - 1n;
+      return found > 0n ? found : 0n;
+    });
+  }
+
+  // ---- the claims
+  const state = {};
+  let epsilon, within, limit, area;
+  const same = (ids, found) => ids.length === found.length && ids.every((id, at) => id === found[at]);
+  const near = (x, y, by) => Number.isFinite(x) && Math.abs(x - y) <= by * Math.max(Math.abs(x), Math.abs(y));
+  function alike(stated, wanted, where, by = 1e-9) { // nothing else is stated; numbers are near one another
+    const odd = [...Object.keys(stated), ...Object.keys(wanted)].filter((key) => !(Object.hasOwn(stated, key) && Object.hasOwn(wanted, key)));
+    need(!odd.length, `${where}: ${odd}`);
+    for (const [key, value] of Object.entries(wanted)) {
+      const fits = typeof value === "number" ? near(stated[key], value, by) : stated[key] === value;
+      need(fits, `${where}.${key}: ${String(stated[key]).slice(0, 99)} is stated, ${value} found`);
+    }
+  }
+  function load() {
+    data = reading.open(document.getElementById("check-data").textContent);
+    ({ problem: tables, result } = data);
+    const given = table("privacy", "kind epsilon everywhere " + (tables.privacy.everywhere ? "split_km" : "neighbours_within"));
+    readable(typeof (given.everywhere ?? false) === "boolean", "privacy.everywhere is neither true nor false");
+    readable((given.kind ?? "metric-dp") === "metric-dp", `privacy.kind ${given.kind} is unknown to this page`);
+    epsilon = decimal(given.epsilon);
+    within = given.neighbours_within === undefined ? null : Number(given.neighbours_within);
+    readable(within === null || within > 0, "neighbours_within is not above 0");
+    limit = within && low(exactly(above(within))) - 1n; // distances, rounded down to doubles, pass no limit's double
+    readable(epsilon[0] > 0n, "epsilon is not above 0");
+    area = regions({ need, readable, div, up, low, lcm, root, cosine, radians, ways, PI, ONE, ROOM, RADIUS, tables, data });
+  }
+  function step([n, d], unit) { // an odd multiple of half a unit that a rational is rounded down to
+    const [top, bottom] = exactly(unit);
+    return [(2n * div(2n * n * bottom + d * top, 2n * d * top) - 1n) * top, 2n * bottom];
+  }
+  const part = (name) => numbers(bytes(data.proof[name][1]), data.proof[name][0]); // of proof.npz
+  const graph = [];
+  function factor(i, j) { // exp(epsilon d) of a row, rounded up; 0 where it is more than any ratio of weights
+    need(i !== j && state.required[i] && j in state.required, "a row of no two records");
+    let d = state.required[i][j];
+    if (d === null) {
+      const edges = (a) => (graph[a] ||= state.required[a].flatMap((x, b) => (x === null ? [] : [[b, x + state.of.room]])));
+      d = shortest(i, edges).get(j);
+      need(d !== undefined, "a row that is neither required nor implied");
+    }
+    const x = up(epsilon[0] * (d + state.of.room), epsilon[1]);
+    return x <= FLAT ? exponential(x, true) : 0n;
+  }
+  function spreading() { // multipliers row by row: what they make of an output's costs
+    const pairs = part("pairs").map(Number), starts = part("starts").map(Number), which = part("rows"), values = part("values");
+    need(starts.length === data.outputs.length + 1 && starts[0] === 0 && starts[starts.length - 1] === which.length, "starts");
+    const rows = Array.from({ length: pairs.length / 2 }, (_, p) => [...pairs.slice(2 * p, 2 * p + 2), factor(pairs[2 * p], pairs[2 * p + 1])]);
+    return (g, k) => {
+      for (let at = starts[k]; at < starts[k + 1]; at++) {
+        const [i, j, growth] = rows[which[at]], [n, d] = exactly(values[at]), f = growth ? (n << ROOM) / d : 0n;
+        need(n >= 0n, "a multiplier below 0");
+        g[i] += f;
+        g[j] -= ((growth * f) >> ROOM) + 1n;
+      }
+      return g;
+    };
+  }
+  function climbing() { // of trees: what each record, leaves first, does not carry on to the one that it hangs on
+    const prices = part("prices").map((price) => low(exactly(price))), codes = part("trees"), n = prices.length, known = new Map();
+    need(n === state.rows.length && codes.length === n * data.outputs.length, "trees of another size");
+    const growth = (i, p) => {
+      const key = i * n + p;
+      if (!known.has(key)) known.set(key, factor(i, p));
+      need(known.get(key), "a tree with a factor above exp(45)");
+      return known.get(key);
+    };
+    return (costs, k) => {
+      const left = costs.map((c, i) => c - prices[i]), own = codes.slice(k * n, (k + 1) * n), waiting = own.map(() => 0);
+      const hangs = own.map((code, i) => ((code >> 1) + i) % n);
+      hangs.forEach((p, i) => { waiting[p] += p !== i; });
+      const free = own.map((_, i) => i).filter((i) => !waiting[i]);
+      for (const i of free) { // which grows
+        const p = hangs[i], g = left[i], plus = g > 0n ? g : 0n;
+        if (p === i) continue;
+        left[p] += own[i] % 2 ? ((g - plus) * growth(i, p)) >> ROOM : (plus << ROOM) / growth(i, p);
+        left[i] = own[i] % 2 ? plus : g - plus;
+        if (!--waiting[p]) free.push(p);
+      }
+      need(free.length === n, "records that hang on one another in a circle");
+      return left.map((x, i) => x + prices[i]);
+    };
+  }
+  function slopes(triangles) { // |grad z| is at most epsilon times the least z: squares of whole numbers
+    for (const corners of triangles) {
+      const [[ax, ay], [bx, by], [cx, cy]] = corners.map((v) => state.of.vertices[v]), twice = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax);
+      let [top, bottom] = [0n, 1n];
+      data.outputs.forEach((_, k) => {
+        const z = corners.map((v) => state.rows[v][k]), least = z.reduce((a, b) => (a < b ? a : b)), [p, q] = [z[1] - z[0], z[2] - z[0]];
+        const slope = (p * (cy - ay) - q * (by - ay)) ** 2n + (q * (bx - ax) - p * (cx - ax)) ** 2n;
+        if (slope * bottom > least * least * top) [top, bottom] = [slope, least * least];
+      });
+      const kept = twice > 0n && top * (epsilon[1] * 10n ** 6n) ** 2n <= bottom * (epsilon[0] * twice) ** 2n;
+      need(kept, `in triangle ${corners} a weight changes by more than epsilon times the least, per km`);
+      state.worst = Math.max(state.worst, (Math.sqrt(nearest([top, bottom])) * 1e6) / Number(twice));
+    }
+    return `${triangles.length} triangles at ${data.outputs.length} outputs, and so between any two points of them`;
+  }
+  function guesses() { // whoever sees an output expects to lose no less by others: by 1e-8 of the most to lose
+    const columns = [...state.exact, state.exact[0].map((_, i) => state.exact.map((costs) => abs(costs[i])).reduce((a, b) => (a > b ? a : b)))];
+    data.outputs.forEach((output, k) => {
+      const losses = columns.map((costs) => costs.reduce((sum, c, i) => sum + c * state.rows[i][k], 0n)), most = losses.pop();
+      const less = losses.findIndex((loss) => 10n ** 8n * (losses[k] - loss) > most);
+      need(less === -1, `utility.remap: ${data.outputs[less]} would lose less than output ${output}`);
+    });
+  }
+  const claims = {
+    integers() {
+      load();
+      state.of = metric();
+      const n = state.of.points.length, width = state.of.outputs.ids.length;
+      need(same(state.of.points, data.records) && same(state.of.outputs.ids, data.outputs), "other records or outputs");
+      const flat = numbers(bytes(data.weights), "<u8");
+      need(flat.length === n * width, "a table of another size");
+      state.rows = Array.from({ length: n }, (_, i) => flat.slice(i * width, (i + 1) * width));
+      state.rows.forEach((row, i) =>
+        need(row.reduce((a, b) => a + b, 0n) === TOTAL, `the row of ${data.records[i]} does not sum to 2^63`));
+      return `${n} rows of ${width} whole numbers, each row sums to 2^63`;
+    },
+    privacy() {
+      const n = state.rows.length, ends = whole64(data.pairs), lengths = doubles(data.distances);
+      const after = state.rows.map(() => []), direct = new Map(), { pieces, triangles } = state.of;
+      need(ends.length === 2 * lengths.length, "pairs without distances");
+      Object.assign(state, { worst: 0, checked: (triangles || pieces || lengths).length * data.outputs.length });
+      const held = lengths.map((d, p) => {
+        const [i, j] = ends.slice(2 * p, 2 * p + 2), [top, bottom] = exactly(d), x = div((epsilon[0] * top) << ROOM, epsilon[1] * bottom);
+        need(i >= 0 && i < n && j >= 0 && j < n && i !== j && d >= 0, "a pair that is none");
+        return [i, j, d, () => exponential(x < FLAT ? x : FLAT, false)];
+      });
+      for (const [a, b, km, factor] of pieces || []) held.push([a, b, nearest(km), () => low(factor)]);
+      for (const [i, j, d, growth] of held) {
+        const [top, bottom] = exactly(d), most = growth();
+        for (const [a, b] of [[i, j], [j, i]]) {
+          const one = state.rows[a], other = state.rows[b];
+          for (let k = 0; k < one.length; k++) {
+            need(one[k] << ROOM <= most * other[k], `${data.records[a]} against ${data.records[b]} at ${data.outputs[k]}`);
+            const excess = Number(one[k] - other[k]) / Number(other[k] || TOTAL);
+            const more = Math.max(excess, 0), rate = pieces ? 16 * Math.expm1(Math.log1p(more / 2) / 8) : Math.log1p(more);
+            state.worst = Math.max(state.worst, rate / (d || 1));
+          }
+          const length = one.every((w, k) => w === other[k]) ? 0n : up(top << ROOM, bottom); // equal rows keep any distance
+          after[a].push([b, length]);
+          direct.set(`${a} ${b}`, length);
+        }
+      }
+      const truth = state.rows.map((_, i) => (state.of.held || state.of.own)(i)), { room } = state.of;
+      for (const [i, j, d] of pieces || triangles ? [] : held) {
+        const near = truth[i][j], [top, bottom] = exactly(d), short = near === null ? 0n : near - up(top << ROOM, bottom);
+        const fits = short >= -room && short <= (near || 0n) / 10n ** 9n + room;
+        need(fits, `${data.records[i]} and ${data.records[j]}: ${d} is stored, which is not their distance`);
+      }
+      state.required = truth.map((row, i) => row.map((d, j) => (j === i || d === null || (within !== null && d > limit) ? null : d)));
+      if (triangles) return slopes(triangles);
+      if (pieces) return `${pieces.length} pieces of streets at ${data.outputs.length} outputs, both ways, and so between any two points`;
+      let implied = 0;
+      state.required.forEach((row, i) => {
+        const left = row.map((d, j) => j > i && d !== null && !(direct.get(`${i} ${j}`) <= d));
+        if (!left.includes(true)) return;
+        const reached = shortest(i, (node) => after[node]);
+        left.forEach((open, j) => {
+          if (!open) return;
+          need(reached.get(j) <= row[j], `${data.records[i]} and ${data.records[j]} are left out`);
+          implied++;
+        });
+      });
+      return `${lengths.length} pairs at ${data.outputs.length} outputs, both ways, at epsilon ${tables.privacy.epsilon} ` +
+        `per ${state.of.unit}; ${implied} more follow from them`;
+    },
+    loss() {
+      const { of } = state, { prior, kind, remap } = tables.utility, records = of.records.ids, vertices = losses(of);
+      const spread = tables.privacy.everywhere && prior === undefined, [ids, given, all] = shares(prior, "p", records);
+      const share = new Map(ids.map((id, at) => [id, given[at]])), column = spread ? area.anywhere(of, epsilon, vertices, kind === "distance") : vertices;
+      readable(ids.length === records.length && records.every((id) => share.has(id)), "a prior of other records");
+      const weight = of.points.map((id, i) => (spread ? 1n : i < records.length ? share.get(id) : 0n)), whole = spread ? 1n : all;
+      state.exact = data.outputs.map((_, k) => column(k).map((c, i) => weight[i] * c));
+      state.costs = state.exact.map((costs) => costs.map((c) => div(c, whole)));
+      let total = 0n;
+      state.costs.forEach((costs, k) => costs.forEach((c, i) => { total += c * state.rows[i][k]; }));
+      const { value: stated } = result.objective, { value_unit: unit } = result.details;
+      readable(!(stated > 0 && stated < 2 ** -128), "a loss too little to be checked here");
+      let value = Number(total >> 200n) / Number(1n << 119n);
+      if ((state.rounded = unit !== undefined)) { // rounded up to an odd multiple of half the unit, then to a double
+        need(2 ** -48 * Math.abs(stated) <= unit && unit <= 2 ** -30 * Math.max(1, Math.abs(stated)), `value_unit: ${unit}`);
+        const [n, d] = step([-total, ONE * TOTAL], unit), [p, q] = exactly(-stated), [r, s] = exactly(above(-stated));
+        need(p * d <= n * q && n * s < r * d, `${stated} is stated, ${value} found`);
+        value = stated;
+      } else need(near(stated, value, 1e-9), `${stated} is stated, ${value} found`);
+      state.value = value;
+      if (remap) guesses();
+      return `${value} ${state.of.lossUnit}`;
+    },
+    bound() {
+      const stated = result.objective.lower_bound;
+      if (stated === null) { need(!data.proof, "a proof beside no bound"); return "none is stated"; }
+      need(data.proof, "stated without a proof");
+      const left = data.proof.trees ? climbing() : spreading(), least = state.rows.map(() => null);
+      state.costs.forEach((costs, k) => left(costs.slice(), k).forEach((x, i) => {
+        if (least[i] === null || x < least[i]) least[i] = x;
+      }));
+      // rounded down to an odd multiple of half the unit, then to a double; no loss is below 0 where no cost is
+      const proved = least.reduce((a, b) => a + b, 0n), [unit] = part("unit"), [top, bottom] = exactly(unit);
+      readable(top > 0n, "proof.unit");
+      need(abs(proved) * bottom <= (top * ONE) << 48n, "the proof's unit is finer than 2^-48 of what is proved");
+      let [odd, twice] = step([proved, ONE], unit);
+      if (odd < 0n && state.costs.every((costs) => costs.every((c) => c >= 0n))) odd = 0n;
+      const shown = Number(proved >> 200n) / Number(1n << 56n), [n, d] = exactly(stated), [m, e] = exactly(above(stated));
+      need(n * twice <= odd * d && odd * e < m * twice, `${stated} is stated, ${shown} proved`);
+      return `no such mechanism loses less than ${stated} ${state.of.lossUnit}`;
+    },
+    statements() { // result.json says so of objective, promise, certificate and status, and nothing else; sentences apart
+      const { objective, guarantee, certificate } = result, bound = objective.lower_bound, of = state.of;
+      const [n, d] = decimal(guarantee.epsilon_text), text = (words) => (typeof words === "string" ? words : "a text");
+      need(n * epsilon[1] === epsilon[0] * d, "epsilon_text is not the problem's epsilon");
+      const best = objective.value, gap = bound === null ? null : Math.max(0, (best - bound) / Math.max(Math.abs(best), 1e-12));
+      alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective", state.rounded ? 0 : 1e-9);
+      const float = Number(tables.privacy.epsilon), kind = "metric-dp", unit = `per ${of.unit}`;
+      const scope = within === null ? { scope: tables.privacy.everywhere ? "everywhere" : "all-pairs" }
+        : { scope: "neighbours", neighbours_within: within };
+      const { epsilon_text, statement } = guarantee;
+      alike(guarantee, { kind, epsilon: float, epsilon_text: text(epsilon_text), unit, ...scope, statement: text(statement) }, "guarantee", 0);
+      const { worst, checked } = state, arithmetic = text(certificate.arithmetic);
+      alike(certificate, { worst, allowed: float, checked, arithmetic, kind, holds: true, evidence: "proved" }, "certificate");
+      readable(Number.isFinite(result.asked.gap), "asked.gap is no number");
+      need(result.asked.gap > 0 && result.asked.gap < 1, `asked.gap: ${result.asked.gap} is no gap below 1`);
+      const status = gap !== null && gap <= result.asked.gap ? "optimal" : "feasible";
+      need(result.status === status, `status: ${result.status} is stated, ${status} found`);
+      return `${scope.scope}, ${status}`;
+    },
+  };
+
+  const button = document.getElementById("check-run"), list = document.getElementById("check-claims");
+  async function run() {
+    button.disabled = true;
+    list.replaceChildren();
+    list.dataset.verdict = "running";
+    let verdict = "holds";
+    for (const [name, claim] of Object.entries(claims)) {
+      const line = list.appendChild(document.createElement("li"));
+      line.textContent = `${name}: ...`;
+      await new Promise((then) => setTimeout(then, 20)); // so that it is drawn
+      try { line.textContent = `✓ ${name}: ${claim()}`; }
+      catch (error) { // bytes that nobody meant so may raise anything
+        const false_ = error instanceof Refused;
+        verdict = false_ ? "does not hold" : "cannot be read here";
+        line.textContent = `${false_ ? "✗" : "?"} ${name}: ${false_ ? "" : "cannot be read here: "}${error.message}`;
+        if (false_) line.className = "bad";
+        break;
+      }
+    }
+    list.dataset.verdict = verdict;
+    button.disabled = false;
+  }
+  button.addEventListener("click", run);
+})();

@@ -1,0 +1,1 @@
+"""Commands of metric DP: apply, init, curve, certify."""

@@ -1,0 +1,143 @@
+"""The command ``privopt apply``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from privopt.command.exit_codes import (
+    HASH_SUBJECTS,
+    PATH,
+    SEED,
+    guarded,
+    positive,
+    say_when_compiling,
+    utf8,
+    warn_of_no_privacy,
+)
+from privopt.command.ledger_commands import charge_of
+from privopt.command.terminal import complain, say_json
+from privopt.errors import UsageError
+
+__all__ = ["apply"]
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("table", metavar="TABLE", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="TABLE2", help=".csv or .parquet.")
+@click.option("--id", "id_", metavar="COLUMN", callback=utf8, help="The secret: ids of records.")
+@click.option("--lat", metavar="COLUMN", callback=utf8, help="The secret: latitudes, in degrees; with --lon.")
+@click.option("--lon", metavar="COLUMN", callback=utf8, help="The secret: longitudes, in degrees; with --lat.")
+@click.option("--x", metavar="COLUMN", callback=utf8, help="The secret: x, in km; with --y.")
+@click.option("--y", metavar="COLUMN", callback=utf8, help="The secret: y, in km; with --x.")
+@click.option("--geometry", metavar="COLUMN", callback=utf8, help="The secret: points of a GeoParquet file.")
+@click.option(
+    "--max-snap",
+    type=float,
+    callback=positive,
+    metavar="KM",
+    help="No report for rows farther from every record, or from the region. For errors in the data: a refusal tells "
+    "where a row is not.",
+)
+@click.option("--seed", type=SEED, metavar="N", help="For experiments: not private.")
+@click.option(
+    "--ledger",
+    type=PATH,
+    metavar="FILE",
+    help="Charge each row with a subject, whatever its position, before its report is drawn, and though no row can be "
+    "reported in the end; made where there is none.",
+)
+@click.option(
+    "--subject", metavar="COLUMN", callback=utf8, help="Whom each row is about: with --ledger, or for traces."
+)
+@click.option(
+    "--time",
+    metavar="COLUMN",
+    callback=utf8,
+    help="For traces: when each row was, numbers or ISO 8601; left out: a subject's rows stand in order.",
+)
+@click.option(
+    "--sticky",
+    is_flag=True,
+    help="With --ledger: keep the first report of a subject's place, and repeat it uncharged. Charges and refusals "
+    "then tell which visits shared a place.",
+)
+@HASH_SUBJECTS
+@click.option(
+    "--prefix",
+    metavar="NAME",
+    callback=utf8,
+    help="Added columns are NAME_report, NAME_report_lat, ...: for a second position in each row, in a second apply.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace TABLE2.")
+@guarded
+def apply(
+    folder: Path,
+    table: Path,
+    out: Path,
+    id_: str | None,
+    max_snap: float | None,
+    seed: int | None,
+    ledger: Path | None,
+    subject: str | None,
+    time: str | None,
+    sticky: bool,
+    key: Path | None,
+    prefix: str | None,
+    as_json: bool,
+    quiet: bool,
+    force: bool,
+    **columns: str | None,
+) -> None:
+    """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns.
+
+    A position is reported as its nearest record, or as that very point where the release holds everywhere.
+    """
+    from privopt.command.terminal import progress_display
+    from privopt.interfaces.result import SEEDED
+    from privopt_metric_dp.tables.apply_table import apply as run
+    from privopt_metric_dp.tables.protect import words_of
+    from privopt_metric_dp.tables.secret_columns import Secret
+
+    secret = Secret.of(id=id_, **columns)
+    charge = None
+    if ledger is not None or sticky or key is not None:  # a subject alone is whose traces are reported
+        because = "reports are charged to subjects in a ledger"
+        charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky)
+    if seed is not None and charge is not None:
+        raise UsageError("--seed: found one beside --ledger, wanted none: no epsilon covers what a seed draws")
+    say_when_compiling(quiet=quiet)
+    with progress_display(quiet=quiet) as progress:
+        done = run(
+            folder,
+            table,
+            out,
+            secret,
+            max_snap=max_snap,
+            seed=seed,
+            charge=charge,
+            subject=subject,
+            time=time,
+            prefix=prefix,
+            force=force,
+            progress=progress,
+        )
+    warn_of_no_privacy(folder)
+    for line in done.notes:
+        complain(f"note: {line}")
+    for line in done.warnings:
+        complain(f"warning: {out}: {line}")
+    if seed is not None:
+        complain(f"warning: {out}: {SEEDED}")
+    if done.refused:
+        left = done.rows - done.reported
+        complain(f"{table}: {left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}")
+    if as_json:
+        say_json(json.dumps(done.to_json(), indent=2))
+    if not quiet:
+        complain(f"{out}: {done.reported:,} reports in {done.rows:,} rows")

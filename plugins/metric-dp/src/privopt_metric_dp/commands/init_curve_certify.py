@@ -1,0 +1,158 @@
+"""The commands that come before a release, or judge a matrix from elsewhere: init, curve, certify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from attrs import evolve
+
+from privopt.command.exit_codes import (
+    DOES_NOT_HOLD,
+    DONE,
+    JOBS,
+    PATH,
+    SOLVER,
+    STOPPED_FEASIBLE,
+    ending,
+    guarded,
+    positive,
+    say_when_compiling,
+    share,
+)
+from privopt.command.terminal import complain, progress_display, say, say_json
+from privopt.errors import UsageError
+
+__all__ = ["certify", "curve", "init"]
+
+
+@click.command()
+@click.argument("mechanism")
+@click.option("--points", type=PATH, required=True, metavar="FILE", help="Places, or positions.")
+@click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
+@click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
+@click.option("--within", type=float, callback=positive, metavar="KM", help="Hide whoever is so near to one another.")
+@click.option(
+    "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
+)
+@click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
+@guarded
+def init(
+    mechanism: str, points: Path, roads: Path | None, out: Path, within: float | None, factor: float, force: bool
+) -> None:
+    """A commented problem file from a table of places or positions."""
+    from privopt_metric_dp.studies.draft_problem import init as run
+
+    for line in run(mechanism, points, out, roads=roads, within=within, factor=factor, force=force).notes:
+        complain(f"{out}: {line}")
+
+
+@click.command()
+@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
+@click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
+@click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
+@click.option("--matrix", "matrices", type=PATH, multiple=True, metavar="FILE", help="An own .npz or .npy.")
+@click.option("--out", type=PATH, required=True, metavar="FILE.csv", help="Table to write.")
+@click.option("--report", type=PATH, metavar="FILE.html", help="Also one page, works offline.")
+@click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
+@SOLVER
+@JOBS
+@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
+@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
+@guarded
+def curve(
+    problem: Path,
+    mechanisms: str,
+    epsilon: str,
+    matrices: tuple[Path, ...],
+    out: Path,
+    report: Path | None,
+    quiet: bool,
+    force: bool,
+    gap: float | None,
+    solver: str,
+    jobs: int | None,
+    time_limit: float | None,
+) -> int:
+    """Loss and proved bound over epsilon, mechanism beside mechanism."""
+    from privopt.run.options import Options
+    from privopt_metric_dp.studies.curve_page import write_curves
+
+    names = [name.strip() for name in mechanisms.split(",") if name.strip()]
+    say_when_compiling(quiet=quiet)
+    with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
+        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        found = write_curves(
+            problem, names, epsilon, out, report, asked, matrices, lambda line: complain(f"note: {line}")
+        )
+    for line in found.notes:
+        complain(f"note: {line}")
+    return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+@click.command()
+@click.argument("matrix", metavar="MATRIX.npy", type=PATH)
+@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option("--gap", type=float, callback=share, metavar="G", help="Solve for a lower bound to this relative gap.")
+@click.option("--repair", "repaired", is_flag=True, help="Write a certified release made from it; with --out.")
+@click.option("--out", type=PATH, metavar="DIR", help="Folder to write; with --repair.")
+@SOLVER
+@JOBS
+@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the search for the bound.")
+@click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace DIR.")
+@guarded
+def certify(
+    matrix: Path,
+    problem: Path,
+    as_json: bool,
+    gap: float | None,
+    repaired: bool,
+    out: Path | None,
+    solver: str,
+    jobs: int | None,
+    time_limit: float | None,
+    memory: float | None,
+    quiet: bool,
+    force: bool,
+) -> int:
+    """What a matrix made anywhere really keeps: its least epsilon, exactly."""
+    from privopt.command.terminal import summary
+    from privopt.declare.schema import File
+    from privopt.execution.limits import limited_to
+    from privopt.files.release_folder import dump_json
+    from privopt.run.options import Options
+    from privopt.run.publish import check_target
+    from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
+
+    if repaired is (out is None):
+        raise UsageError("certify: --repair and --out DIR: found one of them, wanted both or none")
+    if out is not None:
+        check_target(out.absolute(), force=force)
+    source = File.read(problem, wanted="a problem file in TOML")
+    given = File.read(matrix, wanted="a .npy of probabilities or uint64 weights")
+    say_when_compiling(quiet=quiet)
+    solved = None
+    plain = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
+    with progress_display(quiet=quiet, limit=time_limit, gap=gap) as progress:
+        asked = evolve(plain, progress=progress)
+        with limited_to(asked.jobs):
+            found = measure(given, source, asked if out is None else evolve(asked, gap=None))
+        if out is not None:
+            solved = repair(found, out, asked)
+            found = evolve(found, lower_bound=solved.result.objective.lower_bound, stopped=solved.stopped)
+    for line in () if solved is None else solved.warnings:
+        complain(f"warning: {line}")
+    if found.stopped:
+        complain("note: the time limit came before the bound met the gap asked for")
+    if as_json:
+        say_json(dump_json(found.to_json()))
+    else:
+        for line in found.sentences():
+            say(line)
+    if solved is not None and not (quiet or as_json):
+        summary(solved)
+    return DONE if found.holds or solved is not None else DOES_NOT_HOLD

@@ -1,0 +1,56 @@
+"""The check of what a certificate stands on: distances, reckoned without the mechanism that is tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from privopt.testing.checks.base import Trial, check, has
+from privopt.testing.under_trial import Run, Subject
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+
+__all__: list[str] = []
+
+TOLERANCE = 1e-9
+"""Relative difference that two computations of a distance may have."""
+
+
+def _can_compare(subject: Subject) -> str | None:
+    return None if issubclass(subject.mechanism_class.problem_class, MetricProblem) else has("alike")(subject)
+
+
+@check("distances", of={"matrix", "odds"}, needs=_can_compare)
+def distances(trial: Trial) -> None:
+    """Pairs that must be alike stand in the mechanism's own data no farther apart than they are."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    data = getattr(run.problem, "data", None)
+    if not isinstance(data, MetricData) or data.region is not None or run.said.guarantee.scope == "own-matrix":
+        return
+    own = {frozenset(pair): d for *pair, d in _named(data)}
+    place = {name: number for number, name in enumerate(data.records.ids)}
+    for one, two, wanted in _reckoned(trial.subject, run):
+        if one not in place or two not in place:
+            trial.fail(f"the pair {one}, {two} must be alike, and the mechanism's data does not know both", problem)
+        i, j = place[one], place[two]
+        found = own.get(frozenset((one, two)), float(data.metric.between([i], [j])[0]))
+        if found > wanted * (1 + TOLERANCE):
+            trial.fail(
+                f"{one} and {two} are {wanted:g} apart, and {found:g} in the mechanism's own data: whatever is "
+                f"certified by it keeps {found / wanted if wanted else math.inf:.6g} times the epsilon claimed",
+                problem,
+            )
+
+
+def _named(data: MetricData) -> Iterable[tuple[str, str, float]]:
+    ids = [str(name) for name in data.records.ids]
+    for (i, j), d in zip(data.pairs.tolist(), data.distances.tolist(), strict=True):
+        yield ids[i], ids[j], d
+
+
+def _reckoned(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
+    """Pairs and distances by the profile, or as a metric problem's file says without the mechanism's own reading."""
+    if subject.profile.alike is not None:
+        return subject.profile.alike(run.problem)
+    return _named(MetricInstance.of(subject.declared(run.given)).data)

@@ -1,0 +1,269 @@
+"""Checks of registered distances, losses and notions of metric problems."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import hypothesis
+import numpy as np
+from attrs import evolve
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import SearchStrategy
+
+from privopt.declare import load_problem
+from privopt.errors import InputError, PrivoptError, UsageError
+from privopt.interfaces import SolveContext
+from privopt.numbers.sampling import TOTAL
+from privopt.registry import registry
+from privopt.run.verify import verify
+from privopt.testing.efforts import Effort
+from privopt.testing.models import FoundError, try_solver
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.runner import CheckResult
+from privopt.testing.under_trial import error_text, subject
+from privopt_metric_dp.kit.problems import metric_problems
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.matrix.privacy import MatrixConstraint
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.optimal_lp import optimal_model
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.problem.kinds import Spaces
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
+
+__all__ = ["distances", "losses", "planted_violation", "released"]
+
+TOLERANCE: Final = 1e-9
+
+
+LOST: Final = 0.02
+"""Relative difference allowed between the loss of the model's optimum and that of a release that measure() accepts."""
+
+
+ALLOWED: Final = f"they may differ by {LOST:.0%}"
+
+
+NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOST:.0%} is not seen"}
+"""What a check allows, for the note of one that passed."""
+
+
+STEPS: Final = 40
+
+
+FINE: Final = 1 << 16
+"""In how many steps, and how finely, a release is moved towards the truth."""
+
+
+KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
+
+
+def _problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
+    """The kind's own strategy, or the kit's problems with its name in them; those after the first where it has none."""
+    found = registry().kind(role, name).load()
+    declared = found.keys()
+    if declared is None:
+        raise UsageError(f"the {role} {name!r} has no table in problem files, so no problem can name it")
+    if declared.kit:
+        module, _, member = declared.kit.partition(":")
+        strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)
+        return [strategy]
+    plain = metric_problems(shapes=("grid", "points", "clique"), utilities=("distance",))
+    if role == "distance":
+        plain = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
+    named = plain.map(lambda problem: problem.with_key(KEYS[role], name))
+    if role != "distance":
+        return [named]
+    return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
+
+
+def _distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+    """What is wrong with the distances of a problem, or None."""
+    data = instance.data
+    metric, n = data.metric, len(data.records)
+    i, j = (place.ravel() for place in np.indices((n, n)))
+    there, back = metric.between(i, j).reshape(n, n), metric.between(j, i).reshape(n, n)
+    if np.isnan(there).any() or (there < 0).any():
+        return f"between() gives {there.tolist()}; wanted distances of at least 0"
+    if not np.array_equal(there, back):
+        return f"there and back differ: {there.tolist()} and {back.tolist()}"
+    if there.diagonal().any():
+        return f"records are at {there.diagonal().tolist()} from themselves; wanted 0"
+    for what, table in (("rows()", metric.rows(np.arange(n))), ("table()", metric.table())):
+        if not np.array_equal(table, there):
+            return f"{what} gives {table.tolist()}, between() {there.tolist()}"
+    if data.crossed:
+        crossed = metric.to_outputs()
+        if crossed.shape != data.shape or np.isnan(crossed).any() or (crossed < 0).any():
+            return f"to_outputs() gives {crossed.tolist()}; wanted distances of shape {data.shape}"
+        if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
+            return "to_outputs(i) gives other rows than to_outputs()"
+        if metric.own_outputs and np.abs(crossed - there).max() > TOLERANCE * max(1.0, float(there.max())):
+            return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {there.tolist()}"
+    for within in np.unique(there[np.isfinite(there) & (there > 0)]).tolist():
+        pairs, distances = metric.neighbours(within)
+        wanted = np.argwhere(np.triu(there <= within, 1))
+        same = np.array_equal(np.asarray(pairs).reshape(-1, 2), wanted)
+        if not same or not np.array_equal(distances, there[tuple(wanted.T)]):
+            return f"neighbours({within!r}) gives {np.asarray(pairs).tolist()}; between() says {wanted.tolist()}"
+    return None
+
+
+def _loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+    """What is wrong with the losses of a problem, or None; shape and finiteness are held when it is loaded."""
+    data, utility = instance.data, instance.declared.utility
+    own = instance.declared.outputs is None
+    spaces = Spaces(records=data.records, outputs=data.outputs, own=own, metric=data.metric, file=data.file)
+    again = np.asarray(utility.cost(spaces), dtype=np.float64)
+    if not np.array_equal(again, data.cost):
+        return f"cost() gives {data.cost.tolist()} and then {again.tolist()}"
+    unit = utility.unit(data.unit)
+    return None if isinstance(unit, str) and unit.strip() else f"unit() gives {unit!r}; wanted words"
+
+
+def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+    """What is wrong with a notion on a problem, or None."""
+    data = instance.data
+    n, outputs = data.shape
+    keys = instance.declared.privacy
+    constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, data)
+    ends, apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
+    hypothesis.assume(bool((apart & (ends[:, 0] != ends[:, 1])).any()))
+    weights = np.zeros((n, outputs), dtype=np.uint64)
+    weights[:, int(data.weighted.sum(axis=0).argmin())] = TOTAL
+    constant = MatrixRelease(
+        weights=weights,
+        records=np.asarray(data.records.ids, dtype=np.str_),
+        outputs=np.asarray(data.outputs.ids, dtype=np.str_),
+        pairs=data.pairs,
+        distances=data.distances,
+    )
+    if constraint.measure(constant).holds is not True:
+        return "a release that is the same for every record does not hold by measure()"
+    truth = np.zeros_like(weights)
+    truth[np.arange(n), np.arange(n) % outputs] = TOTAL
+    if constraint.measure(evolve(constant, weights=truth)).holds is not False:
+        return "a release that says which record it is holds by measure()"
+    loss = ExpectedLoss.of(data)
+    solution = optimal_model(data, constraint, loss).solve("highs", gap=TOLERANCE)
+    assert solution.objective is not None  # the constant release is feasible
+    least = loss.evaluate(constant)
+    if solution.objective > least + LOST * (1 + abs(least)):
+        return (
+            f"the model's optimum is {solution.objective!r}; a release that holds by measure() costs {least!r}, less: "
+            f"{ALLOWED}"
+        )
+    try:
+        release = constraint.repair(solution.value("z"), data, SolveContext(method="full", solver="highs"))
+    except PrivoptError as error:
+        return f"the model's optimum cannot be repaired: {error_text(error)}"
+    if constraint.measure(release).holds is not True:
+        return "what repair() made of the model's optimum does not hold by measure()"
+    spared = _spared(constraint, constant, release, data, loss)
+    if spared < solution.objective - LOST * abs(solution.objective) - TOLERANCE * (1 + abs(least)):
+        found = f"nearer the truth holds by measure() at {spared!r}"
+        return f"the model's optimum is {solution.objective!r}; {found}: {ALLOWED}"
+    kept = loss.evaluate(release)
+    if kept > solution.objective + LOST * (1 + abs(kept)):
+        return f"the model's optimum is {solution.objective!r}; what repair() made of it costs {kept!r}: {ALLOWED}"
+    return None
+
+
+def _spared(
+    constraint: MatrixConstraint, like: MatrixRelease, kept: MatrixRelease, data: MetricData, loss: ExpectedLoss
+) -> float:
+    """The loss of a release that keeps a notion, moved towards what costs least as far as it holds by measure().
+
+    A measure that lets pass more than the model's rows allow lets it come below the model's optimum.
+    """
+    places, best = np.arange(len(kept.weights)), data.weighted.argmin(axis=1)
+    for step in range(STEPS):
+        part = int(FINE * 0.99 * 0.85**step)
+        weights = kept.weights // np.uint64(FINE) * np.uint64(FINE - part)
+        weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
+        moved = evolve(like, weights=weights)
+        if constraint.measure(moved).holds is True:
+            return float(loss.evaluate(moved))
+    return math.inf
+
+
+def _released(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+    """Return what the pipeline or verify finds wrong with a release that keeps a notion, or None."""
+    tried = subject("optimal-lp", "full")  # it solves for any notion, through its rows
+    try:
+        for each in (problem, _on_a_line(problem)):
+            run = tried.run(each, solver="highs")
+            if each is not problem and isinstance(run.error, InputError):
+                continue  # a notion for other records
+            if run.error is not None:
+                return f"optimal-lp --method full makes no release: {error_text(run.error)}{_shown(each, problem)}"
+            with tried.registered():
+                complaints = verify(run.folder).complaints
+            if complaints:
+                return f"verify refuses a release of optimal-lp --method full: {complaints[0]}{_shown(each, problem)}"
+    finally:
+        tried.close()
+    return None
+
+
+def _on_a_line(problem: GeneratedProblem) -> GeneratedProblem:
+    """Return a problem of the same notion over four places on a line, whose pairs imply one another along paths."""
+    line = problem.without_key("outputs").without_key("privacy.neighbours_within")
+    line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
+    return line.with_key("distance", {"kind": "euclidean"}).with_key("utility", {"kind": "distance"})
+
+
+def _shown(tried: GeneratedProblem, drawn: GeneratedProblem) -> str:
+    return "" if tried is drawn else f"\nfour places on a line instead:\n{tried.toml}"
+
+
+KindCheck = Callable[[MetricInstance[Any], GeneratedProblem], str | None]
+
+
+KIND_CHECKS: Final[dict[str, dict[str, KindCheck]]] = {
+    "distance": {"distances": _distance},
+    "loss": {"losses": _loss},
+    "notion": {"planted-violation": _notion, "released": _released},
+}
+
+
+def _try(
+    check: str,
+    function: KindCheck,
+    problems: Sequence[SearchStrategy[GeneratedProblem]],
+    how: Effort,
+    seed: int,
+) -> CheckResult:
+    def one(_: object, data: st.DataObject) -> None:
+        problem = data.draw(problems[0])
+        with tempfile.TemporaryDirectory() as folder:
+            loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder))))
+            found = function(loaded, problem)
+        if found is not None:
+            raise FoundError(f"{found}\nsmallest problem found:\n{problem.show()}")
+
+    try:
+        return try_solver(check, one, None, how, seed)
+    except Unsatisfiable:
+        if problems[1:]:
+            return _try(check, function, problems[1:], how, seed)
+        reason = 'no problem was drawn that names it; wanted kit = "package.module:STRATEGY" on its class'
+        return CheckResult(check=check, version=1, status="failed", reason=reason)
+
+
+def _check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
+    found = _try(check, KIND_CHECKS[role][check], _problems(role, name), how, seed)
+    return evolve(found, note=NOTES.get(check, "") if found.status == "passed" else "")
+
+
+distances = partial(_check, "distance", "distances")
+losses = partial(_check, "loss", "losses")
+planted_violation = partial(_check, "notion", "planted-violation")
+released = partial(_check, "notion", "released")

@@ -1,0 +1,310 @@
+"""The check of reports along traces: what they are charged covers what they tell, and draws follow the stated law.
+
+The law is summed up by the kit (:mod:`privopt_metric_dp.kit.trace_law`), from the numbers that the release holds. Where
+every point is promised, traces go through positions, too (:mod:`privopt_metric_dp.kit.positions`): twins a millimetre
+to fifty metres apart, on both sides of a border, at a corner, outside; and draws are those of a table of positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import hypothesis
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats
+from privopt.declare.column_texts import KEPT
+from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.matrix import plausible
+from privopt.testing.problems import GeneratedProblem, csv_bytes, to_toml
+from privopt_metric_dp.kit.positions import Spots, chains, straight
+from privopt_metric_dp.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.region.region import MM_PER_KM, Plane, Streets
+from privopt_metric_dp.tables.protect import Application, Protector
+from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_metric_dp.traces.draw_trace import Walker
+from privopt_metric_dp.traces.interpolate import SLACK, STEP_MM
+
+if TYPE_CHECKING:
+    from privopt.testing.under_trial import Run
+    from privopt_metric_dp.problem.data import MetricData
+
+__all__ = ["draws_traces", "traces"]
+
+LENGTH: Final = 4
+DRAWS: Final = 20_000
+PAIRS: Final = 8
+"""Pairs of traces that are compared."""
+
+SEQUENCES: Final = 600
+"""Sequences of reports that are summed up for one trace, at most."""
+
+DOUBT: Final = 1e-8
+"""Probability of a draw's deviation below which it is no chance."""
+
+USUAL: Final = 50.0
+"""Draws expected of a sequence that is counted by itself: of rarer ones chi-square finds far too little chance."""
+
+ROOM: Final = 1e-9
+"""By how much doubles may miss, as a share."""
+
+
+@frozen(kw_only=True, eq=False)
+class _Ground:
+    """Where traces go.
+
+    Attributes:
+        law: of reports along traces of places.
+        apart: (P, P) between places, as it counts; infinite where nothing is promised.
+        names: of places, for messages.
+        columns: of a table that has them, by column.
+    """
+
+    law: Law
+    apart: Floats
+    names: list[str]
+    columns: Mapping[str, list[Any]]
+
+
+def draws_traces(release: type[Any]) -> bool:
+    """Return whether a class of releases has a ``walker`` of its own, which draws reports along a trace."""
+    fields = {each.name for each in attrs.fields(release)} if attrs.has(release) else set()
+    return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in fields
+
+
+@check("traces", version=2, of={"traces"}, share=0.3)
+def traces(trial: Trial) -> None:
+    """Reports of two traces are as alike as what they are charged allows, and draws follow that law."""
+    problem = trial.problem()
+    _try(trial, problem, trial.run(problem))
+    for everywhere in _at_every_point(problem, trial.chance(problem)):
+        run = trial.attempt(everywhere)
+        if run.error is None:
+            _try(trial, everywhere, run)
+            return
+
+
+def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
+    walker, data = getattr(run.release, "walker", None), run.problem.data
+    if not isinstance(walker, Walker):
+        trial.fail("the release has no walker, which draws the reports of traces", problem)
+    outputs = walker.weights.shape[1]
+    length = next((n for n in (LENGTH, 3) if outputs * (outputs + 1) ** (n - 1) <= SEQUENCES), 0)
+    if not length:
+        hypothesis.reject()
+    chance = trial.chance(problem)
+    here = _records(data, walker)
+    _compare_noise(trial, problem, walker, here)
+    grounds = [here, *_positions(data, walker, chance)]
+    for ground in grounds:
+        _compare_traces(trial, problem, walker, ground, length, chance)
+    _compare_draws(trial, problem, run.release, data, grounds[-1], length, chance)
+
+
+MAPS: Final[tuple[dict[str, Any], ...]] = (
+    {"records": {"grid": {"rows": 2, "cols": 2, "cell_km": 1.5}}, "distance": {"kind": "euclidean"}},
+    {"records": {"points": "points.csv"}, "distance": {"kind": "graph", "edges": "roads.csv"}},
+)
+STREETS: Final = {
+    "points.csv": csv_bytes(["id", "x", "y"], [["a", 0, 0], ["b", 2, 0], ["c", 2, 1.5]]),
+    "roads.csv": csv_bytes(["from", "to", "km"], [["a", "b", 2], ["b", "c", 1.75]]),
+}
+
+
+def _at_every_point(problem: GeneratedProblem, chance: Random) -> Iterator[GeneratedProblem]:
+    """A problem that promises every point; where its places have no region between them, others of the kit's."""
+    tables = problem.tables()
+    privacy = {**tables.get("privacy", {}), "everywhere": True}
+    privacy.pop("neighbours_within", None)
+    tables |= {"privacy": privacy, "utility": {"kind": "distance"}}
+    own = evolve(problem, toml=to_toml(tables))
+    name = problem.get("records.points")
+    if problem.get("distance.kind") == "graph" and name in problem.files:
+        head, *rows = problem.rows(name)
+        if head == ["id"]:  # nodes of streets on a curve, so that none lies on another's way
+            placed = [[*row, 3.0 * number, 0.25 * number**2] for number, row in enumerate(rows)]
+            own = own.with_file(name, csv_bytes(["id", "x", "y"], placed))
+    yield own
+    tables.pop("outputs", None)
+    for ground in chance.sample(MAPS, len(MAPS)):
+        yield evolve(problem, toml=to_toml({**tables, **ground}), files={**problem.files, **STREETS})
+
+
+def _records(data: MetricData, walker: Walker) -> _Ground:
+    region = data.region
+    if isinstance(region, Plane):  # straight lines are no longer than ways inside
+        places = region.vertices / MM_PER_KM
+        apart = straight(places, places)
+    elif isinstance(region, Streets):
+        apart = chains(region.simplices, region.km, region.size)
+    else:
+        apart = chains(data.pairs, data.distances, data.shape[0])
+    names = list(data.records.ids)
+    return _Ground(law=Law.of(walker), apart=_counted(apart, data), names=names, columns={"id": names})
+
+
+def _positions(data: MetricData, walker: Walker, chance: Random) -> list[_Ground]:
+    law = Law.of(walker)
+    spots = None if data.region is None else Spots.of(data, law.fresh, chance)
+    if spots is None:
+        return []
+    ends = ("lat", "lon") if spots.geographic else ("x", "y")
+    return [
+        _Ground(
+            law=Law(fresh=spots.fresh, steps=spots.steps // STEP_MM, prediction=walker.prediction),
+            apart=_counted(spots.apart, data),
+            names=[f"({x}, {y}) mm" for x, y in spots.read.tolist()],
+            columns={end: spots.given[:, axis].tolist() for axis, end in enumerate(ends)},
+        )
+    ]
+
+
+def _counted(apart: Floats, data: MetricData) -> Floats:
+    """Distances as they count: with what whole millimetres add, where every point is promised."""
+    more = 0.0 if data.region is None else SLACK * STEP_MM / MM_PER_KM
+    return np.where(np.eye(len(apart), dtype=bool), 0.0, apart + more)
+
+
+def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here: _Ground) -> None:
+    """Whether noise hides by how many steps two places differ, and a segment costs what its parts do."""
+    terms, numbers, steps = walker.terms, walker.prediction, walker.prediction.steps
+    parts = (("threshold", numbers.threshold, terms.threshold), ("test", numbers.test, terms.test))
+    for one, row in enumerate(here.apart):
+        differ = np.abs(steps - steps[one]).max(axis=1, initial=0)
+        for name, rate, epsilon in parts:
+            over = float(rate) * differ - float(epsilon) * row * (1.0 + ROOM)
+            two = int(over.argmax())
+            if over[two] > ROOM * float(rate):
+                trial.fail(
+                    f"prediction: {here.names[one]} and {here.names[two]}, {row[two]:.9g} apart as it counts, differ "
+                    f"by {differ[two]:,} steps to an output; the noise of the {name} has rate {float(rate):.6g} a "
+                    f"step, which tells {float(rate) * differ[two]:.6g}, above {float(epsilon) * row[two]:.6g}",
+                    problem,
+                )
+    epsilon = Fraction(trial.subject.epsilon(trial.load(problem)))
+    whole = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
+    if terms.segment < whole:
+        trial.fail(
+            f"a segment that ends in a fresh report is said to cost {float(terms.segment):g}, wanted {float(whole):g}: "
+            f"the fresh report {float(epsilon):g}, the threshold {float(terms.threshold):g} and twice the test "
+            f"{float(terms.test):g}",
+            problem,
+        )
+
+
+def _compare_traces(
+    trial: Trial, problem: GeneratedProblem, walker: Walker, ground: _Ground, length: int, chance: Random
+) -> None:
+    count = len(ground.names)
+    for number in range(PAIRS):
+        one = [chance.randrange(count) for _ in range(length)]
+        if number % 2:  # a stay
+            one = one[:1] * length
+        two = [_twin(place, count) for place in one] if number % 4 else [chance.randrange(count) for _ in one]
+        apart = ground.apart[one, two]
+        if not np.isfinite(apart).all():
+            continue
+        law, other = ground.law.every(one), ground.law.every(two)
+        for seen in law:
+            ratio, bound = _ratio(law[seen], other[seen]), float(cost_of(walker.terms, seen, apart))
+            if ratio > bound + ROOM * (1.0 + bound):
+                trial.fail(
+                    f"traces {_names(ground, one)} and {_names(ground, two)}: reports {seen} have log ratio "
+                    f"{ratio:.9g}, above {bound:.9g}",
+                    problem,
+                )
+
+
+def _twin(place: int, count: int) -> int:
+    return min(place ^ 1, count - 1)
+
+
+def _names(ground: _Ground, trace: list[int]) -> str:
+    return ", ".join(ground.names[place] for place in trace)
+
+
+def _ratio(one: float, two: float) -> float:
+    return 0.0 if min(one, two) < LEAST_PROBABILITY else abs(math.log(one / two))
+
+
+def _compare_draws(
+    trial: Trial,
+    problem: GeneratedProblem,
+    release: Any,
+    data: MetricData,
+    ground: _Ground,
+    length: int,
+    chance: Random,
+) -> None:
+    trace = [chance.randrange(len(ground.names)) for _ in range(length)]
+    if trial.number % 4 > 1:  # a stay: what a vertex drawn anew for each row would tell adds up
+        trace = trace[:1] * length
+    found, spent = _drawn(release, data, ground, trace, chance.getrandbits(60))
+    terms = release.walker.terms
+    whole = terms.report + terms.threshold + 2 * terms.test
+    for seen, cost in spent.items():
+        least = terms.report + whole * (sum(not kept for kept, _ in seen) - 1 + seen[-1][0])
+        if cost < least:
+            trial.fail(
+                f"trace {_names(ground, trace)}: reports {seen} were charged {cost}, wanted at least {least}", problem
+            )
+    chances = _tail(found, ground.law.every(trace))
+    if chances < DOUBT:
+        trial.fail(
+            f"trace {_names(ground, trace)}: {DRAWS:,} draws of its reports are not of the law that prediction and "
+            f"weights give (probability {chances:.2g}): the most frequent were {found.most_common(3)}",
+            problem,
+        )
+
+
+def _drawn(
+    release: Any, data: MetricData, ground: _Ground, trace: list[int], seed: int
+) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
+    """How often each sequence came for the subjects of a table, and the least that one of them was charged for it."""
+    secret = Secret.of(**{name: name for name in ground.columns})
+    protector = Protector.of(release, data, secret, Application(seed=seed, subject="who"))
+    rows, subjects = np.repeat(trace, DRAWS), np.tile(np.arange(DRAWS), len(trace))
+    table = pl.DataFrame(
+        {"who": subjects, **{name: pl.Series(ends).gather(rows) for name, ends in ground.columns.items()}}
+    )
+    made = protector.protect(nw.from_native(table, eager_only=True))
+    place = {name: number for number, name in enumerate(release.outputs.tolist())}
+    outputs = np.array([place[name] for name in made[protector.report].to_list()]).reshape(len(trace), DRAWS)
+    kept = made[KEPT].to_numpy().reshape(len(trace), DRAWS)
+    found: Counter[Reports] = Counter()
+    least: dict[Reports, Fraction] = {}
+    assert protector.tracer is not None  # a release that draws traces
+    spent = protector.tracer.limit.spent
+    for subject, (marks, numbers) in enumerate(zip(kept.T.tolist(), outputs.T.tolist(), strict=True)):
+        seen = tuple(zip(marks, numbers, strict=True))
+        found[seen] += 1
+        least[seen] = min(least.get(seen, spent.get(subject, Fraction(0))), spent.get(subject, Fraction(0)))
+    return found, least
+
+
+def _tail(found: Counter[Reports], law: Mapping[Reports, float]) -> float:
+    """Probability of a deviation as great, by chi-square over sequences that are expected often."""
+    from scipy.stats import chisquare
+
+    if any(seen not in law for seen in found):
+        return 0.0
+    expected = np.array([law[seen] * DRAWS for seen in law])
+    counts = np.array([found[seen] for seen in law], dtype=np.float64)
+    usual = expected >= USUAL
+    rest = float(expected[~usual].sum())
+    if rest < USUAL and not plausible(int(counts[~usual].sum()), DRAWS, rest / DRAWS):
+        return 0.0
+    got, wanted = counts[usual], expected[usual]
+    if rest >= USUAL:
+        got, wanted = np.append(got, counts[~usual].sum()), np.append(wanted, rest)
+    return float(chisquare(got, wanted * got.sum() / wanted.sum()).pvalue) if len(got) > 1 else 1.0

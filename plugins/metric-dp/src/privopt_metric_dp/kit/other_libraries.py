@@ -1,0 +1,218 @@
+"""Mechanisms of other libraries as the judge takes them: each function takes the library's own object.
+
+::
+
+    from diffprivlib.mechanisms import Laplace
+    from privopt.testing import adapters
+
+    claimed = adapters.diffprivlib(Laplace(epsilon=1, sensitivity=1))
+    print(claimed.judge([0.0, 1.0], lambda x: [1 - x]))
+
+The claim is what the object itself states. No library is imported here, and none is needed for the others. Written
+against diffprivlib 0.6.6, opendp 0.16.0, multi-freq-ldpy 0.2.5, privkit 0.5.1, qif 1.6.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, Protocol
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import UsageError
+from privopt.testing.judging import Verdict, judge
+from privopt.testing.judging.inputs import Inputs
+from privopt_metric_dp.matrix.least_epsilon import Least, least_epsilon
+
+__all__ = ["Claimed", "diffprivlib", "installed", "least_of", "multi_freq_ldpy", "opendp", "privkit"]
+
+EARTH_M: Final = 6_371_000.0
+
+
+class Randomises(Protocol):
+    """A mechanism of diffprivlib."""
+
+    epsilon: float
+    delta: float
+
+    def randomise(self, value: object, /) -> object:
+        """An output for one input."""
+
+
+class Measures(Protocol):
+    """A measurement of OpenDP."""
+
+    output_measure: object
+
+    def __call__(self, value: object, /) -> object:
+        """An output for one input."""
+
+    def map(self, d_in: float, /) -> float | tuple[float, float]:
+        """The privacy loss between inputs at a distance."""
+
+
+class Obfuscates(Protocol):
+    """A location mechanism of privkit."""
+
+    epsilon: float
+
+    def get_obfuscated_point(self, latitude: float, longitude: float, /) -> Sequence[float]:
+        """Latitude, longitude, and further figures."""
+
+
+@frozen(kw_only=True)
+class Claimed:
+    """A mechanism from elsewhere, with what it claims.
+
+    Attributes:
+        name: in words.
+        library: its distribution.
+        version: that is installed.
+        mechanism: of one input.
+        notion, epsilon, delta, order, distance: the claim, as :func:`privopt.testing.judge` takes it.
+    """
+
+    name: str
+    library: str
+    version: str
+    mechanism: Callable[..., Any] = field(repr=False)
+    notion: str = "pure-dp"
+    epsilon: float
+    delta: float = 0.0
+    order: float | None = None
+    distance: Callable[[Any, Any], float] | None = field(default=None, repr=False)
+
+    def judge(
+        self, inputs: Inputs, neighbours: Callable[[Any], Any] | None = None, **options: float | int | None
+    ) -> Verdict:
+        """Judge it: see :func:`privopt.testing.judge`, whose further options these are."""
+        claim = {"epsilon": self.epsilon, "delta": self.delta, "order": self.order, "distance": self.distance}
+        return judge(self.mechanism, inputs, neighbours, self.notion, **{**claim, **options})  # type: ignore[arg-type]
+
+
+def installed(library: str) -> str:
+    """The version that is installed.
+
+    Raises:
+        UsageError: none is.
+    """
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        raise UsageError(
+            f"{library}: found no such distribution, wanted it installed, to judge what it makes"
+        ) from None
+
+
+def diffprivlib(mechanism: Randomises) -> Claimed:
+    """A mechanism of diffprivlib (``diffprivlib.mechanisms``), with the epsilon and delta that it was made with.
+
+    Args:
+        mechanism: has ``randomise``, ``epsilon`` and ``delta``.
+    """
+    return Claimed(
+        name=type(mechanism).__name__,
+        library="diffprivlib",
+        version=installed("diffprivlib"),
+        mechanism=mechanism.randomise,
+        epsilon=float(mechanism.epsilon),
+        delta=float(mechanism.delta),
+    )
+
+
+def opendp(measurement: Measures, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
+    """A measurement of OpenDP, with what its privacy map says of inputs at a distance.
+
+    Args:
+        measurement: callable, with ``map`` and ``output_measure``: MaxDivergence, Approximate(MaxDivergence) or
+            ZeroConcentratedDivergence.
+        d_in: distance of neighbours, in the measurement's input metric.
+        order: of the Renyi divergence by which a claim of concentrated DP (rho) is judged: order times rho.
+        name: for reports.
+
+    Raises:
+        UsageError: another measure.
+    """
+    measure, found = str(measurement.output_measure), measurement.map(d_in)
+    delta, asked = 0.0, None
+    if measure == "Approximate(MaxDivergence)" and isinstance(found, tuple):
+        epsilon, delta = map(float, found)
+    elif measure == "MaxDivergence" and not isinstance(found, tuple):
+        epsilon = float(found)
+    elif measure == "ZeroConcentratedDivergence" and not isinstance(found, tuple):
+        epsilon, asked = order * float(found), order
+    else:
+        raise UsageError(f"opendp: found a claim on {measure}, wanted MaxDivergence or ZeroConcentratedDivergence")
+    return Claimed(
+        name=name,
+        library="opendp",
+        version=installed("opendp"),
+        mechanism=measurement,
+        epsilon=epsilon,
+        delta=delta,
+        order=asked,
+    )
+
+
+def multi_freq_ldpy(client: Callable[..., object], k: int, epsilon: float, **options: bool | int) -> Claimed:
+    """A client of multi-freq-ldpy's pure frequency oracles: inputs are values from 0 to k - 1, any two are neighbours.
+
+    Args:
+        client: ``GRR_Client``, ``UE_Client``, ``LH_Client``, ``SS_Client``, ``HE_Client``.
+        k: values.
+        epsilon: handed to it, and claimed.
+        options: further arguments of the client, by name or as its position is.
+    """
+    further = tuple(options.values())
+    return Claimed(
+        name=str(getattr(client, "__name__", client)),
+        library="multi-freq-ldpy",
+        version=installed("multi-freq-ldpy"),
+        mechanism=lambda value: client(value, k, epsilon, *further),
+        notion="local-dp",
+        epsilon=epsilon,
+    )
+
+
+def privkit(mechanism: Obfuscates, epsilon: float | None = None) -> Claimed:
+    """A location mechanism of privkit: inputs are (latitude, longitude) in degrees; epsilon is per metre.
+
+    Args:
+        mechanism: has ``get_obfuscated_point``, of which latitude and longitude are taken.
+        epsilon: claimed, where it is not the mechanism's own.
+    """
+    return Claimed(
+        name=type(mechanism).__name__,
+        library="privkit",
+        version=installed("privkit"),
+        mechanism=lambda place: tuple(mechanism.get_obfuscated_point(*place)[:2]),
+        notion="metric-dp",
+        epsilon=float(mechanism.epsilon if epsilon is None else epsilon),
+        distance=great_circle,
+    )
+
+
+def great_circle(one: Sequence[float], two: Sequence[float]) -> float:
+    """Metres between two places in degrees, on a sphere of 6371 km."""
+    (a, b), (c, d) = (map(math.radians, place) for place in (one, two))
+    root = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
+    return 2.0 * EARTH_M * math.asin(math.sqrt(min(1.0, root)))
+
+
+def least_of(channel: NDArray[np.float64], distance: Callable[[int, int], float], epsilon: float) -> Least:
+    """The least epsilon that a channel matrix keeps, exactly: for libqif (``qif``) and all that make matrices.
+
+    Args:
+        channel: (N, K) probabilities; rows over their exact sums are meant.
+        distance: of two rows by number, above 0.
+        epsilon: claimed.
+    """
+    z = np.ascontiguousarray(channel, dtype=np.float64)
+    pairs = np.array([(i, j) for i in range(len(z)) for j in range(i + 1, len(z))], dtype=np.int64).reshape(-1, 2)
+    distances = np.array([distance(i, j) for i, j in pairs.tolist()], dtype=np.float64)
+    return least_epsilon(z, pairs, distances, Fraction(epsilon))

@@ -1,0 +1,1 @@
+"""Obfuscation matrices in integers: repaired, certified, released."""

@@ -1,0 +1,303 @@
+"""The certificate of a guarantee between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
+
+On a street that is z_b <= (1 + a) z_a both ways; on a triangle the gradient of the linear function through its corners'
+probabilities is (p AC' - q AB') / D with p = z_B - z_A, q = z_C - z_A, D twice its area, the dash a quarter turn: with
+integer weights and millimetres whole numbers, and the inequality between its square and (epsilon D min z)^2 one between
+whole numbers. Doubles with bounds on their roundings decide nearly all, whole numbers the others. Proof that this is
+enough, and necessary: docs/guide/everywhere.md.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final, cast
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints, Unsigned
+from privopt.errors import UsageError
+from privopt.execution.compiled import jit
+from privopt.numbers.exp_log_bounds import ball_of, exactly, float_down, float_up
+from privopt_metric_dp.matrix.certify import ROOM, Failure, Measured, greatest_ratios, wrong_rows
+from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, street_growth
+
+__all__ = ["certify_everywhere", "steepest", "steepest_output"]
+
+_SHOWN: Final = 8
+_EXACT: Final = 4_096
+"""Inequalities that are evaluated exactly in search of the worst; of more the bounds in doubles are taken."""
+
+Worst = tuple[float, tuple[int, int] | None]
+
+
+def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measured:
+    """Prove or refute that integer weights keep epsilon between any two points of a region, snapped at random.
+
+    Args:
+        weights: (N, K) uint64, a row a vertex; probability = weight / 2**63.
+        region: with N vertices.
+        epsilon: exact, above 0, per km of way inside the region.
+
+    Returns:
+        The verdict; ``checked`` is simplices times outputs; ``worst`` on a plane the greatest |grad z_k| / min z_k per
+        km, on streets the least epsilon whose factors 1 + a cover all ratios, each rounded up.
+
+    Raises:
+        UsageError: weights of another type, or no matrix.
+    """
+    weights = np.ascontiguousarray(weights)
+    if weights.ndim != 2 or weights.dtype != np.uint64:
+        raise UsageError(f"weights are {weights.dtype} of shape {weights.shape}; wanted uint64 of shape (N, K)")
+    if len(weights) != region.size:
+        found = f"nothing: {len(weights)} rows for {region.size} vertices"
+        return Measured(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=found)
+    measure = _on_plane if isinstance(region, Plane) else _on_streets
+    failures, failed, exact, (worst, at) = measure(weights, cast("Any", region), epsilon)
+    wrong = wrong_rows(weights)
+    checked = len(region.simplices) * weights.shape[1]
+    return Measured(
+        holds=not failed and not len(wrong),
+        worst=worst if failed else min(worst, float_up(epsilon)),
+        allowed=float(epsilon),
+        checked=checked,
+        arithmetic=(
+            f"row sums by exact integers; {checked - exact} simplices and outputs by doubles with bounds on their "
+            f"roundings, {exact} by exact integers"
+        ),
+        worst_pair=at,
+        failures=tuple(failures),
+        failed=failed,
+        wrong_rows=tuple(wrong[:_SHOWN].tolist()),
+    )
+
+
+def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
+    """First failures, simplices that fail, inequalities decided by integers, and the worst."""
+    first, second = (np.ascontiguousarray(region.simplices[:, end]) for end in (0, 1))
+    ratios = greatest_ratios(weights, first, second)
+    factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
+    low = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
+    failures: list[Failure] = []
+    failed = exact = 0
+    for s in np.flatnonzero(~(ratios * ROOM <= low)).tolist():
+        if ratios[s] > low[s] * (1.0 + 2.0**-48) and len(failures) == _SHOWN:
+            failed += 1  # beyond doubt, and enough are named
+            continue
+        a, b = int(first[s]), int(second[s])
+        above, below = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
+        doubt = np.flatnonzero(above.astype(np.float64) * ROOM > below.astype(np.float64) * low[s]).tolist()
+        exact += len(doubt)
+        top, bottom = factors[s].numerator, factors[s].denominator
+        broken = [k for k in doubt if int(above[k]) * bottom > int(below[k]) * top]
+        failed += bool(broken)
+        failures += [
+            Failure(i=a, j=b, k=k) if weights[a, k] > weights[b, k] else Failure(i=b, j=a, k=k)
+            for k in broken[: max(0, _SHOWN - len(failures))]
+        ]
+    return failures, failed, exact, _worst_street(weights, region, ratios)
+
+
+def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
+    """The least epsilon whose factors cover all ratios, rounded up, and the ends of the street where it is."""
+    unequal = np.flatnonzero((weights[region.simplices[:, 0]] != weights[region.simplices[:, 1]]).any(axis=1))
+    if not unequal.size:
+        return 0.0, None
+    ends, km = region.simplices[unequal], region.km[unequal]
+    endless = np.flatnonzero((km == 0) | (ratios[unequal] > 2.0**100))
+    if endless.size:
+        a, b = ends[endless[0]].tolist()
+        return math.inf, (a, b)
+    upper, lower = (_rates(ratio, km, region.steps) for ratio in (ratios[unequal] * ROOM, ratios[unequal] / ROOM))
+    near = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
+    near = near[np.argsort(-upper[near], kind="stable")]
+    rates = [
+        _rate_up(_ratio(weights[ends[s, 0]], weights[ends[s, 1]]), float(km[s]), region.steps)
+        for s in near[:_EXACT].tolist()
+    ]
+    best = int(np.argmax(rates))
+    value = rates[best]
+    if len(near) > _EXACT:
+        value = max(value, float(upper[near[_EXACT:]].max()) * (1.0 + 2.0**-40))
+    a, b = ends[near[best]].tolist()
+    return value, (a, b)
+
+
+def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
+    """The least epsilon that holds between any two points of a region, as positions are snapped for a claimed one.
+
+    On a plane that is the certificate's worst. On streets the curve of
+    :func:`privopt_metric_dp.region.snap_to_region.far_share` goes by the claimed epsilon, whatever rows are: the
+    greatest |dz_k / dx| / min z_k over the pieces of each street, rounded up. It may be much more than the epsilon for
+    which another curve would do, which the certificate calls worst.
+
+    Args:
+        weights: (N, K) uint64, a row a vertex; probability = weight / 2**63.
+        region: with N vertices.
+        epsilon: the claimed one, per km of way, by which positions are snapped.
+    """
+    measured = certify_everywhere(weights, region, epsilon)
+    if not isinstance(region, Streets) or not region.steps or not 0 < measured.worst < math.inf:
+        return measured.worst
+    first, second = (np.ascontiguousarray(region.simplices[:, end]) for end in (0, 1))
+    ratios = greatest_ratios(weights, first, second) * ROOM
+    unequal = np.flatnonzero((weights[first] != weights[second]).any(axis=1)).tolist()
+    found = max(_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
+    return float_up(min(found, epsilon) if measured.holds else found)
+
+
+def steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
+    """The output that changes most, to its least probability, on the simplices with two vertices."""
+    values = weights[list(pair)]
+    if not isinstance(region, Plane):
+        top, low = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
+        return int(np.argmax(np.divide(top, low, out=np.where(top > 0, np.inf, 0.0), where=low > 0)))
+    sides = np.ascontiguousarray(region.vertices[region.simplices][:, 1:] - region.vertices[region.simplices][:, :1])
+    both = [(region.simplices == end).any(axis=1) for end in pair]
+    above = np.zeros(weights.shape[1])
+    for s in np.flatnonzero(both[0] & both[1]).tolist():
+        above = np.maximum(above, _steepness(weights, region, sides, s))
+    return int(np.argmax(above))
+
+
+def _street_slope(grown: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
+    """The greatest |dz / dx| / z on a street of which one end has 1 + ``grown`` times the other's probability z.
+
+    On piece j of the half next to the lesser end z rises by grown (1 + t)^j epsilon / a and starts at
+    1 + grown ((1 + t)^j - 1) / a. Where grown <= a their ratio is greatest on the last of them, else on the first;
+    on the other half it is less.
+    """
+    a, t = street_growth(epsilon, km, steps), epsilon * Fraction(km) / (2 * steps)
+    power = (1 + t) ** (steps - 1) if grown <= a else Fraction(1)
+    return epsilon * grown * power / (a + grown * (power - 1))
+
+
+def _rates(ratios: Floats, km: Floats, steps: int) -> Floats:
+    """The epsilon whose factor over a length is a ratio, in doubles."""
+    grown = np.maximum(ratios - 1.0, 0.0)
+    rates: Floats = (grown if steps == 0 else 2 * steps * np.expm1(np.log1p(grown / 2) / steps)) / km
+    return rates
+
+
+def _ratio(one: Unsigned, other: Unsigned) -> Fraction:
+    """The greatest ratio between two rows whose zeros stand in the same columns, either way, exactly."""
+    above, below = np.maximum(one, other), np.maximum(np.minimum(one, other), 1)
+    near = above.astype(np.float64) / below.astype(np.float64)
+    columns = np.flatnonzero(near * ROOM >= near.max()).tolist()
+    return max(Fraction(int(above[k]), int(below[k])) for k in columns if above[k])
+
+
+def _rate_up(ratio: Fraction, km: float, steps: int) -> float:
+    """The least epsilon whose factor covers a ratio over a length, rounded up."""
+    if steps == 0:
+        return float_up((ratio - 1) / Fraction(km))
+    import flint
+
+    with flint.ctx.workprec(320):
+        root = (ball_of((ratio + 1) / 2).log() / steps).exp()
+        high = (2 * steps * (root - 1) / flint.arb(km)).upper()
+    return float_up(exactly(high))
+
+
+def _on_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
+    """First failures, simplices that fail, inequalities decided by integers, and the worst."""
+    corners = region.vertices[region.simplices]
+    sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
+    upper, lower = np.zeros(len(sides)), np.zeros(len(sides))
+    _gradients(weights, region.simplices, sides, upper, lower)
+    per_mm = epsilon / MM_PER_KM
+    top, over = float_down(per_mm), float_up(per_mm)
+    failures: list[Failure] = []
+    failed = exact = 0
+    for s in np.flatnonzero(~(upper <= top)).tolist():
+        if lower[s] > over and len(failures) == _SHOWN:
+            failed += 1  # beyond doubt, and enough are named
+            continue
+        columns = np.flatnonzero(~(_steepness(weights, region, sides, s) <= top)).tolist()
+        exact += len(columns)
+        broken = [k for k in columns if not _keeps(weights, region, sides, s, k, per_mm)]
+        failed += bool(broken)
+        for k in broken[: max(0, _SHOWN - len(failures))]:
+            here = weights[region.simplices[s], k]
+            i, j = region.simplices[s, int(here.argmax())], region.simplices[s, int(here.argmin())]
+            failures.append(Failure(i=int(i), j=int(j), k=k))
+    return failures, failed, exact, _worst_triangle(weights, region, sides, upper, float(lower.max(initial=0.0)))
+
+
+@jit()
+def _gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
+    """Bounds of max over k of |grad z_k| / min z_k on each triangle, per millimetre.
+
+    Differences of weights are exact before they become doubles, so p and q are off by 2^-53 of themselves, each product
+    by little more: the sum of their sizes times 2^-49 covers all of it.
+    """
+    for s in range(len(simplices)):
+        a, b, c = simplices[s]
+        bx, by, cx, cy = sides[s, 0, 0] * 1.0, sides[s, 0, 1] * 1.0, sides[s, 1, 0] * 1.0, sides[s, 1, 1] * 1.0
+        twice = float(sides[s, 0, 0] * sides[s, 1, 1] - sides[s, 0, 1] * sides[s, 1, 0])
+        for k in range(weights.shape[1]):
+            za, zb, zc = weights[a, k], weights[b, k], weights[c, k]
+            p = float(zb - za) if zb >= za else -float(za - zb)
+            q = float(zc - za) if zc >= za else -float(za - zc)
+            if p == 0.0 and q == 0.0:
+                continue
+            least = min(za, min(zb, zc))
+            if least == 0:
+                upper[s] = lower[s] = np.inf
+                break
+            gx, gy = p * cy - q * by, q * bx - p * cx
+            size = np.sqrt(gx * gx + gy * gy)
+            room = 2.0**-49 * (abs(p) * (abs(cx) + abs(cy)) + abs(q) * (abs(bx) + abs(by)))
+            scale = 1.0 / (twice * float(least))
+            upper[s] = max(upper[s], (size + room) * scale * (1.0 + 2.0**-48))
+            lower[s] = max(lower[s], (size - room) * scale * (1.0 - 2.0**-48))
+
+
+def _steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
+    """(K,) bounds from above of |grad z_k| / min z_k on one triangle, per millimetre."""
+    columns = np.ascontiguousarray(weights[region.simplices[s]].T)
+    above, below = np.zeros(len(columns)), np.zeros(len(columns))
+    corner = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
+    _gradients(columns.reshape(-1, 1), corner, np.repeat(sides[s : s + 1], len(columns), axis=0), above, below)
+    return above
+
+
+def _exactly(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
+    """The squares of D grad z_k, and of D times the least z_k, on one triangle, in units of the weights."""
+    za, zb, zc = (int(w) for w in weights[region.simplices[s], k])
+    (bx, by), (cx, cy) = sides[s].tolist()
+    p, q, twice = zb - za, zc - za, bx * cy - by * cx
+    return (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2, (twice * min(za, zb, zc)) ** 2
+
+
+def _keeps(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int, per_mm: Fraction) -> bool:
+    gradient, least = _exactly(weights, region, sides, s, k)
+    return gradient * per_mm.denominator**2 <= least * per_mm.numerator**2
+
+
+def _worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats, lower: float) -> Worst:
+    """The greatest |grad z_k| / min z_k per km, rounded up, and two corners of the triangle where it is."""
+    if math.isinf(lower):
+        a, b = region.simplices[int(np.argmax(upper)), :2].tolist()
+        return math.inf, (a, b)
+    best, at, left = Fraction(0), None, _EXACT
+    over = 0.0
+    for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
+        columns = np.flatnonzero(_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
+        if len(columns) > left:
+            over = max(over, float(upper[s]))
+            continue
+        left -= len(columns)
+        for k in columns:
+            rate = Fraction(*_exactly(weights, region, sides, s, k))
+            if rate > best or at is None:
+                best, at = rate, tuple(region.simplices[s, :2].tolist())
+    value = max(_root_up(best * MM_PER_KM**2), over * MM_PER_KM * (1.0 + 2.0**-50))
+    return value, cast("tuple[int, int] | None", at)
+
+
+def _root_up(square: Fraction) -> float:
+    """The least double that is no less than a square root, or its neighbour."""
+    bits = 256
+    root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)
+    return float_up(Fraction(root, 1 << (bits // 2)))

@@ -1,0 +1,197 @@
+"""Closing a matrix under its privacy rows: the kernels of the repair.
+
+The max-times closure of z is the least matrix above it with ``z_ik >= f_ij z_jk`` for each required pair, where
+f_ij = exp(-eps' d_ij); it always exists: max_j exp(-eps' D_ij) z_jk with D the shortest paths over the pairs. Here
+it is reached by sweeps along the pairs: two or three when the distances are a metric, more along sparse graphs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import CertificationError
+from privopt.execution import Executor
+from privopt.execution.compiled import jit
+from privopt.execution.limits import check_end
+from privopt.numbers.graphs import components, neighbours
+
+__all__ = ["Graph", "close", "graph_of", "lower"]
+
+
+#: Pairs times outputs below which an executor is left alone: workers would take longer to start.
+WORTH_SENDING = 50_000_000
+_COLUMNS = 64
+
+
+@frozen(kw_only=True, eq=False)
+class Graph:
+    """Required pairs as rows of neighbours.
+
+    Attributes:
+        first, second: (P,) the pairs.
+        exponents: (P,) eps d in doubles, all above 0.
+        indptr: (N + 1,) where each record's neighbours start.
+        indices: (2 P,) neighbours.
+        edges: (2 P,) which pair each is.
+        labels: (N,) connected component of each record.
+        components: how many there are.
+    """
+
+    first: Ints = field(repr=False)
+    second: Ints = field(repr=False)
+    exponents: Floats = field(repr=False)
+    indptr: Ints = field(repr=False)
+    indices: Ints = field(repr=False)
+    edges: Ints = field(repr=False)
+    labels: Ints = field(repr=False)
+    components: int
+
+
+def graph_of(first: Ints, second: Ints, exponents: Floats, records: int) -> Graph:
+    """Neighbour lists and components of the pairs."""
+    pairs = np.column_stack([first, second])
+    indptr, indices, edges = neighbours(records, pairs)
+    labels = components(records, pairs)
+    return Graph(
+        first=first,
+        second=second,
+        exponents=exponents,
+        indptr=indptr,
+        indices=indices,
+        edges=edges,
+        labels=labels,
+        components=int(labels.max(initial=-1)) + 1,
+    )
+
+
+@jit()
+def _gather(top, z, rows, factors, count):  # type: ignore[no-untyped-def]
+    """top_k = max over the first ``count`` rows r of factors_r z_rk, four rows at a time."""
+    top[:] = 0.0
+    full = count - count % 4
+    for s in range(0, full, 4):
+        a, b, c, d = rows[s], rows[s + 1], rows[s + 2], rows[s + 3]
+        fa, fb, fc, fd = factors[s], factors[s + 1], factors[s + 2], factors[s + 3]
+        for k in range(top.size):
+            u, v, w, x = fa * z[a, k], fb * z[b, k], fc * z[c, k], fd * z[d, k]
+            u = u if u > v else v
+            w = w if w > x else x
+            u = u if u > w else w
+            top[k] = u if u > top[k] else top[k]
+    for s in range(full, count):
+        a, fa = rows[s], factors[s]
+        for k in range(top.size):
+            u = fa * z[a, k]
+            top[k] = u if u > top[k] else top[k]
+
+
+@jit()
+def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-untyped-def]
+    """Sweep until nothing rises, pulling rows only from neighbours that rose since; False where the limit was met.
+
+    A rise by less than 2**-50, relative, is a rounding and pulls nobody: the slack tau covers what it leaves.
+    """
+    n, width = block.shape
+    top = np.empty(width)
+    rows, scales = np.empty(n, dtype=np.int64), np.empty(n)
+    before = np.ones(n, dtype=np.bool_)
+    for sweep in range(limit):
+        now = np.zeros(n, dtype=np.bool_)
+        any_raised = False
+        for step in range(n):
+            j = step if sweep % 2 == 0 else n - 1 - step
+            count = 0
+            for e in range(indptr[j], indptr[j + 1]):
+                if before[indices[e]] or now[indices[e]]:
+                    rows[count], scales[count] = indices[e], factors[e]
+                    count += 1
+            if count == 0:
+                continue
+            _gather(top, block, rows, scales, count)
+            raised = 0
+            for k in range(width):
+                value = np.ceil(top[k]) if whole else top[k]
+                if value > block[j, k]:
+                    raised += value > block[j, k] * 1.0000000000000009
+                    block[j, k] = value
+            if raised > 0:
+                now[j] = True
+                any_raised = True
+        if not any_raised:
+            return True
+        before = now
+    return False
+
+
+def _close_block(block: Floats, indptr: Ints, indices: Ints, factors: Floats, whole: bool) -> Floats:
+    """The closure of some columns (they are independent of each other)."""
+    block = np.array(block, order="C")
+    if not _sweeps(block, indptr, indices, factors, whole, 2 * len(block) + 64):
+        raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
+    return block
+
+
+def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Executor | None) -> None:
+    """Replace z by its closure at exponents (1 - shrink) eps d.
+
+    Args:
+        z: (N, K) finite, >= 0; changed in place.
+        graph: the required pairs.
+        shrink: tau, 0 <= tau < 1.
+        whole: every raised entry is rounded up to an integer, so that integers stay integers.
+        executor: where blocks of columns are closed.
+
+    Raises:
+        CertificationError: it did not settle, which no finite input does.
+        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come.
+    """
+    if not len(graph.first):
+        return
+    # rounded up, by more than exp can be wrong: the closure may only be too high
+    factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
+    starts = range(0, z.shape[1], _COLUMNS)
+    if executor is None or executor.jobs == 1 or len(graph.first) * z.shape[1] < WORTH_SENDING:
+        for start in starts:
+            check_end()
+            part = slice(start, start + _COLUMNS)
+            z[:, part] = _close_block(z[:, part], graph.indptr, graph.indices, factors, whole)
+        return
+    rows = [executor.hold(a) for a in (graph.indptr, graph.indices, factors)]
+    futures = [
+        (start, executor.submit(("close", number), _close_block, z[:, start : start + _COLUMNS], *rows, whole))
+        for number, start in enumerate(starts)
+    ]
+    for start, future in futures:
+        z[:, start : start + _COLUMNS] = future.result()
+
+
+@jit()
+def _lower(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
+    """Take each row's excess out of entries that lie above what their neighbours require, dearest first."""
+    n, width = z.shape
+    bound = np.empty(width)
+    for j in range(n):
+        left = excess[j]
+        if left <= 0.0:
+            continue
+        span = slice(indptr[j], indptr[j + 1])
+        _gather(bound, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
+        for k in np.argsort(-cost[j]):
+            room = z[j, k] - bound[k]
+            if room >= left:
+                z[j, k] = max(bound[k], z[j, k] - left)
+                break
+            if room > 0.0:
+                z[j, k] = bound[k]
+                left -= room
+
+
+def lower(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
+    """Lower rows by ``excess`` (N,) where the closure at (1 - shrink) eps d leaves room, dearest entries first.
+
+    A closed matrix stays closed: an entry falls no lower than its neighbours require, and falling asks less of them.
+    """
+    factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
+    _lower(z, excess, cost, graph.indptr, graph.indices, factors)

@@ -1,0 +1,54 @@
+"""The inner loops over pairs of rows, compiled: it loads numba, so it is imported where pairs are measured."""
+
+from __future__ import annotations
+
+from privopt.arrays import Floats, Ints
+from privopt.execution.compiled import jit
+from privopt_metric_dp.matrix.simd import DOUBLES, greatest, highest, least, load, lowest, spread
+
+__all__ = ["DOUBLES", "raise_to_differences", "raise_to_ratios"]
+
+
+@jit()
+def raise_to_ratios(
+    values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, found: Floats
+) -> None:  # pragma: no cover - compiled
+    """Raise found[p] to the greatest ratio, either way, of the rows first[p] and second[p] of a block of columns.
+
+    Args:
+        values: positive, rows one after the other, each of ``width`` vectors of eight.
+        reciprocals: theirs.
+        width: see ``values``.
+        first, second: (P,) rows.
+        found: (P,), written to.
+    """
+    one = spread(1.0)
+    for p in range(first.size):
+        i, j = first[p] * width, second[p] * width
+        top, low = one, one
+        for q in range(width):
+            ratio = load(values, i + q) * load(reciprocals, j + q)
+            top, low = greatest(top, ratio), least(low, ratio)
+        found[p] = max(found[p], highest(top), 1.0 / lowest(low))
+
+
+@jit()
+def raise_to_differences(
+    values: Floats, width: int, first: Ints, second: Ints, found: Floats
+) -> None:  # pragma: no cover - compiled
+    """Raise found[p] to the greatest difference, in size, of the rows first[p] and second[p] of a block of columns.
+
+    Args:
+        values: rows one after the other, each of ``width`` vectors of eight.
+        width: see ``values``.
+        first, second: (P,) rows.
+        found: (P,), written to.
+    """
+    zero = spread(0.0)
+    for p in range(first.size):
+        i, j = first[p] * width, second[p] * width
+        top, low = zero, zero
+        for q in range(width):
+            difference = load(values, i + q) - load(values, j + q)
+            top, low = greatest(top, difference), least(low, difference)
+        found[p] = max(found[p], highest(top), -lowest(low))

@@ -1,0 +1,319 @@
+"""Metric differential privacy: Geo-indistinguishability and its relatives.
+
+For each required pair (i, j) and every output k: ``z_ik <= exp(epsilon d_ij) z_jk``, both ways
+(Andrés et al., CCS 2013; Chatzikokolakis et al., PETS 2013).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Ints
+from privopt.execution import Executor
+from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
+from privopt.interfaces.notions import factor
+from privopt_metric_dp.matrix.certify import Measured, certify
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.kinds import MetricNotion
+from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
+from privopt_metric_dp.space.exactly import Ways, at_most
+from privopt_metric_dp.space.pairs import not_implied
+
+if TYPE_CHECKING:
+    from privopt.dsl import Model
+    from privopt_metric_dp.problem.data import MetricData
+else:
+    Model = MetricData = Any
+
+__all__ = ["SAME_WITHIN", "MatrixConstraint", "MetricDP", "both_ways", "not_covered"]
+
+SAME_WITHIN: Final = 1e-9
+"""Relative difference allowed between a stored distance and the same distance computed again."""
+
+_SCOPES = {
+    "all-pairs": "every two records, in proportion to their distance",
+    "neighbours": "every two records within the given distance of each other, in proportion to it",
+    "own-matrix": "the records of one user's own matrix",
+    "everywhere": "any two points of the region",
+}
+
+_STATEMENT = (
+    "Whoever sees the output, and whatever else they know, learns almost the same from {whose}: the odds between two "
+    "records at distance d change by at most exp({epsilon:g} d)."
+)
+_EVERYWHERE = (
+    "Whoever sees the output, and whatever else they know, learns almost the same from {whose}, records or not: the "
+    "odds between two points joined by a way of length d inside the region change by at most exp({epsilon:g} d). "
+    "What is protected of a position outside is the point of the region that it is first taken to."
+)
+
+
+class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
+    """A notion of privacy of an obfuscation matrix: also makes a release that keeps it of one that nearly does."""
+
+    along_paths: ClassVar[bool] = False
+    """Whether pairs of records along a path imply the pair of its ends, so that models need few of them."""
+
+    @classmethod
+    @abstractmethod
+    def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
+        """Return the notion that a problem asks for, over its records.
+
+        Args:
+            keys: the table ``[privacy]``, an instance of :meth:`keys`.
+            data: the problem's records, distances and required pairs.
+        """
+
+    @abstractmethod
+    def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
+        """A release in integers that keeps the notion, near a matrix (N, K) that nearly does.
+
+        Raises:
+            CertificationError: none was found.
+        """
+
+
+@frozen(kw_only=True)
+class MetricDP(MatrixConstraint):
+    """epsilon-metric DP over the required pairs of a release.
+
+    Attributes:
+        epsilon: exact, per unit of distance.
+        unit: of epsilon, e.g. ``"per km"``.
+        scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
+        within: greatest distance of a required pair where the scope is neighbours.
+        statement: what is promised, in words; made from the scope where left out.
+        extra: further fields of the guarantee.
+        data: the problem's, from which distances are computed again; left out, the release's own stand.
+    """
+
+    kind: ClassVar[str] = MetricPrivacy.kind
+    odds: ClassVar[bool] = True
+    along_paths: ClassVar[bool] = True
+
+    epsilon: Fraction
+    unit: str
+    scope: str
+    within: float | None = None
+    statement: str = ""
+    extra: dict[str, Any] = field(factory=dict)
+    data: MetricData | None = field(default=None, eq=False, repr=False)
+
+    @classmethod
+    def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
+        """Return metric DP over the problem's required pairs."""
+        return cls.of(data)
+
+    @classmethod
+    def of(cls, data: MetricData) -> Self:
+        """The notion that a metric problem asks for."""
+        scope = "all-pairs" if data.within is None else "neighbours"
+        scope = scope if data.region is None else "everywhere"
+        return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within, data=data)
+
+    @classmethod
+    def keys(cls) -> type | None:
+        """Epsilon, and how far required pairs reach."""
+        return MetricPrivacy
+
+    @classmethod
+    def promise(cls, result: Result) -> str:
+        """At which distance two records are hard to distinguish."""
+        return _promise(result.guarantee)
+
+    @classmethod
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
+        """Every inequality is checked; other releases and other users are not."""
+        checked = [
+            f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
+            "That every row adds up to exactly 2^63.",
+        ]
+        if result.guarantee.scope == "everywhere":
+            checked[0] = (
+                f"{result.certificate.checked:,} gradients, of every output's probability on every simplex of the "
+                "region, on the integers that are drawn from: that is any two points, not only records."
+            )
+        unchecked = [AGAIN, "What the sender reveals elsewhere, or by when and how often it reports."]
+        if result.guarantee.scope == "everywhere":
+            unchecked.insert(0, "How far a position lay from the region, and that it is where its sender says.")
+        if result.guarantee.scope == "own-matrix":
+            unchecked.insert(0, "Rows of different users against each other, and what the server learns from uploads.")
+        return checked, unchecked
+
+    def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
+        """See :meth:`MatrixRelease.from_matrix`."""
+        return MatrixRelease.from_matrix(z, data, context)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a release that keeps it may claim."""
+        statement = self.statement or (_EVERYWHERE if self.scope == "everywhere" else _STATEMENT).format(
+            epsilon=float(self.epsilon), whose=_SCOPES[self.scope]
+        )
+        extra = dict(self.extra) if self.within is None else {"neighbours_within": self.within, **self.extra}
+        return Guarantee(
+            kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=statement, extra=extra
+        )
+
+    def emit(self, model: Model, **symbols: Any) -> None:
+        """Add the family ``geo-ind`` to a model.
+
+        Args:
+            model: with a variable over records and outputs.
+            symbols: ``z``, ``i``, ``j``, ``k`` (variable and indices), ``d`` (parameter over pairs of records) and
+                ``pairs`` ((P, 2), both ways).
+        """
+        from privopt.dsl import Le, exp
+
+        z, i, j, k, d, pairs = (symbols[name] for name in ("z", "i", "j", "k", "d", "pairs"))
+        if len(pairs):
+            model.require(
+                "geo-ind", Le(z[i, k], exp(float(self.epsilon) * d[i, j]) * z[j, k]), forall=(i, j, k), where=pairs
+            )
+
+    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
+        """Certify a release over its own pairs, in exact arithmetic.
+
+        A pair's distance is the one that the release states where that is at most the exact one, else the problem's
+        rounded down. With a region it is certified over all points of that; the problem's own counts where it is known.
+        """
+        region = release.region if self.data is None else self.data.region
+        if region is not None:
+            from privopt_metric_dp.matrix.certify_region import certify_everywhere
+
+            everywhere = certify_everywhere(release.weights, region, self.epsilon)
+            return self.stated(everywhere, release.weights, release.records, release.outputs)
+        distances = release.distances
+        if self.data is not None and len(release.records) == self.data.shape[0]:
+            distances = self.data.not_above(release.pairs, distances)
+            if self._repaired(release, distances) and release.repaired is not None:
+                measured = release.repaired.measured
+                return self.stated(measured, release.weights, release.records, release.outputs)
+        measured = certify(release.weights, release.pairs, distances, self.epsilon, executor=executor)
+        return self.stated(measured, release.weights, release.records, release.outputs)
+
+    def _repaired(self, release: MatrixRelease, distances: Floats) -> bool:
+        """Whether a release is what its repair measured just now: then it need not be measured again."""
+        known, data = release.repaired, self.data
+        return (
+            known is not None
+            and data is not None
+            and self.epsilon == data.epsilon
+            and np.array_equal(known.weights, release.weights)
+            and np.array_equal(release.pairs, data.standing[0])
+            and np.array_equal(distances, data.standing[1])
+        )
+
+    def stated(
+        self,
+        measured: Measured,
+        weights: NDArray[np.uint64],
+        records: Sequence[str] | NDArray[np.str_],
+        outputs: Sequence[str] | NDArray[np.str_],
+        notes: Mapping[str, Any] | None = None,
+    ) -> Certificate:
+        """What `certify` measured of integer weights (N, K), in the words of a certificate."""
+        failures = tuple(
+            f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
+            f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
+            for f in measured.failures
+        )
+        allowed = float(self.epsilon)
+        return Certificate(
+            holds=measured.holds,
+            evidence="proved",
+            kind=self.kind,
+            worst=min(measured.worst, allowed) if measured.holds else measured.worst,
+            allowed=allowed,
+            checked=measured.checked,
+            arithmetic=measured.arithmetic,
+            notes=notes or {},
+            failures=failures,
+        )
+
+
+def both_ways(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each pair and its reverse, (2 P, 2)."""
+    return np.concatenate([pairs, pairs[:, ::-1]])
+
+
+def _longer(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
+    """Find the required pairs, of some rows, whose exact distance is less than every way over given pairs (P, 2)."""
+    ways = Ways(pairs.tolist(), [Fraction(x) for x in distances.tolist()], data.shape[0])
+    lengths, balls = ways.between(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
+    beyond = [length is None or not at_most(length, ball) for length, ball in zip(lengths, balls, strict=True)]
+    return rows[np.array(beyond, dtype=np.bool_)]
+
+
+def _down(value: float) -> float:
+    """Two significant digits, rounded down."""
+    scale = 10.0 ** (1 - math.floor(math.log10(value)))
+    return math.floor(value * scale) / scale
+
+
+def _promise(guarantee: Guarantee) -> str:
+    assert guarantee.epsilon is not None  # the notion's own guarantee states it
+    epsilon = float(guarantee.epsilon)
+    unit = guarantee.unit.removeprefix("per ")
+    unit = "" if unit == "unit of distance" else f" {unit}"
+    start, end = "Whoever sees what was released, whatever else they know, can", "."
+    pair = "two points of the region" if guarantee.scope == "everywhere" else "two records"
+    if guarantee.scope == "own-matrix":
+        start, pair = "Whoever sees a report and knows the one matrix that it was drawn from can", "two places"
+        end = "; between different users, and towards the server, nothing of the kind is promised."
+    within = guarantee.extra.get("neighbours_within")
+    two = _down(math.log(2) / epsilon)
+    start += f" hardly tell {pair} close to one another apart: "
+    likely = "as likely from the one as from the other, and less the nearer they are"
+    if within is not None and two > within:
+        return f"{start}at {within:g}{unit} a release is at most {factor(epsilon * within)} {likely}{end}"
+    if within is not None:
+        likely += f" (records up to {within:g}{unit} apart are compared)"
+    return f"{start}at {two:g}{unit} a release is at most twice {likely}{end}"
+
+
+def not_covered(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
+    """Return one line for each fault: a stored distance that is not the true one, or a required pair that is neither
+    stored nor, along paths, implied by a path of stored pairs.
+
+    Of stored distances above those computed, which are rounded down, it is decided exactly, as in the certificate.
+    """
+    pairs, distances = release.pairs, release.distances
+    implying = data.standing if along_paths else data.required
+    again = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
+    least = data.not_above(pairs, distances)
+    near = np.abs(again - distances) <= SAME_WITHIN * np.maximum(again, distances)
+    off = np.flatnonzero(~near | (least < distances))
+    lines = [
+        f"mechanism.npz: distances: {_named(data, pairs[row])}: stored {distances[row]}, computed {again[row]}"
+        for row in off[:5].tolist()
+    ]
+    if lines:
+        return lines
+    if again is implying[1] and (not along_paths or (distances <= again).all()):
+        return []
+    if along_paths:
+        missing = not_implied(pairs, least, data.pairs, data.distances)
+        if (distances > again).any():
+            missing = _longer(data, pairs, distances, missing)
+    else:
+        n = len(release.records)
+        missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
+    implied = "nor implied by a path of stored pairs" if along_paths else "as this notion needs each of them to be"
+    return [
+        f"mechanism.npz: pairs: {_named(data, data.pairs[row])}: a required pair that is not stored, {implied}"
+        for row in missing[:5].tolist()
+    ]
+
+
+def _named(data: MetricData, pair: NDArray[np.int64]) -> str:
+    i, j = (data.records.ids[place] for place in pair.tolist())
+    return f"records {i} and {j}"

@@ -1,0 +1,258 @@
+"""The release of metric mechanisms: an obfuscation matrix in integers.
+
+The released probability IS weight / 2**63: what is certified, written, read back and sampled are the
+same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
+from attrs import evolve, field, fields, frozen
+from numpy.typing import NDArray
+
+from privopt.declare.notebook import card, grid
+from privopt.errors import Fault, InputError, UnknownNameError
+from privopt.files.archive import read_npz
+from privopt.interfaces import Channel, Release, SolveContext
+from privopt.numbers.sampling import TOTAL, draw
+from privopt_metric_dp.matrix.repair import Repaired, repair
+from privopt_metric_dp.region.region import ARRAYS, Region, region_of
+from privopt_metric_dp.traces.draw_trace import Walker
+
+if TYPE_CHECKING:
+    from privopt_metric_dp.problem.data import MetricData
+else:
+    MetricData = Any
+
+__all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes"]
+
+ARTEFACT: Final = "mechanism.npz"
+
+ROWS_SHOWN: Final = 5
+"""Records that a notebook shows."""
+
+
+def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
+    """About how many bytes a problem's arrays, its release, and certifying, writing and reading it back take.
+
+    27 arrays of the matrix's size, and 5 of the required pairs: measured at 1,000 and 2,000 records with what loading
+    numba takes. Without it the exponential mechanism held 8 such arrays there, calibrated 14 (tests/test_memory.py).
+    """
+    return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
+
+
+def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
+    view = np.asarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+@frozen(kw_only=True, eq=False)
+class MatrixRelease(Release):
+    """An obfuscation matrix: row i is the distribution of what record i releases.
+
+    Attributes:
+        weights: (N, K) uint64, every row summing to 2**63.
+        records: (N,) ids of the secrets.
+        outputs: (K,) ids of what may be released.
+        pairs: (P, 2) int64, the required pairs, i < j, by row, or under a notion along paths those that imply all
+            others: what the certificate stands on; none where there is a region.
+        distances: (P,) float64, their distances; each double means the rational that it is.
+        region: what the certificate stands on where it holds between any two points; its vertices are the records.
+        repaired: what the repair did, where this release came from one.
+    """
+
+    artefact: ClassVar[str] = ARTEFACT
+
+    weights: NDArray[np.uint64] = field(converter=_frozen_array)
+    records: NDArray[np.str_] = field(converter=_frozen_array)
+    outputs: NDArray[np.str_] = field(converter=_frozen_array)
+    pairs: NDArray[np.int64] = field(converter=_frozen_array)
+    distances: NDArray[np.float64] = field(converter=_frozen_array)
+    region: Region | None = None
+    repaired: Repaired | None = None
+
+    @classmethod
+    def from_matrix(cls, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
+        """Repair any near-feasible matrix of probabilities (N, K) into a release.
+
+        Raises:
+            CertificationError: no repair was found that certifies.
+        """
+        with context.timed("repair"):
+            pairs, distances = data.standing
+            repaired = repair(
+                z,
+                pairs,
+                distances,
+                data.epsilon,
+                loss=data.weighted,
+                gap=context.gap,
+                executor=context.executor,
+                deadline=context.end,
+            )
+        return evolve(cls.over(data, repaired.weights, along_paths=True), repaired=repaired)
+
+    @classmethod
+    def over(cls, data: MetricData, weights: NDArray[np.uint64], *, along_paths: bool = False) -> MatrixRelease:
+        """Return weights (N, K) over a problem's records and outputs as a release that is not certified.
+
+        Args:
+            data: the problem's.
+            weights: (N, K) uint64, every row summing to 2**63.
+            along_paths: store only the required pairs that imply the others, for notions whose pairs along a path imply
+                the pair of its ends (:attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`); else all
+                of them.
+        """
+        pairs, distances = data.standing if along_paths else data.required
+        if data.region is not None:  # its edges are held to more than the simplices ask for
+            pairs, distances = pairs[:0], distances[:0]
+        return cls(
+            weights=weights,
+            records=np.asarray(data.records.ids, dtype=np.str_),
+            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
+            pairs=pairs,
+            distances=distances,
+            region=data.region,
+        )
+
+    @classmethod
+    def of(cls, matrix: MatrixRelease, **more: object) -> Self:
+        """Another release's matrix as a release of this class, with its further fields."""
+        parts: dict[str, Any] = {part.name: getattr(matrix, part.name) for part in fields(MatrixRelease)} | more
+        return cls(**parts)
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(N, K) doubles nearest to weight / 2**63, for figures; never for sampling."""
+        return self.weights.astype(np.float64) / float(TOTAL)
+
+    @property
+    def walker(self) -> Walker | None:
+        """What draws reports along traces, where a row's report depends on earlier ones; None: all are fresh."""
+        return None
+
+    def along_edges(self, data: MetricData) -> Self:
+        """What figures and attacks go over: with a region its edges as pairs, at their real distances; else itself."""
+        if self.region is None:
+            return self
+        pairs = self.region.edges
+        return evolve(self, pairs=pairs, distances=data.distance.between(pairs[:, 0], pairs[:, 1]))
+
+    def write(self, folder: Path) -> None:
+        """Write mechanism.npz."""
+        arrays: dict[str, Any] = {} if self.region is None else dict(self.region.arrays())
+        np.savez(
+            folder / ARTEFACT,
+            weights=self.weights,
+            records=self.records,
+            outputs=self.outputs,
+            pairs=self.pairs,
+            distances=self.distances,
+            **arrays,
+        )
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> MatrixRelease:
+        """Read mechanism.npz.
+
+        Raises:
+            InputError: it is missing or not of its form.
+        """
+        return cls.load(folder / ARTEFACT)
+
+    @classmethod
+    def alone(cls, folder: Path) -> MatrixRelease:
+        """Read mechanism.npz: it has all that drawing takes."""
+        return cls.load(folder / ARTEFACT)
+
+    @classmethod
+    def load(cls, path: Path) -> MatrixRelease:
+        """Read a matrix from a file of mechanism.npz's form.
+
+        Raises:
+            InputError: it is missing or not of its form.
+        """
+        wanted = ("weights", "records", "outputs", "pairs", "distances")
+        found = read_npz(path, ", ".join(wanted), only=(*wanted, *ARRAYS))
+        if missing := [name for name in wanted if name not in found]:
+            raise InputError([Fault(path.name, name, "no such array", ", ".join(wanted)) for name in missing])
+        parts: dict[str, Any] = {name: found[name] for name in wanted}
+        for name in ("records", "outputs"):
+            try:
+                parts[name].tolist()
+            except ValueError as error:  # numbers that are no characters
+                raise InputError([Fault(path.name, name, str(error), "text ids")]) from None
+        single = [Fault(path.name, name, "a single value", "an array") for name, p in parts.items() if p.ndim == 0]
+        if single:
+            raise InputError(single)
+        count, width = len(parts["records"]), len(parts["outputs"])
+        pairs = parts["pairs"]
+        shapes = {"weights": (count, width), "pairs": (len(pairs), 2), "distances": (len(pairs),)}
+        shapes |= {"records": (count,), "outputs": (width,)}
+        kinds = {"weights": "<u8", "records": "<U", "outputs": "<U", "pairs": "<i8", "distances": "<f8"}
+        faults = [
+            Fault(path.name, name, f"shape {parts[name].shape}", f"shape {shape}")
+            for name, shape in shapes.items()
+            if parts[name].shape != shape
+        ]
+        faults += [
+            Fault(path.name, name, f"type {parts[name].dtype}", f"type {kind}")
+            for name, kind in kinds.items()
+            if parts[name].dtype.str.rstrip("0123456789" if kind == "<U" else "") != kind
+        ]
+        if not faults and pairs.size and (pairs.min() < 0 or pairs.max() >= count):
+            faults.append(Fault(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}"))
+        if not faults and not (np.isfinite(parts["distances"]).all() and (parts["distances"] >= 0).all()):
+            faults.append(Fault(path.name, "distances", "a negative or infinite distance", "distances of at least 0"))
+        if faults:
+            raise InputError(faults)
+        ground = {name: found[name] for name in ARRAYS if name in found}
+        return cls(**parts, region=region_of(ground, count, path.name) if ground else None)
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw ``count`` outputs for one record, exactly as certified.
+
+        Raises:
+            UnknownNameError: no record has that id.
+        """
+        row = np.flatnonzero(self.records == input_id)
+        if row.size != 1:
+            raise UnknownNameError("record", input_id, self.records.tolist())
+        drawn: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
+        return drawn
+
+    def channel(self) -> Channel:
+        """Its rows."""
+        z = self.probabilities
+        return Channel(inputs=self.records.tolist(), outputs=self.outputs.tolist(), probabilities=z)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Its sizes."""
+        region = self.region
+        return {
+            "records": len(self.records),
+            "outputs": len(self.outputs),
+            "outputs in use": int(self.weights.any(axis=0).sum()),
+            **(
+                {"pairs certified": len(self.pairs)}
+                if region is None
+                else {"simplices certified": len(region.simplices)}
+            ),
+        }
+
+    def _repr_html_(self) -> str:
+        chosen = range(min(ROWS_SHOWN, len(self.records)))
+        best = [int(self.weights[row].argmax()) for row in chosen]
+        rows = [
+            (str(self.records[row]), str(self.outputs[k]), float(self.weights[row, k]) / TOTAL)
+            for row, k in zip(chosen, best, strict=True)
+        ]
+        more = grid(("record", "likeliest output", "its probability"), rows)
+        if len(self.records) > ROWS_SHOWN:
+            more += f"<p>and {len(self.records) - ROWS_SHOWN:,} more</p>"
+        return card(f"Release: {type(self).__name__}", self.facts(), more=more)

@@ -1,0 +1,301 @@
+"""Base of the mechanisms that release an obfuscation matrix: a subclass says only how it finds one.
+
+::
+
+    class Acme(MetricMechanism):
+        def matrix(self, problem, context):
+            z = acme(problem.data.distances, ...)  # (N, K), rows near 1, near-feasible
+            return Matrix(z=z, solver={"name": "acme"})
+
+Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``audit`` follow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
+
+from attrs import evolve
+
+from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, ModelError, StoppedError
+from privopt.execution.limits import ending_at
+from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
+from privopt.interfaces.report_parts import Layer, Section
+from privopt.registry import registry
+from privopt_metric_dp.attacks.meaning import Worth, worth_of
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
+from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
+from privopt_metric_dp.matrix.remap import remapped, worse_outputs
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.prove_in_time import prove_in_time
+from privopt_metric_dp.problem.data import D, MetricData, MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.proof import PROOF, read_proof
+from privopt_metric_dp.region.region import unlike
+from privopt_metric_dp.space.places import places_at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["SAME_WITHIN", "MetricMechanism", "matrix_channel"]
+
+
+class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
+    """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
+
+    Where it declares keys of its own in a subclass ``AcmeProblem``, it is a ``MetricMechanism[AcmeProblem]``, and finds
+    them in ``problem.declared``. ``AcmeProblem`` may be another class, too: then :meth:`load` makes its data, and
+    :meth:`privacy` its notion.
+    """
+
+    problem_class: ClassVar[type] = MetricProblem
+    release_class = MatrixRelease
+    bound_is_proof = True
+    scope = (
+        "epsilon-metric DP: for every two records at distance d (all pairs, or those within "
+        "privacy.neighbours_within; with privacy.everywhere any two points of the region, d the length of a way inside "
+        "it) and every output, the probabilities differ by a factor of at most "
+        "exp(epsilon d). Holds against whoever sees the output, whatever else they know."
+    )
+
+    kit: ClassVar[str] = "privopt_metric_dp.kit.problems:default_profile"
+    handle: ClassVar[str] = "privopt_metric_dp.api.released_matrix:ReleasedMatrix"
+
+    any_notion: ClassVar[frozenset[str]] = frozenset()
+    """Methods that solve for whatever notion the problem names, through its rows; the others take metric DP alone."""
+
+    def takes(self, role: str, name: str) -> bool:
+        """Return False for notions other than metric DP where no method takes any notion."""
+        if role != "notion" or self.any_notion:
+            return True
+        return issubclass(registry().kind(role, name).load(), MetricDP)
+
+    def load(self, declared: D, file: str) -> MetricInstance[D]:
+        """The problem, and its records, distances, costs and prior as arrays."""
+        return MetricInstance.of(declared, file)
+
+    def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
+        """The problem and the release, whose sizes are compared before anything is worked out of them.
+
+        Raises:
+            DoesNotHoldError: they differ.
+        """
+        found = MatrixRelease.load(folder / ARTEFACT)
+        shape = found.weights.shape
+        with places_at_most(max(shape)):
+            problem = self.load(declared, file)
+        if problem.data.shape != shape:
+            wide = " x ".join(map("{:,}".format, problem.data.shape))
+            raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
+        whole = self.release_class is MatrixRelease  # others have more files
+        return problem, found if whole else self.release_class.read(folder, problem)
+
+    @abstractmethod
+    def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
+        """Find a matrix; it is repaired and certified by the caller.
+
+        Raises:
+            InfeasibleError: there is none.
+            StoppedError: a limit came first.
+        """
+
+    def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
+        """The notion that the problem names, over its required pairs."""
+        keys = cast("MetricProblem", problem.declared).privacy
+        made: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.data)
+        return made
+
+    def notion(self, problem: MetricInstance[D], method: str) -> str | None:
+        """The notion that ``[privacy] kind`` names, for methods that take any."""
+        return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
+
+    def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
+        """Expected loss under the prior."""
+        return ExpectedLoss.of(problem.data)
+
+    def check_problem(self, problem: MetricInstance[D], method: str) -> None:
+        """Check that the method can take the problem's notion of privacy.
+
+        Raises:
+            InputError: a notion other than metric DP, which is not one of :attr:`any_notion`'s methods.
+        """
+        constraint = self.privacy(problem, method)
+        if not isinstance(constraint, MetricDP) and method not in self.any_notion:
+            named = f"{constraint.kind!r}, which --method {method} cannot take"
+            wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
+            raise InputError([Fault(problem.data.file, "privacy.kind", named, wanted)])
+
+    def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
+        """Find a matrix, repair it into integers, bound what any other could reach.
+
+        Raises:
+            ModelError: multipliers come with a loss that is no :class:`ExpectedLoss`, which they bound nothing of.
+            StoppedError: a limit came before anything feasible.
+        """
+        self.check_problem(problem, context.method)
+        data, loss = problem.data, self.utility(problem, context.method)
+        constraint = self.privacy(problem, context.method)
+        context.report("distances")
+        with context.timed("build"):
+            data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
+        with context.timed("solve"):
+            found = self.matrix(problem, context)
+        context.report("repair")
+        release, solver = self._released(found, constraint, loss, data, context)
+        details = {**found.details, **({} if release.repaired is None else {"repair": release.repaired.details})}
+        if data.remap:
+            before, release = release, remapped(release, loss, data)
+            details["remap"] = {"loss_before": loss.state(before)[0], "loss_after": loss.state(release)[0]}
+        bound, proof, stopped = None, None, found.stopped
+        if found.multipliers is not None and isinstance(constraint, MetricDP):
+            if not isinstance(loss, ExpectedLoss):
+                raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
+            proof, bound, short = prove_in_time(found, data, loss, release, context)
+            if short:
+                solver = {**solver, "path": f"{solver.get('path', solver.get('name', ''))} ({short})"}
+                stopped = True
+        return Outcome(
+            release=release,
+            lower_bound=bound,
+            proof=proof,
+            solver=solver,
+            details=details,
+            stopped=stopped,
+        )
+
+    def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
+        """What its matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
+        records, outputs = problem.data.shape
+        every = problem.data.within is None and problem.data.region is None
+        pairs = records * (records - 1) // 2 if every else len(problem.data.pairs)
+        return matrix_bytes(records, outputs, pairs)
+
+    def _released(
+        self,
+        found: Matrix,
+        constraint: MatrixConstraint,
+        loss: UtilityLoss[MatrixRelease],
+        data: MetricData,
+        context: SolveContext,
+    ) -> tuple[MatrixRelease, Mapping[str, Any]]:
+        """The better of what was found, repaired, and of the reserve; and how it was found."""
+        reserve, solver = found.reserve, found.solver
+        if found.release is not None and constraint.measure(found.release, executor=context.executor).holds:
+            return found.release, solver
+        spare = None if reserve is None else reserve.release
+        if reserve is None or spare is None:
+            return constraint.repair(found.z, data, context), solver
+        path = str(solver.get("path", solver.get("name", "")))
+        taken = {**solver, "path": ", ".join(part for part in (path, reserve.path) if part)}
+        if float((data.weighted * found.z).sum()) >= reserve.loss:
+            return spare, taken
+        try:
+            with ending_at(reserve.last):
+                release = constraint.repair(found.z, data, context)
+        except (CertificationError, StoppedError) as error:
+            return spare, {**taken, "path": f"{path} ({error}), {reserve.path}"}
+        value, other = loss.evaluate(release), loss.evaluate(spare)
+        return (spare, taken) if value is None or other is None or other < value else (release, solver)
+
+    def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
+        """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
+        data = problem.data
+        lines = []
+        for name, stored, wanted in (
+            ("records", release.records, data.records.ids),
+            ("outputs", release.outputs, data.outputs.ids),
+        ):
+            if stored.tolist() != list(wanted):
+                lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
+        if data.remap and not lines:
+            lines += worse_outputs(release, self.utility(problem, result.method), data)
+        if release.region is not None or data.region is not None:
+            return lines + unlike(release.region, data.region, release.pairs)
+        along = self.privacy(problem, result.method).along_paths
+        return lines or not_covered(release, data, along_paths=along)
+
+    def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
+        """What the multipliers in proof.npz prove, where the notion is metric DP and the loss the expected one."""
+        loss = self.utility(problem, result.method)
+        if not isinstance(loss, ExpectedLoss) or not isinstance(self.privacy(problem, result.method), MetricDP):
+            return None
+        if not (folder / PROOF).exists():
+            return None
+        return read_proof(folder, problem.data.shape).stated(problem.data, loss.weighted)
+
+    def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
+        """The promise at the distance between nearest neighbours, and the best guess beside chance."""
+        return self._worth(problem, release, result).sentences()
+
+    def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
+        """Where the promise hides next to nothing, or leaves records out, or a mesh is too coarse for it."""
+        data = problem.data
+        coarse = None if data.region is None else data.region.coarse(data.epsilon)
+        return [*self._worth(problem, release, result).warnings(), *([coarse] if coarse else [])]
+
+    def _worth(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Worth:
+        by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
+        return worth_of(release, problem.data, by_distance=by_distance)
+
+    def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
+        """Return the matrix as a channel, with prior, distances and places where it has a row for each record."""
+        return matrix_channel(problem.data, release)
+
+    def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
+        """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
+        from privopt_metric_dp.attacks.matrix_figures import audit_matrix
+
+        return audit_matrix(release, problem.data, self.utility(problem, result.method))
+
+    def over_time(
+        self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
+    ) -> Mapping[str, Any] | None:
+        """The mean of reports, with its bias and without, the likeliest record, and a hidden Markov model of traces."""
+        from privopt_metric_dp.attacks.many_reports import over_time
+
+        return over_time(release, problem.data, most=reports)
+
+    def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
+        """A map to explore, losses, worst pairs, baselines, convergence."""
+        from privopt_metric_dp.report.pages import meaning_section, metric_sections
+
+        sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))
+        return [meaning_section(self.meaning(problem, release, result)), *sections]
+
+    def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
+        """The artefact, and a button that proves privacy and bound in the browser."""
+        from privopt_metric_dp.report.browser_check import check_section
+
+        return check_section(folder, release, result)
+
+    def figures(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
+        """Loss over the map, privacy spent, one record's spread, convergence."""
+        from privopt_metric_dp.report.pages import metric_figures
+
+        return metric_figures(release, problem.data, result, self.utility(problem, result.method))
+
+    def geo(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Layer | None:
+        """Records with their losses, and outputs with how often they are released."""
+        from privopt_metric_dp.report.pages import metric_layer
+
+        return metric_layer(release, problem.data, self.utility(problem, result.method))
+
+
+def matrix_channel(data: MetricData, release: MatrixRelease) -> Channel:
+    """Return a matrix as a channel, with prior, distances and places where it has a row for each record."""
+    channel = release.channel()
+    if list(data.records.ids) != list(channel.inputs):
+        return channel
+    return evolve(
+        channel,
+        prior=data.prior,
+        distances=data.metric.rows,
+        unit=data.unit,
+        coordinates=data.records.on_map,
+        geographic=data.records.kind == "geographic",
+    )

@@ -1,0 +1,270 @@
+"""What a matrix made anywhere really keeps, and a certified release made from it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
+
+from privopt.declare.problems_in_memory import Problem, npy_bytes
+from privopt.declare.schema import File, share
+from privopt.declare.write import to_toml
+from privopt.errors import Fault, InputError, StoppedError, UsageError
+from privopt.execution.memory import GB, available, resident
+from privopt.files.sizes import loading
+from privopt.interfaces import SolveContext
+from privopt.registry import registry
+from privopt.run.options import Options
+from privopt.run.solve import Solved
+from privopt.run.solve import solve as solve_into
+from privopt.run.verify import read_problem
+from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.mechanisms.given_matrix import Given, GivenProblem
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.proof import prove
+
+__all__ = ["Certified", "certify", "measure", "repair", "with_matrix"]
+
+GIVEN: Final = "given"
+"""The mechanism, its table, and where its details stand."""
+MEASURED: Final = "repair"
+BOUNDED: Final = "bounded"
+ARRAYS: Final = 5
+"""Of the matrix's size that measuring takes: it, its bytes, costs, costs times prior, weights."""
+
+
+@frozen(kw_only=True)
+class Certified:
+    """What a matrix keeps, exactly.
+
+    Attributes:
+        epsilon: the least, over the pairs that the problem requires, rounded up to a double; infinite where none will
+            do. It may be above ``asked``, a double that is rounded to the nearest, although the problem's is kept.
+        asked: the problem's.
+        holds: whether it is at most that, decided exactly.
+        pair: records where it is reached, the likelier first; None where all required rows are equal.
+        output: the output where.
+        loss: expected, of the matrix as it stands.
+        lower_bound: on the loss of whatever keeps the problem's epsilon, proved; None where it was not asked for.
+        unit: of epsilon.
+        loss_unit: of the loss and the bound.
+        over: what it was compared over, in words: exact distances, or what encloses them.
+        stopped: whether a limit ended the search for the bound early.
+        problem: with the matrix beside it: what ``privopt.solve("given", ...)`` makes a certified release of.
+    """
+
+    epsilon: float
+    asked: float
+    holds: bool
+    pair: tuple[str, str] | None
+    output: str | None
+    loss: float
+    lower_bound: float | None = None
+    unit: str = ""
+    loss_unit: str = ""
+    over: str = ""
+    stopped: bool = False
+    problem: Problem = field(repr=False, eq=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of ``privopt certify --json``, infinite numbers not yet as "inf"."""
+        fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
+        return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
+
+    def sentences(self) -> list[str]:
+        """The findings in words."""
+        least, asked = self._shown()
+        kept = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {least} {self.unit}"
+        where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
+        lines = [f"keeps {kept}{where}"]
+        lines.append(f"{'holds' if self.holds else 'does not hold'}: asked for {asked} {self.unit}")
+        lines += [f"compared over {self.over}"] if self.over else []
+        bound = "" if self.lower_bound is None else f"; none that keeps {self.asked:.6g} has less than"
+        tail = "" if self.lower_bound is None else f" {self.lower_bound:.6g}, proved"
+        return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}{tail}"]
+
+    def _shown(self) -> tuple[str, str]:
+        """Format both epsilons with so many digits that they differ where the one asked for is not kept.
+
+        Where it is kept, it is no less than the least one: of the two doubles, rounded one up, one to the nearest, that
+        may not be so.
+        """
+        least = min(self.epsilon, self.asked) if self.holds else self.epsilon
+        twelve = f"{least:.12g}", f"{self.asked:.12g}"
+        return twelve if self.holds or twelve[0] != twelve[1] else (_all_digits(least), _all_digits(self.asked))
+
+
+def _all_digits(number: float) -> str:
+    """Format a double with the digits that tell it from every other."""
+    return repr(number).removesuffix(".0")
+
+
+def certify(
+    matrix: NDArray[Any] | Path | str,
+    problem: Problem | Path | str,
+    *,
+    gap: float | None = None,
+    time_limit: float | None = None,
+    progress: Callable[..., object] | None = None,
+) -> Certified:
+    """The least epsilon that a matrix keeps over the pairs that a problem requires, exactly.
+
+    >>> import privopt as po
+    >>> places = po.grid(rows=1, cols=2, cell_km=1)
+    >>> problem = po.metric_problem(places, distance="euclidean", epsilon="1/km")
+    >>> found = certify(np.array([[0.75, 0.25], [0.25, 0.75]]), problem)
+    >>> found.holds, found.pair, round(found.epsilon, 6)
+    (False, ('0-0', '0-1'), 1.098612)
+
+    Args:
+        matrix: (N, K) probabilities, each row meant over its exact sum, or uint64 weights whose rows sum to 2**63;
+            or a ``.npy`` file of either.
+        problem: in memory, or a problem file of a mechanism over places.
+        gap: solve for a lower bound on the loss to this relative gap; None for no bound.
+        time_limit: seconds for everything, or None.
+        progress: as in :class:`privopt.run.options.Options`.
+
+    Raises:
+        UsageError: an object of another kind, such as a DataFrame.
+        InputError: the matrix or the problem will not do: a line a fault.
+        StoppedError: it does not fit into memory, or the limit came first.
+    """
+    for name, given, kinds, wanted in (
+        ("matrix", matrix, (np.ndarray, PathLike, str), "an array, or the path of a .npy file"),
+        ("problem", problem, (Problem, PathLike, str), "a problem of privopt.metric_problem, or the path of a file"),
+    ):
+        if not isinstance(given, kinds):
+            raise UsageError(f"{name}: found {type(given).__name__}, wanted {wanted}")
+    source = (
+        problem.source if isinstance(problem, Problem) else File.read(Path(problem), wanted="a problem file in TOML")
+    )
+    if isinstance(matrix, np.ndarray):
+        file = File(name="matrix.npy", path=None, kept=npy_bytes(matrix))
+    else:
+        file = File.read(Path(matrix), wanted="a .npy of probabilities or uint64 weights")
+    return measure(file, source, Options(gap=gap, time_limit=time_limit, progress=progress))  # type: ignore[arg-type]
+
+
+def measure(matrix: File, source: File, options: Options) -> Certified:
+    """See :func:`certify`.
+
+    Args:
+        matrix: a ``.npy`` file.
+        source: the problem file.
+        options: of these gap (None for no bound), time_limit, memory, solver and progress.
+
+    Raises:
+        UsageError: no such solver, or a gap that is none.
+    """
+    start = time.monotonic()
+    if options.gap is not None and (wanted := share(options.gap)):
+        raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
+    registry().kind("solver", options.solver)
+    whole = with_matrix(source, matrix)
+    mechanism = Given()
+    context = SolveContext(
+        method=MEASURED,
+        solver=options.solver,
+        gap=1e-6 if options.gap is None else options.gap,
+        deadline=None if options.time_limit is None else start + options.time_limit,
+        memory=resident() + available() if options.memory is None else options.memory * GB,
+        progress=options.progress,
+    )
+    with loading(partial(context.need, more=True)):
+        problem = mechanism.load(read_given(mechanism, whole), source.name)
+    data, (records, outputs) = problem.data, problem.data.shape
+    every = data.within is None and data.region is None
+    needed = 8.0 * ARRAYS * records * outputs + 40.0 * (records * (records - 1) // 2 if every else len(data.pairs))
+    if not context.fits(needed):
+        raise StoppedError(
+            f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB beside what the program holds, "
+            f"and {context.room / GB:.2g} GB are left, so nothing was measured"
+        )
+    measured = mechanism.matrix(problem, context)
+    kept = measured.details[GIVEN]
+    by_distance = isinstance(mechanism.privacy(problem, MEASURED), MetricDP)
+    bound, stopped = None, False
+    if options.gap is not None:
+        bound, stopped = _bound(mechanism, problem, evolve(context, method=BOUNDED))
+    return Certified(
+        epsilon=kept["epsilon"],
+        asked=float(data.epsilon),
+        holds=kept["holds"],
+        pair=None if kept["pair"] is None else tuple(kept["pair"]),
+        output=kept["output"],
+        loss=kept["loss"],
+        lower_bound=bound if bound is None or not kept["holds"] else min(bound, kept["loss"]),
+        unit=f"per {data.unit}",
+        loss_unit=data.loss_unit,
+        over=data.metric.exactness if by_distance and data.region is None else "",
+        stopped=stopped,
+        problem=Problem(source=whole),
+    )
+
+
+def read_given(mechanism: Given, source: File) -> GivenProblem:
+    """The problem with its matrix, as it is declared."""
+    declared = read_problem(mechanism, source)
+    assert isinstance(declared, GivenProblem)  # the mechanism's own class
+    return declared
+
+
+def _bound(mechanism: Given, problem: MetricInstance[GivenProblem], context: SolveContext) -> tuple[float | None, bool]:
+    """What any matrix that keeps the problem's epsilon must lose, proved; and whether a limit ended the search."""
+    if not isinstance(mechanism.privacy(problem, BOUNDED), MetricDP):
+        wanted = "metric DP, of which bounds are known, or no --gap"
+        raise InputError([Fault(problem.data.file, "privacy.kind", repr(problem.declared.privacy.kind), wanted)])
+    if context.remaining == 0.0:
+        return None, True
+    found = mechanism.matrix(problem, context)
+    if found.multipliers is None:
+        return None, found.stopped
+    data, value = problem.data, found.details[GIVEN]["loss"]
+    _, bound = prove(found.multipliers, data, data.weighted, value, over=found.over, gap=context.gap, room=context.room)
+    return (bound if math.isfinite(bound) else None), found.stopped
+
+
+def repair(found: Certified, out: Path, options: Options) -> Solved:
+    """Write a certified release made from a measured matrix: as it is where it holds, else repaired.
+
+    Args:
+        found: what :func:`measure` said of it.
+        out: folder to write.
+        options: as ``privopt solve`` takes them; with a gap the folder has a bound, and its proof.
+
+    Raises:
+        PrivoptError: as ``privopt solve`` would end; nothing was written.
+    """
+    method = MEASURED if options.gap is None else BOUNDED
+    return solve_into(GIVEN, found.problem.source, out, evolve(options, method=method))
+
+
+def with_matrix(source: File, matrix: File) -> File:
+    """A problem with a matrix in its table ``[given]``.
+
+    Raises:
+        InputError: it has such a table.
+    """
+    text = source.contents.decode("utf-8-sig", "replace")
+    try:
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return source  # its reader says what is wrong
+    if GIVEN in tables:
+        wanted = "a problem without: the matrix is the one that is named beside it"
+        raise InputError([Fault(source.name, GIVEN, "a table", wanted)])
+    name = Path(matrix.name).name
+    while json.dumps(name)[1:-1] in text or name == source.name or name in source.beside:
+        name = f"given-{name}"
+    made = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"
+    return evolve(source, kept=made.encode(), beside={**source.beside, name: matrix.contents})

@@ -1,0 +1,225 @@
+"""Matrices made anywhere: read as they stand, measured exactly, and made certified releases by a mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final, Self
+
+import numpy as np
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Unsigned, read_only
+from privopt.declare.schema import File, key
+from privopt.declare.tables import limited
+from privopt.errors import Fault, InputError
+from privopt.files.archive import parse_npy
+from privopt.interfaces import SolveContext
+from privopt.numbers import TOTAL
+from privopt_metric_dp.matrix.certify import wrong_rows
+from privopt_metric_dp.matrix.certify_region import certify_everywhere, steepest_output
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.matrix.least_epsilon import Apart, Least, exact_sums, least_epsilon
+from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.matrix.repair import rounded
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+
+__all__ = ["Given", "GivenMatrix", "GivenProblem"]
+
+ROW_SUM: Final = 1e-6
+"""Rows of doubles may miss 1 by so much: what solvers leave."""
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class GivenMatrix:
+    """A matrix from elsewhere, as it stands.
+
+    Attributes:
+        values: (N, K) doubles, whose rows over their exact sums are meant, or uint64 weights that sum to 2**63.
+    """
+
+    values: NDArray[Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, file: File, shape: tuple[int, int]) -> Self:
+        """Read a ``.npy`` file and look at every number of it.
+
+        Args:
+            file: of doubles (other floats and whole numbers that are exact doubles too), or of uint64 weights.
+            shape: (N, K).
+
+        Raises:
+            InputError: a line a fault: no such array, NaN, negative or infinite entries, rows that do not sum up.
+        """
+        wanted = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
+        try:
+            array = parse_npy(file.contents)
+        except ValueError as error:
+            raise InputError([Fault(file.name, "", f"no .npy array ({error})", wanted)]) from None
+        return cls.of(array, shape, file.name)
+
+    @classmethod
+    def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
+        """Look at every number of an array in memory.
+
+        Raises:
+            InputError: as :meth:`read`, faults in the name given; one alone for a transposed matrix.
+        """
+        wanted = f"probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
+        if array.shape != shape:
+            found = f"an array of shape {' x '.join(map(str, array.shape)) or 'nothing'}"
+            found += " (transposed?)" if array.shape == shape[::-1] else ""
+            raise InputError([Fault(name, "", found, wanted)])
+        values: NDArray[Any]
+        if array.dtype.kind == "u" and array.dtype.itemsize == 8:
+            values = np.ascontiguousarray(array, dtype=np.uint64)
+        elif array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
+            values = np.ascontiguousarray(array, dtype=np.float64)
+        else:
+            raise InputError([Fault(name, "", f"values of type {array.dtype}", wanted)])
+        faults = _row_faults(values, name)
+        if faults and not _row_faults(values.T, name):
+            turned = "a transposed matrix (its columns sum to 1, its rows do not)"
+            faults = [Fault(name, "", turned, f"{wanted}: a row for each record")]
+        if faults:
+            raise InputError(limited(faults))
+        return cls(values=read_only(values))
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is integer weights already."""
+        return self.values.dtype == np.uint64
+
+    @cached_property
+    def sums(self) -> list[Fraction]:
+        """The exact sum of each row."""
+        return [Fraction(TOTAL)] * len(self.values) if self.exact else exact_sums(self.values)
+
+    @cached_property
+    def weights(self) -> Unsigned:
+        """(N, K) integers that sum to 2**63: themselves, or the nearest."""
+        return self.values if self.exact else read_only(rounded(self.values))
+
+    @property
+    def rows(self) -> Floats:
+        """(N, K) doubles near the probabilities."""
+        return self.values / TOTAL if self.exact else self.values
+
+    def measured(
+        self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
+    ) -> Least:
+        """The least epsilon that it keeps over the required pairs of a problem, and where.
+
+        Doubles are measured as they stand, over exact distances; for a region, or a notion other than metric DP, their
+        weights are, as the certificate measures them.
+
+        Args:
+            data: the problem's.
+            privacy: the problem's notion; metric DP where None.
+            report: called with what is being done, in words.
+        """
+        if privacy is not None and not isinstance(privacy, MetricDP):
+            certificate = privacy.measure(MatrixRelease.over(data, self.weights, along_paths=privacy.along_paths))
+            worst = math.inf if certificate.worst is None else certificate.worst
+            return Least(epsilon=worst, holds=certificate.holds is True)
+        if data.region is None:
+            pairs, distances = data.required  # others than those of data.standing follow from these in doubles alone
+            exact = Apart(above=data.metric.no_less(distances), balls=lambda rows: data.metric.exactly(pairs[rows]))
+            return least_epsilon(
+                self.values, pairs, distances, data.epsilon, exact=exact, sums=self.sums, progress=report
+            )
+        found = certify_everywhere(self.weights, data.region, data.epsilon)
+        worst = found.worst if found.holds else max(found.worst, math.nextafter(found.allowed, math.inf))
+        if found.worst_pair is None:
+            return Least(epsilon=worst, holds=found.holds)
+        i, j = found.worst_pair
+        k = steepest_output(self.weights, data.region, (i, j))
+        likelier = self.weights[i, k] >= self.weights[j, k]
+        return Least(epsilon=worst, holds=found.holds, pair=(i, j) if likelier else (j, i), output=k)
+
+    def loss(self, data: MetricData) -> float:
+        """Expected loss under a problem's prior, in its unit."""
+        return ExpectedLoss.of(data).expected(self.values, self.sums)
+
+
+def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
+    """Return a fault for each entry that is not a probability; of rows without such, for each sum that is not 1."""
+    if values.dtype == np.uint64:
+        wrong = wrong_rows(values).tolist()
+        return [Fault(name, f"row {r} (from 0)", f"a sum of {sum(values[r].tolist())}", "2**63") for r in wrong]
+    bad = ~(values >= 0) | ~np.isfinite(values)
+    faults = [
+        Fault(name, f"row {r}, column {c} (from 0)", repr(float(values[r, c])), "a probability, at least 0")
+        for r, c in np.argwhere(bad)[:100].tolist()
+    ]
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = ~(np.abs(values.sum(axis=1) - 1.0) <= ROW_SUM) & ~bad.any(axis=1)
+    return faults + [
+        Fault(name, f"row {r} (from 0)", f"a sum of {values[r].sum():.9g}", f"1, within {ROW_SUM:g}")
+        for r in np.flatnonzero(off)[:100].tolist()
+    ]
+
+
+@frozen(kw_only=True)
+class GivenTable:
+    """Options of given."""
+
+    matrix: File = key(help=".npy (N, K) of probabilities or of uint64 weights that sum to 2**63, made anywhere")
+
+
+@frozen(kw_only=True)
+class GivenProblem(MetricProblem):
+    """A metric problem, and a matrix for it."""
+
+    given: GivenTable = key(help="the matrix")
+
+
+class Given(MetricMechanism[GivenProblem]):
+    """A matrix made anywhere, repaired where it does not keep epsilon, certified.
+
+    Weights that keep it are released as they are. The method "bounded" also solves for a lower bound on the loss.
+    """
+
+    problem_class = GivenProblem
+    any_notion = frozenset({"repair"})
+    kit = "privopt_metric_dp.kit.profiles:GIVEN"
+
+    def check_problem(self, problem: MetricInstance[GivenProblem], method: str) -> None:
+        """Check also that the matrix is one of these records and outputs.
+
+        Raises:
+            InputError: it is not.
+        """
+        super().check_problem(problem, method)
+        GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
+
+    def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
+        """The matrix as it stands, with what it keeps; with multipliers where a bound is asked for."""
+        data = problem.data
+        given = GivenMatrix.read(problem.declared.given.matrix, data.shape)
+        privacy = self.privacy(problem, context.method)
+        least = given.measured(data, privacy, context.report)
+        kept: Mapping[str, Any] = {
+            "epsilon": least.epsilon,
+            "holds": least.holds,
+            "pair": None if least.pair is None else [data.records.ids[i] for i in least.pair],
+            "output": None if least.output is None else data.outputs.ids[least.output],
+            "loss": given.loss(data),
+        }
+        release = None
+        if given.exact:
+            release = MatrixRelease.over(data, given.weights, along_paths=privacy.along_paths)
+        made = Matrix(z=given.rows, release=release, solver={"name": "as given"}, details={"given": kept})
+        if context.method == "repair":
+            return made
+        from privopt_metric_dp.mechanisms.optimal_lp import solve_structured
+
+        found = solve_structured(data, evolve(context, method="auto"))
+        return evolve(made, multipliers=found.multipliers, over=found.over, solver=found.solver, stopped=found.stopped)

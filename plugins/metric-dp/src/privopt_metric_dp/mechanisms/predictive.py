@@ -1,0 +1,103 @@
+"""Prediction as a mechanism: an optimal matrix for fresh reports, and a private test whether the last is still good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from attrs import evolve
+
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Outcome, Result, SolveContext
+from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
+from privopt_metric_dp.mechanisms.trace_dp import TraceDP, TraceRelease
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.traces.prediction import Prediction
+
+__all__ = ["Predictive"]
+
+
+class Predictive(MetricMechanism[PredictiveProblem]):
+    """Keep the last report while a private test says that it is good (PETS 2014, by the sparse vector technique)."""
+
+    problem_class = PredictiveProblem
+    release_class: ClassVar[type[TraceRelease]] = TraceRelease
+    kit = "privopt_metric_dp.kit.profiles:PREDICTIVE"
+    scope = (
+        "epsilon-metric DP of each fresh report, between every two records at distance d. Of a subject's trace: for "
+        "two traces of equal length the odds of all reports together change by at most exp of the sum, over segments, "
+        "of (threshold_epsilon + 2 test_epsilon + epsilon) times the greatest distance between the two in that "
+        "segment; with neighbours_within distances are those of chains of records, each so near the next, and with "
+        "everywhere they are ways between positions, counted 2 mm longer. Holds against whoever sees all reports and "
+        "which of them repeat the last, whatever else they know."
+    )
+
+    def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
+        """The problem.
+
+        Raises:
+            InputError: every fault.
+        """
+        problem = super().load(declared, file)
+        total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
+        if total is not None and total < report:
+            found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g}: one report"
+            raise InputError([Fault(file, "predictive.total", found, wanted)])
+        return problem
+
+    def matrix(self, problem: MetricInstance[PredictiveProblem], context: SolveContext) -> Matrix:
+        """The optimal matrix for fresh reports, by one of the structured solvers."""
+        from privopt_metric_dp.mechanisms.optimal_lp import solve_structured
+
+        return solve_structured(problem.data, evolve(context, method="auto"))
+
+    def solve(self, problem: MetricInstance[PredictiveProblem], context: SolveContext) -> Outcome[MatrixRelease]:
+        """The matrix, and the test's numbers."""
+        outcome = super().solve(problem, context)
+        terms = problem.declared.terms(problem.data)
+        with context.timed("build"):
+            prediction = Prediction.of(problem.data, terms)
+        return evolve(outcome, release=self.release_class.of(outcome.release, prediction=prediction, terms=terms))
+
+    def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
+        """Metric DP of fresh reports and of traces."""
+        asked, data = super().privacy(problem, method), problem.data
+        return TraceDP.over(data, problem.declared.terms(data)) if isinstance(asked, MetricDP) else asked
+
+    def meaning(
+        self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
+    ) -> Sequence[str]:
+        """Also: what a stay costs."""
+        terms, unit = problem.declared.terms(problem.data), problem.data.unit
+        afford = ""
+        if terms.total is not None:
+            moves = (terms.total - terms.report) // terms.segment
+            afford = f"; a total of {float(terms.total):g} is enough for the first report and {moves:,} more"
+        return [
+            *super().meaning(problem, release, result),
+            f"A stay costs {float(terms.segment):g} per {unit} however many reports it has, each fresh report alone "
+            f"{float(terms.report):g}{afford}.",
+        ]
+
+    def details(
+        self,
+        problem: MetricInstance[PredictiveProblem],
+        release: MatrixRelease,
+        method: str,
+        told: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """The distance that counts as good, and the mean of the noise on either side of it."""
+        terms = problem.declared.terms(problem.data)
+        return {
+            "prediction": {
+                "good_within": float(terms.good_within),
+                "threshold_noise": float(1 / terms.threshold),
+                "test_noise": float(1 / terms.test),
+                "unit": problem.data.unit,
+            }
+        }

@@ -1,0 +1,204 @@
+"""Register the mechanisms, distances, losses and notions of metric DP, as data: nothing heavy is imported."""
+
+from collections.abc import Sequence
+
+from privopt.specs import (
+    CheckSpec,
+    CommandSpec,
+    KindCheckSpec,
+    KindSpec,
+    MechanismSpec,
+    MethodSpec,
+    NameSpec,
+    RoleSpec,
+    TemplateSpec,
+    TraitSpec,
+    hookimpl,
+)
+
+__all__ = [
+    "privopt_checks",
+    "privopt_commands",
+    "privopt_kinds",
+    "privopt_mechanisms",
+    "privopt_names",
+    "privopt_roles",
+    "privopt_templates",
+]
+
+
+@hookimpl
+def privopt_mechanisms() -> Sequence[MechanismSpec]:
+    """Return the optimal mechanism, its baselines, given matrices and prediction over traces."""
+    return [
+        MechanismSpec(
+            name="optimal-lp",
+            target="privopt_metric_dp.mechanisms.registered:OptimalLP",
+            guarantee="metric-dp",
+            summary="the least expected loss that metric DP allows",
+            source="Bordenabe, Chatzikokolakis, Palamidessi, CCS 2014",
+            methods=[
+                MethodSpec(name="auto", summary="the fastest of the others for the problem at hand"),
+                MethodSpec(name="star", summary="closed form where it is optimal, else a near-optimal start"),
+                MethodSpec(name="column-generation", summary="Dantzig-Wolfe over the rays of the privacy cone"),
+                MethodSpec(name="interior-point", summary="structured interior point, for small epsilon and all pairs"),
+                MethodSpec(name="full", summary="the whole LP through the modelling language, by CBC or HiGHS"),
+            ],
+        ),
+        MechanismSpec(
+            name="exponential",
+            target="privopt_metric_dp.mechanisms.registered:Exponential",
+            guarantee="metric-dp",
+            summary="probabilities proportional to exp(-epsilon d / 2)",
+            source="McSherry, Talwar, FOCS 2007; Chatzikokolakis et al., PETS 2013",
+            methods=[
+                MethodSpec(name="exponential", summary="half of epsilon in the exponents, which always does"),
+                MethodSpec(name="calibrated", summary="the largest share of epsilon that certifies"),
+            ],
+        ),
+        MechanismSpec(
+            name="planar-laplace",
+            target="privopt_metric_dp.mechanisms.registered:PlanarLaplace",
+            guarantee="metric-dp",
+            summary="planar Laplace noise, remapped to the nearest output",
+            source="Andrés, Bordenabe, Chatzikokolakis, Palamidessi, CCS 2013",
+            methods=[MethodSpec(name="voronoi", summary="integrated over the outputs' Voronoi cells")],
+        ),
+        MechanismSpec(
+            name="const-opt",
+            target="privopt_metric_dp.mechanisms.registered:ConstOptimal",
+            guarantee="metric-dp",
+            summary="LP near the record, exponential form beyond a radius",
+            source="Imola, Kasiviswanathan, White, Aggarwal, Teissier, UAI 2022",
+            methods=[MethodSpec(name="full", summary="the LP through the modelling language, by CBC or HiGHS")],
+        ),
+        MechanismSpec(
+            name="given",
+            target="privopt_metric_dp.mechanisms.given_matrix:Given",
+            guarantee="metric-dp",
+            summary="a matrix made anywhere, repaired and certified",
+            source="the matrix's own",
+            methods=[
+                MethodSpec(name="repair", summary="as it is where it keeps epsilon, else repaired"),
+                MethodSpec(name="bounded", summary="the same, and what any other must lose, proved"),
+            ],
+        ),
+        MechanismSpec(
+            name="predictive",
+            target="privopt_metric_dp.mechanisms.predictive:Predictive",
+            guarantee="trace-dp",
+            summary="traces: keeps the last report while a private test finds it good, else draws an optimal one",
+            source="Chatzikokolakis, Palamidessi, Stronati, PETS 2014; Dwork et al., STOC 2009",
+            methods=[MethodSpec(name="auto", summary="fresh reports by the fastest structured solver")],
+        ),
+    ]
+
+
+@hookimpl
+def privopt_kinds() -> Sequence[KindSpec]:
+    """Return the distances, losses and notions of metric problems."""
+    distances, losses = "privopt_metric_dp.problem.distance_kinds", "privopt_metric_dp.problem.loss_kinds"
+    rows = [
+        ("distance", "euclidean", f"{distances}:Euclidean", "straight lines between points or vectors"),
+        ("distance", "haversine", f"{distances}:Haversine", "great circles in km, R = 6371.0"),
+        ("distance", "graph", f"{distances}:Graph", "shortest paths over edges"),
+        ("distance", "matrix", f"{distances}:Table", "a table of distances"),
+        ("loss", "distance", f"{losses}:DistanceLoss", "the distance from record to output"),
+        ("loss", "travel-cost", f"{losses}:TravelCost", "the error in the travel distance to targets"),
+        ("loss", "matrix", f"{losses}:CostMatrix", "a table of losses"),
+        ("notion", "metric-dp", "privopt_metric_dp.matrix.privacy:MetricDP", "odds change by exp(epsilon d) at most"),
+        (
+            "notion",
+            "trace-dp",
+            "privopt_metric_dp.mechanisms.trace_dp:TraceDP",
+            "metric DP of all reports of a trace together",
+        ),
+    ]
+    return [KindSpec(role=role, name=name, target=target, summary=summary) for role, name, target, summary in rows]
+
+
+@hookimpl
+def privopt_roles() -> Sequence[RoleSpec]:
+    """Return the roles of kinds that metric problems choose by name."""
+    kinds = "privopt_metric_dp.problem.kinds"
+    return [
+        RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),
+        RoleSpec(name="loss", base=f"{kinds}:LossKind", summary="the loss of releasing an output for a record"),
+    ]
+
+
+@hookimpl
+def privopt_commands() -> Sequence[CommandSpec]:
+    """Return the commands that make problems of places, protect tables, and compare and certify matrices."""
+    commands = "privopt_metric_dp.commands"
+    return [
+        CommandSpec(name="apply", target=f"{commands}.apply:apply", summary="Protect a table: a report in each row."),
+        CommandSpec(
+            name="init",
+            target=f"{commands}.init_curve_certify:init",
+            summary="Write a commented problem file from a table of places.",
+        ),
+        CommandSpec(
+            name="curve",
+            target=f"{commands}.init_curve_certify:curve",
+            summary="Loss and proved bound over epsilon, mechanism beside mechanism.",
+        ),
+        CommandSpec(
+            name="certify",
+            target=f"{commands}.init_curve_certify:certify",
+            summary="The least epsilon that a matrix made anywhere keeps.",
+        ),
+    ]
+
+
+@hookimpl
+def privopt_names() -> Sequence[NameSpec]:
+    """Return the Python names of metric problems."""
+    parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
+    homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
+    homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix", "curve": "privopt_metric_dp.studies.curve"}
+    return [NameSpec(name=name, target=f"{home}:{name}") for name, home in homes.items()]
+
+
+@hookimpl
+def privopt_checks() -> Sequence[TraitSpec | CheckSpec | KindCheckSpec]:
+    """Return the kit's checks of distances, regions and traces, and those of kinds of metric problems."""
+    kit = "privopt_metric_dp.kit"
+    kinds = f"{kit}.check_kinds"
+    return [
+        TraitSpec(name="traces", missing="the release draws no traces", target=f"{kit}.check_traces:draws_traces"),
+        CheckSpec(name="distances", target=f"{kit}.check_distances:distances"),
+        CheckSpec(name="every-point", target=f"{kit}.check_region:every_point"),
+        CheckSpec(name="traces", target=f"{kit}.check_traces:traces"),
+        KindCheckSpec(role="distance", name="distances", target=f"{kinds}:distances"),
+        KindCheckSpec(role="loss", name="losses", target=f"{kinds}:losses"),
+        KindCheckSpec(role="notion", name="planted-violation", target=f"{kinds}:planted_violation"),
+        KindCheckSpec(role="notion", name="released", target=f"{kinds}:released"),
+        KindCheckSpec(role="solver", name="privacy-rows", target=f"{kit}.check_solvers:privacy_rows"),
+    ]
+
+
+@hookimpl
+def privopt_templates() -> Sequence[TemplateSpec]:
+    """Return the kinds of project whose mechanism is over places: a matrix, and one that samples."""
+    own, package = ("example.toml", "mechanism.py", "kit.py"), "privopt_metric_dp"
+    return [
+        TemplateSpec(
+            name="matrix",
+            package=package,
+            files=own,
+            notion="metric-dp",
+            method="lp",
+            does="the linear program, by CBC or HiGHS",
+            needs=("privopt-metric-dp",),
+        ),
+        TemplateSpec(
+            name="sampler",
+            package=package,
+            files=own,
+            notion="metric-dp",
+            method="shift",
+            does="discrete Laplace noise on a place",
+            needs=("privopt-metric-dp",),
+        ),
+    ]

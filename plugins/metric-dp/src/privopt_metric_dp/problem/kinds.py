@@ -1,0 +1,218 @@
+"""What a kind of distance or of loss is: the table of a problem file that it reads, and what it makes of it.
+
+A kind is an attrs class whose fields are the keys of its table; register it with a
+:class:`privopt.specs.KindSpec` and every metric mechanism takes it::
+
+    @frozen(kw_only=True)
+    class Squared(LossKind):
+        kind = "squared"
+
+        def cost(self, spaces):
+            return spaces.metric.to_outputs() ** 2
+
+        def unit(self, distance):
+            return f"({distance})^2"
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats
+from privopt.declare.schema import File, key, positive
+from privopt.errors import Fault, InputError
+from privopt_metric_dp.region.region import Region
+from privopt_metric_dp.space.metrics import Metric
+from privopt_metric_dp.space.places import Space
+
+__all__ = ["DistanceKind", "Ground", "LossKind", "MetricNotion", "Spaces", "rounding"]
+
+
+def rounding(cost: Floats) -> Floats:
+    """(N,) 2^-40 of each record's greatest cost."""
+    return np.asarray(np.abs(cost).max(axis=1) * 2.0**-40)
+
+
+@frozen(kw_only=True, eq=False)
+class Spaces:
+    """Where a loss is to be measured.
+
+    Attributes:
+        records: the secrets.
+        outputs: what may be released; the records themselves where ``own``.
+        own: whether the problem has no outputs of its own.
+        metric: distances between records, and from records to outputs.
+        file: name of the problem file, for faults.
+        listed: how many records the problem has, where vertices of a region follow them; None: all.
+    """
+
+    records: Space
+    outputs: Space
+    own: bool
+    metric: Metric
+    file: str = "problem"
+    listed: int | None = None
+
+
+@frozen(kw_only=True, eq=False)
+class Ground:
+    """A region between records, for guarantees that hold at all its points.
+
+    Attributes:
+        region: the records are its first vertices.
+        records: its vertices, added ones with ids of their own.
+        metric: distances from the vertices to outputs (None: the vertices themselves), by which losses go.
+    """
+
+    region: Region
+    records: Space
+    metric: Callable[[Space | None], Metric]
+
+
+@frozen(kw_only=True)
+class DistanceKind(ABC):
+    """How far records are from one another: ``[distance]`` of one kind.
+
+    Attributes:
+        kind: its name in problem files.
+        places: which keys of ``[records]`` and ``[outputs]`` it takes.
+        ids_alone: whether points may be ids without coordinates.
+        path_metric: whether it is the shortest way over edges, so that records out of reach are a fault.
+        kit: ``"package.module:STRATEGY"``: Hypothesis's of problems that name it, for :mod:`privopt.testing.kinds`.
+    """
+
+    kind: ClassVar[str]
+    places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors"})
+    ids_alone: ClassVar[bool] = False
+    path_metric: ClassVar[bool] = False
+    kit: ClassVar[str] = ""
+
+    @classmethod
+    def keys(cls) -> type:
+        """The class of its table: itself."""
+        return cls
+
+    @abstractmethod
+    def metric(self, records: Space, outputs: Space | None) -> Metric:
+        """Distances between the records, and from them to the outputs (None: the records themselves).
+
+        Distances are what epsilon is claimed for: where they are rounded, they are rounded down.
+
+        Raises:
+            InputError: places that have no such distance, or files that will not do.
+        """
+
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+        """The region whose points ``privacy.everywhere`` speaks of, its ways no longer than this distance.
+
+        Args:
+            records: its first vertices.
+            epsilon: per unit of distance.
+            split_km: the length up to which its simplices stay whole; None: as suits it.
+            file: name of the problem file, for faults.
+
+        Raises:
+            InputError: a kind without one, or places that span none.
+        """
+        found = f"true with distance.kind {self.kind}, which has no points between records"
+        raise InputError([Fault(file, "privacy.everywhere", found, "streets, or points in a plane or on the earth")])
+
+    def unit(self, records: Space) -> str:
+        """Unit of distance, in the singular: what epsilon is per."""
+        return "km"
+
+    def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
+        """Keys that do not go together: (key, what was found, what is wanted). ``own``: there is no [outputs]."""
+        yield from ()
+
+
+@frozen(kw_only=True)
+class LossKind(ABC):
+    """What a release costs its user: ``[utility]`` of one kind. Every kind has the keys ``prior`` and ``remap``.
+
+    Attributes:
+        kind: its name in problem files.
+        of_distances: whether it is made of the distances to the outputs alone, so that it is known between records too.
+        prior: of the records, by which the loss is weighed.
+        positions: of people, by which it is weighed where the promise holds between records too.
+        remap: whether each output is replaced by its best guess under the prior
+            (:mod:`privopt_metric_dp.matrix.remap`).
+        kit: strategy of problems that name it, as of a distance; left out: other problems, with its name alone.
+    """
+
+    kind: ClassVar[str]
+    kit: ClassVar[str] = ""
+    of_distances: ClassVar[bool] = False
+    prior: File | None = key(None, help="CSV: id,p; left out: uniform (with privacy.everywhere: over the region)")
+    positions: File | None = key(
+        None, help="with privacy.everywhere, for prior: CSV of public positions, lat,lon or x,y (km), maybe weight"
+    )
+    remap: bool = key(False, help="whether each output is replaced by the best guess under the prior; costs no privacy")
+
+    @classmethod
+    def keys(cls) -> type:
+        """The class of its table: itself."""
+        return cls
+
+    @abstractmethod
+    def cost(self, spaces: Spaces) -> Floats:
+        """(N, K) loss of releasing output k for record i, not yet weighted by the prior.
+
+        Raises:
+            InputError: it cannot be computed for these places.
+        """
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) by how much at most a record's costs, as :meth:`cost` gave them, exceed those meant: bounds are lowered.
+
+        Left out: the roundings of sums without cancellation, 2^-40 of the record's greatest cost.
+        """
+        return rounding(cost)
+
+    def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N, K) or (N, 1) by how much at most costs lie below those meant: how many digits of a bound are stated.
+
+        Left out: as much as :meth:`excess` says.
+        """
+        return self.excess(spaces, cost)[:, None]
+
+    @abstractmethod
+    def unit(self, distance: str) -> str:
+        """Unit of the loss, where distances are in ``distance``."""
+
+    @property
+    def measures_outputs(self) -> bool:
+        """Whether it needs the distances from records to outputs."""
+        return True
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """Keys that do not go together: (key, what was found, what is wanted)."""
+        yield from ()
+
+
+@frozen(kw_only=True)
+class MetricNotion:
+    """The privacy asked for: ``[privacy]`` of one notion over records at distances.
+
+    Attributes:
+        kind: its name in problem files.
+        epsilon: exact, per unit of distance.
+        neighbours_within: greatest distance of a required pair; None for every pair.
+        kit: strategy of problems that name it, as of a loss.
+    """
+
+    kind: ClassVar[str]
+    kit: ClassVar[str] = ""
+    epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
+    neighbours_within: float | None = key(
+        None,
+        help="greatest distance of a required pair; left out: every pair",
+        unit="units of distance",
+        check=positive,
+    )

@@ -1,0 +1,202 @@
+"""Losses of metric problems: the kinds of the table ``[utility]``, and their expectation over a release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, read_only
+from privopt.declare.schema import File, key
+from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
+from privopt.errors import Fault, InputError
+from privopt_metric_dp.problem.kinds import LossKind, Spaces
+from privopt_metric_dp.problem.travel_cost import travel_cost
+from privopt_metric_dp.space.metrics import Metric
+from privopt_metric_dp.space.places import LARGEST, Space
+from privopt_metric_dp.space.roads import Roads, read_roads
+
+__all__ = ["CostMatrix", "DistanceLoss", "TravelCost"]
+
+
+@frozen(kw_only=True)
+class DistanceLoss(LossKind):
+    """The distance from record to output."""
+
+    kind: ClassVar[str] = "distance"
+    of_distances: ClassVar[bool] = True
+
+    def cost(self, spaces: Spaces) -> Floats:
+        """(N, K) distances.
+
+        Raises:
+            InputError: an output that some record cannot reach.
+        """
+        return _reached(spaces.metric.to_outputs(), spaces, "distance.edges")
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) nothing: distances are rounded down."""
+        return np.zeros(len(cost))
+
+    def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N, K) by how much distances are."""
+        return np.asarray(spaces.metric.no_less(cost) - cost)
+
+    def unit(self, distance: str) -> str:
+        """The unit of the distance."""
+        return _plural(distance)
+
+
+@frozen(kw_only=True)
+class CostMatrix(LossKind):
+    """Losses read from a file."""
+
+    kind: ClassVar[str] = "matrix"
+    file: File = key(name="cost", help=".npy (N, K): loss of releasing output k for record i")
+
+    def cost(self, spaces: Spaces) -> Floats:
+        """(N, K) as the file has them.
+
+        Raises:
+            InputError: another shape, or numbers that will not do.
+        """
+        shape = (len(spaces.records), len(spaces.outputs))
+        return read_array(self.file, shape, what="costs", most=LARGEST).copy()
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) nothing: what is no double is rounded down."""
+        return np.zeros(len(cost))
+
+    def unit(self, distance: str) -> str:
+        """A file of losses has no named unit."""
+        return "units of cost"
+
+    @property
+    def measures_outputs(self) -> bool:
+        """It does not: the file has every loss."""
+        return False
+
+
+@frozen(kw_only=True)
+class TravelCost(LossKind):
+    """Expected error in the travel distance to a random target (LR-Geo, section 3)."""
+
+    kind: ClassVar[str] = "travel-cost"
+    edges: File | None = key(None, help="CSV: from,to,km; left out: the distance of [distance]")
+    directed: bool = key(False, help="whether utility.edges are one-way")
+    targets: File | None = key(None, help="CSV: id,weight; left out: every record, equally")
+
+    def cost(self, spaces: Spaces) -> Floats:
+        """c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.
+
+        Raises:
+            InputError: unknown targets, or targets that some record or output cannot reach.
+        """
+        tables, weights, unit, where = self._travel(spaces)
+        cost = travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)
+        return _reached(cost if unit is None else read_only(cost * float(unit)), spaces, where)
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) what rounding can have added to the differences of ways, and to their sum.
+
+        Ways in whole numbers have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.counted`). Others are
+        off by what their metric says, of which a difference keeps the most where ways are long and alike.
+        """
+        roads, targets, _ = self.ends(spaces.records, spaces.metric)
+        summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
+        if roads is not None and roads.counted is not None:
+            return np.asarray(summed + 2.0**-39 * float(roads.counted[1]))  # ways of less than 2^50, each off by 2^-100
+        tables, weights, _, _ = self._travel(spaces)
+        used, off = weights > 0, []
+        for table in tables:
+            ways = table[:, used]
+            doubt = spaces.metric.no_less(ways) - ways if roads is None else ways * roads.doubt
+            off.append((doubt + 2.0**-52 * ways) @ weights[used])
+        return np.asarray((summed + off[0] + off[-1].max()) * (1.0 + 2.0**-20))
+
+    def _travel(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
+        """Ways from records, and from outputs that are others, to targets; shares; the unit of ways that are counted.
+
+        Raises:
+            InputError: see :meth:`cost`.
+        """
+        records, metric = spaces.records, spaces.metric
+        roads, targets, weights = self.ends(records, metric)
+        if self.targets is None and spaces.listed is not None:
+            targets, weights = targets[: spaces.listed], weights[: spaces.listed] * (len(records) / spaces.listed)
+        where = "distance.edges" if self.edges is None else "utility.edges"
+        unit = None
+        if roads is not None:
+            source = records.source if self.targets is None else self.targets.name
+            roads, unit = roads.counted or (roads, None)
+            tables = [
+                roads.travel(space.ids, targets.tolist(), sources=space.source, targets_source=source)
+                for space in ((records,) if spaces.own else (records, spaces.outputs))
+            ]
+        else:
+            place = np.arange(len(targets))
+            if self.targets is not None:
+                known = np.asarray(records.ids, dtype=np.str_)
+                place = check_ids(self.targets, targets, known, "id", "the id of a record")
+            tables = [metric.rows(place).T]
+            if not spaces.own:
+                tables.append(metric.to_outputs(place).T)
+        for space, table in zip((records, spaces.outputs), tables, strict=False):
+            lost = np.argwhere(~np.isfinite(table) & (weights > 0))
+            if lost.size:
+                start, target = space.ids[lost[0, 0]], targets[lost[0, 1]]
+                found = f"no way from {start} to target {target} ({len(lost)} such)"
+                raise InputError([Fault(spaces.file, where, found, "roads that lead to every target")])
+        return tables, weights, unit, where
+
+    def unit(self, distance: str) -> str:
+        """Kilometres along roads, else the unit of distance."""
+        return _plural(distance) if self.edges is None else "km"
+
+    @property
+    def measures_outputs(self) -> bool:
+        """Only where there are no roads of its own."""
+        return self.edges is None
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """One-way roads that are not given."""
+        if self.directed and self.edges is None:
+            yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
+
+    def ends(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
+        """What the cost is made of: roads (None: the distance itself), ids of targets, and their shares."""
+        if self.targets is None:
+            targets = np.asarray(records.ids, dtype=np.str_)
+            shares = np.full(len(targets), 1.0 / len(targets))
+        else:
+            targets, shares = _targets(self.targets)
+        if self.edges is not None:
+            return read_roads(self.edges, directed=self.directed), targets, shares
+        return getattr(metric, "roads", None), targets, shares
+
+
+def _plural(unit: str) -> str:
+    return "units of distance" if unit == "unit of distance" else unit
+
+
+def _reached(cost: Floats, spaces: Spaces, where: str) -> Floats:
+    if not np.isfinite(cost).all():
+        i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
+        found = f"no way that joins record {spaces.records.ids[i]}, output {spaces.outputs.ids[k]} and the targets"
+        raise InputError([Fault(spaces.file, where, found, "connected roads")])
+    return cost
+
+
+def _targets(file: File) -> tuple[NDArray[np.str_], Floats]:
+    table = read_table(file, [Column(name="id", kind="id"), Column(name="weight", least=0.0)])
+    faults = duplicate_faults(file.name, table["id"])
+    total = float(table["weight"].sum())
+    if not 0 < total < np.inf:
+        faults.append(Fault(file.name, "column weight", f"a sum of {total:g}", "a finite sum above 0"))
+    if faults:
+        raise InputError(faults)
+    return table["id"], table["weight"] / total

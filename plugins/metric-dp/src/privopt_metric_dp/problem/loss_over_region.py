@@ -1,0 +1,283 @@
+"""What a release costs people who stand anywhere: C_ck = E[lambda_c(X) c(X, k)] (mathematics C6).
+
+The position X is spread evenly over the region, or over positions that a public table lists; lambda_c(X) is how
+likely vertex c is drawn there. The loss is the sum of C_ck z_ck over vertices c and outputs k: linear in the rows, as
+with a prior over records. With weights p_c at the vertices in place of it a segment with z = 1 - x and the cost x would
+seem to cost nothing; it costs 1/6.
+
+A loss made of distances is measured where X stands. Any other is known at the vertices alone, and taken to be linear on
+each simplex, in the part of the way or in barycentric coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.schema import File
+from privopt.declare.tables import Column, read_table
+from privopt.errors import Fault, InputError, UsageError
+from privopt_metric_dp.problem.kinds import DistanceKind, LossKind, Spaces
+from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
+from privopt_metric_dp.region.snap_to_region import Snapper, far_shares
+from privopt_metric_dp.space.metrics import Metric
+from privopt_metric_dp.space.places import LARGEST, Space
+
+__all__ = ["Spread", "evenly", "expected_cost", "listed"]
+
+PIECES: Final = 16
+"""Pieces of a street, at least, on each of which two points stand for all."""
+
+POINTS: Final = 20_000
+"""Points that stand for a plane, at least: seven in each triangle, or in each of its even parts."""
+
+LEAST: Final = 1e-200
+"""The sum of weights of a table is above it, so that each that matters is a double with all its bits."""
+
+_STEP: Final = 512  # points at once
+_COORDINATES: Final = (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
+_FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
+_NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
+
+
+@frozen(kw_only=True, eq=False)
+class Spread:
+    """Where people are, as points with weights.
+
+    Attributes:
+        corners: (Q, m) vertices of each point's simplex.
+        shares: (Q, m) how likely each of them is drawn there.
+        linear: (Q, m) barycentric coordinates, or shares of the way.
+        mass: (Q,) probability of each point.
+        streets: (Q,) the street of each point; empty on a plane.
+        places: (Q, 2) coordinates of each point as records have them, on a plane; empty on streets.
+    """
+
+    corners: Ints
+    shares: Floats
+    linear: Floats
+    mass: Floats
+    streets: Ints
+    places: Floats
+
+    def hats(self, size: int) -> Floats:
+        """(N,) E[lambda_c(X)]: how often each of N vertices is drawn."""
+        drawn = (self.mass[:, None] * self.shares).ravel()
+        return np.bincount(self.corners.ravel(), drawn, minlength=size).astype(np.float64)
+
+    def expected(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
+        """(N, K) C_ck.
+
+        Args:
+            size: N.
+            cost: (B, K) costs at a part of the points.
+        """
+        from scipy.sparse import csr_array
+
+        total: Floats = np.zeros((size, 0))
+        for start in range(0, len(self.mass), _STEP):
+            part = slice(start, start + _STEP)
+            costs, weights = cost(part), self.mass[part, None] * self.shares[part]
+            total = total if start else np.zeros((size, costs.shape[1]))
+            touched, place = np.unique(self.corners[part], return_inverse=True)  # few of the vertices
+            ends = np.arange(len(weights) + 1) * weights.shape[1]
+            gather = csr_array((weights.ravel(), place.ravel(), ends), shape=(len(weights), len(touched)))
+            total[touched] += gather.T @ costs
+        return total
+
+
+def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
+    """Anywhere in the region, equally: by area (on the earth, where there is a projection), or by length of street.
+
+    Each street stands in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which
+    the nearest way to an output turns adds an error of the piece where it turns. Each triangle, or even part of it,
+    stands in seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off
+    by less than 1e-7 of themselves (tests/everywhere/test_loss.py).
+
+    Args:
+        region: the vertices' mesh.
+        epsilon: per km, which shapes the shares on streets.
+        records: the vertices, for the coordinates that they have.
+    """
+    if isinstance(region, Plane):
+        return _over_plane(region, geographic=records.kind == "geographic")
+    assert isinstance(region, Streets)
+    pieces = 2 * region.steps * max(1, -(-PIECES // (2 * region.steps))) if region.steps else PIECES
+    gauss = 0.5 + np.array([-0.5, 0.5]) / math.sqrt(3)
+    part = ((np.arange(pieces)[:, None] + gauss) / pieces).ravel()
+    count = len(region.km)
+    return _on_streets(
+        region,
+        epsilon,
+        streets=np.repeat(np.arange(count), len(part)),
+        part=np.tile(part, count),
+        mass=np.repeat(_shares(region.km) / len(part), len(part)),
+    )
+
+
+def _shares(lengths: Floats) -> Floats:
+    """(S,) parts of a sum; equal ones where all lengths are 0."""
+    longest = float(lengths.max())
+    scaled = lengths / longest if longest else np.ones(len(lengths))  # of doubles that have all their bits
+    shares: Floats = scaled / scaled.sum()
+    return shares
+
+
+def _over_plane(region: Plane, *, geographic: bool) -> Spread:
+    corners = region.vertices[region.simplices].astype(np.float64) / MM_PER_KM
+    one, other = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    area = (one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]) / 2
+    seven = [(1 / 3, 1 / 3, 1 / 3)] + [
+        tuple(np.roll([share, share, 1 - 2 * share], turn)) for share, _ in (_NEAR, _FAR) for turn in range(3)
+    ]
+    weights = np.array([9 / 40] + [_NEAR[1]] * 3 + [_FAR[1]] * 3)
+    parts = np.eye(3)[None]
+    while len(region.simplices) * len(parts) * 7 < POINTS:
+        a, b, c = parts[:, 0], parts[:, 1], parts[:, 2]
+        d, e, f = (b + c) / 2, (a + c) / 2, (a + b) / 2
+        parts = np.concatenate([np.stack(four, axis=1) for four in ((a, f, e), (f, b, d), (e, d, c), (d, e, f))])
+    shares = np.einsum("qv,pvc->pqc", np.array(seven), parts).reshape(-1, 3)
+    within = np.tile(weights / len(parts), len(parts))
+    points = np.einsum("qv,svx->sqx", shares, corners).reshape(-1, 2)
+    mass = np.outer(area, within).ravel()
+    places = points
+    if region.projection is not None:
+        earth = region.projection.to_earth(points * MM_PER_KM)
+        mass, places = mass * np.cos(np.radians(earth[:, 0])), earth if geographic else points
+    every = np.tile(shares, (len(corners), 1))
+    return Spread(
+        corners=np.repeat(region.simplices, len(shares), axis=0),
+        shares=every,
+        linear=every,
+        mass=mass / mass.sum(),
+        streets=np.zeros(0, dtype=np.int64),
+        places=places,
+    )
+
+
+def _on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floats, mass: Floats) -> Spread:
+    with np.errstate(over="ignore"):
+        far = far_shares(part, float(epsilon) * region.km[streets], region.steps)
+    return Spread(
+        corners=region.simplices[streets],
+        shares=np.stack([1.0 - far, far], axis=1),
+        linear=np.stack([1.0 - part, part], axis=1),
+        mass=mass,
+        streets=streets,
+        places=np.zeros((0, 2)),
+    )
+
+
+def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spread:
+    """At the positions of a table: lat,lon in degrees or x,y in km, each as often as a column weight says.
+
+    A position beside the streets counts where it is matched, one outside a plane's region where it stands, but drawn
+    from the rim: of points that are equally near, from that of the first street in ``simplices``, or of the first side
+    of the triangles there. Positions on a plane stand where they are read, to the millimetre, on the earth where the
+    table says.
+
+    Raises:
+        InputError: a table that will not do, or positions of a kind that the region does not have.
+    """
+    columns = [Column(name=name, optional=True, unit=unit) for name, unit in _COORDINATES]
+    columns.append(Column(name="weight", optional=True, least=0.0))
+    table = read_table(file, columns, any_of=[("lat", "lon"), ("x", "y")])
+    degrees = {"lat", "lon"} <= table.keys()
+    names = ("lat", "lon") if degrees else ("x", "y")
+    positions = np.column_stack([table[name] for name in names])
+    weight = table.get("weight", np.ones(len(positions)))
+    least, most = ([-90.0, -180.0], [90.0, 360.0]) if degrees else ([-LARGEST] * 2, [LARGEST] * 2)
+    wrong = (positions < least) | (positions > most)
+    faults = [
+        Fault(file.name, f"row {row + 2}", f"{positions[row].tolist()}", f"{' and '.join(names)} of a position")
+        for row in np.flatnonzero(wrong.any(axis=1))[:20].tolist()
+    ]
+    if not LEAST < weight.sum() < np.inf:
+        wanted = f"a finite sum above {LEAST:g}"
+        faults.append(Fault(file.name, "column weight", f"a sum of {weight.sum():g}", wanted))
+    if faults:
+        raise InputError(faults)
+    try:
+        snapper = Snapper.of(region, epsilon)
+    except UsageError:
+        wanted = "records with coordinates, between which streets run straight"
+        raise InputError([Fault(file.name, "", "positions beside streets without any", wanted)]) from None
+    earth = region.geographic if isinstance(region, Streets) else records.kind == "geographic"
+    if (degrees and snapper.projection is None) or (not degrees and earth):
+        wanted = "x and y in km" if degrees else "lat and lon in degrees"
+        raise InputError([Fault(file.name, "header", f"columns {','.join(names)}", f"{wanted}, as the records have")])
+    snapper = snapper if degrees else evolve(snapper, projection=None)
+    read = snapper.read(positions)
+    snapped, mass = snapper.exactly(read), weight / weight.sum()
+    linear = snapped.linear
+    if isinstance(region, Streets):
+        return _on_streets(region, epsilon, streets=snapped.streets, part=linear[:, 1], mass=mass)
+    return Spread(
+        corners=snapped.corners,
+        shares=linear,
+        linear=linear,
+        mass=mass,
+        streets=np.zeros(0, dtype=np.int64),
+        places=positions if records.kind == "geographic" else read / MM_PER_KM,
+    )
+
+
+def expected_cost(
+    spread: Spread, region: Region, utility: LossKind, distance: DistanceKind, spaces: Spaces, costs: Floats
+) -> Floats:
+    """(N, K) C_ck.
+
+    Args:
+        spread: where people are.
+        region: the vertices' mesh.
+        utility: the loss.
+        distance: of the problem, which measures from any point of a plane.
+        spaces: the vertices, the outputs, and distances between them.
+        costs: (N, K) the loss at the vertices.
+    """
+    outputs = spaces.records if spaces.own else spaces.outputs
+
+    def measured(count: int, coordinates: Floats | None, ways: Floats | None) -> Floats:
+        ids = [str(number) for number in range(count)]
+        points = Space(ids=ids, coordinates=coordinates, kind="plain" if coordinates is None else spaces.records.kind)
+        metric = distance.metric(points, outputs) if ways is None else _Known(ways)
+        return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
+
+    if not utility.of_distances:
+        return spread.expected(
+            region.size, lambda part: np.einsum("bm,bmk->bk", spread.linear[part], costs[spread.corners[part]])
+        )
+    if isinstance(region, Plane):
+        return spread.expected(region.size, lambda part: measured(len(spread.mass[part]), spread.places[part], None))
+    assert isinstance(region, Streets)
+    ways, km = spaces.metric.to_outputs(), region.km
+
+    def along(part: slice) -> Floats:
+        a, b = spread.corners[part].T
+        legs = km[spread.streets[part], None] * spread.linear[part]
+        return measured(len(a), None, np.minimum(ways[a] + legs[:, 1:], ways[b] + legs[:, :1]))
+
+    return spread.expected(region.size, along)
+
+
+class _Known(Metric):
+    """Distances to outputs, as they are at some points of streets."""
+
+    def __init__(self, ways: Floats) -> None:
+        super().__init__(len(ways), ways.shape[1], False)
+        self._ways = ways
+
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
+        """Nobody asks: losses made of distances go by outputs alone."""
+        raise NotImplementedError("distances between points of streets")
+
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
+        """(B, K) km along the streets."""
+        return self._ways if i is None else self._ways[np.asarray(i, dtype=np.int64)]

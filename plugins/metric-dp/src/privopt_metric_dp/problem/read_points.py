@@ -1,0 +1,161 @@
+"""Points files: CSV, Parquet and GeoParquet, GeoJSON, with columns by whatever name."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes
+from privopt.declare.schema import File, key
+from privopt.declare.tables import Column, duplicate_faults, read_table
+from privopt.errors import Fault, InputError, reason_of
+from privopt_metric_dp.space.places import Kind, Space
+from privopt_metric_dp.space.wkb import centres_of, check_degrees
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Columns", "points_as_csv", "read_points"]
+
+_GEOJSON: Final = (".geojson", ".json")
+BETWEEN: Final = "/"
+"""Joins an id of several columns."""
+
+COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
+    "geographic": ("lat", "lon"),
+    "planar": ("x", "y"),
+}
+"""Names of the two coordinates of places on a map."""
+
+
+@frozen(kw_only=True)
+class Columns:
+    """Names of columns in a points file; those left out are called as here."""
+
+    id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", where one does not tell apart')
+    lat: str = key("lat", help="latitudes", unit="degrees")
+    lon: str = key("lon", help="longitudes", unit="degrees")
+    x: str = key("x", help="eastings", unit="km")
+    y: str = key("y", help="northings", unit="km")
+    geometry: str | None = key(
+        None, help="points of a GeoParquet file, or polygons for their centroids; in place of lat and lon"
+    )
+
+
+def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
+    """The ids and coordinates of a points file.
+
+    Args:
+        points: CSV, Parquet or, by its ending, GeoJSON.
+        columns: their names; as in :class:`Columns` where left out.
+        ids_alone: whether a table without coordinates will do.
+
+    Raises:
+        InputError: with every fault found.
+    """
+    columns = columns or Columns()
+    ids = (columns.id,) if isinstance(columns.id, str) else columns.id
+    if columns.geometry is not None or points.name.lower().endswith(_GEOJSON):
+        points = evolve(points, kept=points_as_csv(points, columns) or points.contents)
+    if columns.geometry is not None:
+        columns = evolve(columns, lat=f"{columns.geometry} (latitude)", lon=f"{columns.geometry} (longitude)")
+    wanted = [Column(name=f"id {place}", kind="id", label=name) for place, name in enumerate(ids)]
+    wanted += [
+        Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name))
+        for name, unit in (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
+    ]
+    table = read_table(points, wanted, any_of=[] if ids_alone else [("lat", "lon"), ("x", "y")])
+    parts = [table[f"id {place}"].tolist() for place in range(len(ids))]
+    joined = [BETWEEN.join(names) for names in zip(*parts, strict=True)]
+    again = duplicate_faults(points.name, np.asarray(joined, dtype=np.str_), " and ".join(ids))
+    if again:
+        raise InputError(again)
+    for kind, names in COORDINATES.items():
+        if all(name in table for name in names):
+            coordinates = np.column_stack([table[name] for name in names])
+            rests = np.column_stack([table[f"{name} rest"] for name in names])
+            off = float(np.abs(rests).max())
+            written = np.column_stack([table[f"{name} written"] for name in names])
+            return Space(
+                ids=joined,
+                coordinates=coordinates,
+                kind=kind,
+                source=points.name,
+                off=off,
+                rests=rests,
+                written=written,
+            )
+    return Space(ids=joined, kind="plain", source=points.name)
+
+
+def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
+    """A points file that is no CSV as one, of which the same points are read with the same columns; None of a CSV file.
+
+    A column ``geometry`` NAME becomes two, ``NAME (latitude)`` and ``NAME (longitude)``.
+
+    Raises:
+        InputError: it is of no form that points have.
+    """
+    import polars as pl
+
+    columns = columns or Columns()
+    ids = (columns.id,) if isinstance(columns.id, str) else columns.id
+    lat, lon = columns.lat, columns.lon
+    if points.name.lower().endswith(_GEOJSON):
+        frame, places = _geojson(points, ids)
+    elif columns.geometry is None:
+        return as_csv(points)
+    elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
+        return None
+    else:
+        frame, places = _geoparquet(points, ids, columns.geometry)
+    if columns.geometry is not None:
+        lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
+    return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
+
+
+def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
+    """The columns of ids, and (N, 2) latitudes and longitudes."""
+    import polars as pl
+
+    if not points.contents.startswith(PARQUET):
+        raise InputError([Fault(points.name, f"column {geometry}", "a file that is no Parquet", "GeoParquet")])
+    try:
+        check_degrees(pl.read_parquet_metadata(io.BytesIO(points.contents)).get("geo"), geometry, points.name)
+        frame = pl.read_parquet(points.contents)
+    except pl.exceptions.PolarsError:
+        raise InputError([Fault(points.name, "", "a file that is no Parquet", "GeoParquet")]) from None
+    if geometry not in frame.columns:
+        wanted = f"one of {', '.join(frame.columns)}"
+        raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])
+    return frame.select(name for name in ids if name in frame.columns), centres_of(frame[geometry], points.name)
+
+
+def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
+    """The properties that make ids (the features' own ids where there is no property id), and their points."""
+    import polars as pl
+
+    wanted = "a FeatureCollection of points in longitude and latitude"
+    try:
+        collection = json.loads(points.contents)
+    except (ValueError, RecursionError) as error:
+        raise InputError([Fault(points.name, "", f"no JSON ({reason_of(error)})", wanted)]) from None
+    try:
+        features = collection["features"]
+        values = {
+            name: [given["properties"].get(name, given.get("id", "") if name == "id" else "") for given in features]
+            for name in ids
+        }
+        names = {name: ["" if one is None else str(one) for one in column] for name, column in values.items()}
+        shapes = [given["geometry"] or {} for given in features]
+        places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
+        flat = np.array(places, dtype=np.float64).reshape(-1, 2)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError([Fault(points.name, "", "JSON of another form", wanted)]) from None
+    return pl.DataFrame(names, schema=dict.fromkeys(ids, pl.String)), flat[:, ::-1]

@@ -1,0 +1,9 @@
+"""The proof of a lower bound: what of multipliers is stored beside a release, from which anybody evaluates it again."""
+
+from privopt_metric_dp.proof.make_proof import multipliers_of, prove, read_proof
+from privopt_metric_dp.proof.one_step_bound import prove_nearby
+from privopt_metric_dp.proof.proof_file import PROOF, Proof
+from privopt_metric_dp.proof.row_proof import Rows
+from privopt_metric_dp.proof.tree_proof import Trees
+
+__all__ = ["PROOF", "Proof", "Rows", "Trees", "multipliers_of", "prove", "prove_nearby", "read_proof"]

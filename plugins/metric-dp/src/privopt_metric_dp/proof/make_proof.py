@@ -1,0 +1,157 @@
+"""Which of a solver's multipliers are stored, and how they are read back."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats
+from privopt.errors import Fault, InputError, ModelError, StoppedError
+from privopt.files.archive import read_npz
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.proof.lagrangian_bound import Kept
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.proof_file import PROOF, Proof
+from privopt_metric_dp.proof.row_proof import Rows, kept_of
+from privopt_metric_dp.proof.tree_multipliers import Forest
+from privopt_metric_dp.proof.tree_proof import Trees
+
+if TYPE_CHECKING:
+    from privopt.dsl import Solution
+else:
+    Solution = Any
+
+__all__ = ["multipliers_of", "prove", "read_proof"]
+
+SPARE: Final = 0.1
+"""Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
+LOOSE: Final = 0.03
+"""Share of the gap that is left by which it may, where that is more than was asked for and the proof is long."""
+LONG: Final = 1_000_000
+"""Multipliers of a long proof: a file of 10 MB."""
+BYTES: Final = 48
+"""That a multiplier takes while a proof is made: as it is found, joined, rounded."""
+READ: Final = 3e-8
+"""Seconds that it takes to read a multiplier."""
+HELD: Final = 3e-7
+"""Seconds that it takes one that is kept to be evaluated, written and read back."""
+LARGEST: Final = 8
+"""Times the size of a file that its arrays may have, beside as many bytes as a matrix of the problem has."""
+
+
+def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
+    """Read proof.npz, of either form.
+
+    Args:
+        folder: DIR.
+        shape: (N, K) of the problem.
+
+    Raises:
+        InputError: it is missing or of neither form.
+    """
+    path = folder / PROOF
+    size = path.stat().st_size if path.is_file() else 0
+    names = ("version", "unit", *Rows.KINDS), ("version", "unit", *Trees.KINDS)
+    wanted = " or ".join(", ".join(form) for form in names)
+    parts = read_npz(path, wanted, largest=LARGEST * (size + math.prod(shape)) + (1 << 16))
+    form, own = (Trees, names[1]) if "trees" in parts else (Rows, names[0])
+    if unknown := parts.keys() - {*own}:
+        raise InputError([Fault(path.name, name, "an array that nothing reads", ", ".join(own)) for name in unknown])
+    return form.of_parts(path.name, parts, shape)
+
+
+def prove(
+    multipliers: Multipliers,
+    data: MetricData,
+    weighted: Floats,
+    value: float,
+    *,
+    over: NDArray[np.bool_] | None,
+    gap: float,
+    room: float,
+    near: float | None = None,
+    seconds: float | None = None,
+) -> tuple[Proof, float]:
+    """Turn a solver's multipliers into a proof, and say which bound it states.
+
+    All of them where a smaller proof would miss the gap asked for; fewer where they do not fit. Trees where they make
+    trees.
+
+    Args:
+        multipliers: any.
+        data: the problem's.
+        weighted: (N, K) costs, prior included.
+        value: the loss that is stated.
+        over: (P,) the required pairs that the multipliers belong to; all where None.
+        gap: relative gap asked for.
+        room: bytes.
+        near: about what they prove, where that is known.
+        seconds: that it may take; so few multipliers are kept that it takes no longer.
+
+    Raises:
+        StoppedError: not even to go through all of them takes so little; or the end of
+            :func:`privopt.execution.limits.ending_at` has come.
+    """
+    spare, most = SPARE * min(gap, 1e-5) * abs(value), max(LONG, room / BYTES)
+    read = multipliers.read(len(data.pairs) if over is None else int(over.sum()), weighted.shape[1])
+    if read and seconds is not None:
+        left = seconds - READ * read
+        if left <= 0.0:
+            raise StoppedError("the time limit came before a bound was proved")
+        most = min(most, left / HELD)
+    if near is not None and read > LONG and value - near > gap * abs(value):
+        spare = max(spare, LOOSE * (value - near))
+    made: tuple[Proof, float] | None = None
+    first = True
+    while True:
+        try:
+            kept, bound = kept_of(multipliers, data, weighted, over=over, spare=spare, most=most)
+            form = _trees(kept, bound, data, weighted, spare) or Rows.least(kept, bound, weighted, spare)
+            found = form.stating(data, weighted, value)
+        except MemoryError:
+            spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
+            continue
+        except StoppedError:
+            if made is None:
+                raise
+            return made
+        missed = value - found[1] - gap * abs(value)
+        if first and 0.0 < missed <= 2.0 * spare:
+            spare = 0.0
+        elif isinstance(form, Trees) or not first or missed <= 0.0 or len(kept.values) <= LONG:
+            return found  # fewer multipliers make no smaller file of trees
+        elif LOOSE * (value - found[1]) > 2.0 * spare:
+            spare = LOOSE * (value - found[1])
+        else:
+            return found
+        first, made = False, found
+
+
+def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: float) -> Trees | None:
+    """The trees that multipliers make, where they prove as much, to ``spare``; None where they make none."""
+    forest = Forest.of(kept, weighted) if len(kept.values) else None
+    made = None if forest is None else Trees(prices=forest.prices, trees=forest.codes)
+    return made if made is not None and made.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
+
+
+def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
+    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them; None without.
+
+    Raises:
+        ModelError: the family's rows are not those of ``data.needed``, both ways, for every output.
+    """
+    if solution.duals is None:
+        return None
+    shape = (2, int(data.needed.sum()), len(data.outputs))
+    duals = -np.asarray(solution.dual(family)) if shape[1] else np.zeros(0)
+    if duals.size != math.prod(shape):
+        raise ModelError(
+            f"family {family} has {duals.size} rows, wanted {math.prod(shape)}: both ways of the {shape[1]} pairs of "
+            f"data.needed, for {shape[2]} outputs"
+        )
+    forward, backward = duals.reshape(shape)
+    return Multipliers.whole(forward, backward)

@@ -1,0 +1,136 @@
+"""Regions from GeoJSON (RFC 7946): polygons, with holes and in several parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.declare.schema import File
+from privopt.errors import Fault, InputError, reason_of
+from privopt.files.sizes import expect
+from privopt_metric_dp.region.mesh import MOST_ACROSS, MOST_VERTICES, lattice
+from privopt_metric_dp.region.region import MM_PER_KM
+from privopt_metric_dp.space.places import LARGEST, Space, check_places
+from privopt_metric_dp.space.projection import Projection, degrees_in_units
+
+__all__ = ["mesh_over", "polygons_of"]
+
+_WANTED = "a Polygon, a MultiPolygon, or Features of them"
+
+
+LONGEST_RIM: Final = 10 * MOST_VERTICES
+"""Sides of triangles that all rims together are as long as, at most."""
+BESIDE_VERTEX: Final = 600.0
+"""Bytes that a vertex of the lattice takes with its two triangles, as they are chosen."""
+
+
+def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
+    """Vertices of equilateral triangles that cover a region, as places of a plane; their ids are 0, 1, ...
+
+    The triangles that meet the region are kept, so every point of it lies in one; holes and gaps narrower than about a
+    triangle vanish, and parts nearer than that are joined.
+
+    Args:
+        region: GeoJSON in longitudes and latitudes, or in km where ``planar``.
+        side_km: of a triangle.
+        planar: whether coordinates are x and y in km.
+        file, key: the problem file and where it gives the side, for faults.
+
+    Raises:
+        InputError: a file without polygons, or too many triangles.
+    """
+    polygons = polygons_of(region, planar=planar)
+    if not 1e-3 <= side_km <= MOST_ACROSS:
+        raise InputError([Fault(file, key, f"{side_km:g} km", f"0.001 to {MOST_ACROSS:,} km")])
+    projection = None
+    if not planar:
+        rim = np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings])
+        # a triangle that meets the region reaches no farther beyond it than its side, and millimetres of rounding
+        projection = Projection.of(rim, region.name, side_km * MM_PER_KM + 4)
+    flat = [[_on_plane(ring, projection) for ring in rings] for rings in polygons]
+    extent = np.ptp(np.concatenate([ring for rings in flat for ring in rings]), axis=0) / MM_PER_KM
+    if extent.max() > MOST_ACROSS:
+        wanted = f"at most {MOST_ACROSS:,} km"
+        raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", wanted)])
+    if (extent / side_km + 4).prod() > MOST_VERTICES:
+        found = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
+        raise InputError([Fault(file, key, found, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
+    rim = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
+    if (long := float(np.hypot(*rim.T).sum())) > LONGEST_RIM:
+        raise InputError([Fault(file, key, f"rims of {long:.3g} sides", f"a side of which they have {LONGEST_RIM:,}")])
+    # triangles from one end of a polygon to the other, and all of these corners
+    check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
+    expect(BESIDE_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
+    vertices, triangles = lattice(flat, side_km * MM_PER_KM)
+    check_places(len(vertices), f"{file}: {key}")
+    return Space(
+        ids=map(str, range(len(vertices))),
+        coordinates=vertices / MM_PER_KM,
+        kind="planar",
+        source=region.name,
+        triangles=triangles,
+        projection=projection,
+    )
+
+
+def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
+    if projection is None:
+        return ring * MM_PER_KM
+    return projection.to_plane(degrees_in_units(ring[:, ::-1])).astype(np.float64)
+
+
+def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
+    """The polygons of a GeoJSON file, each its outer ring and its holes (M, 2), closed, coordinates as written.
+
+    Raises:
+        InputError: no GeoJSON, no polygon in it, rings that are not closed, numbers out of range.
+    """
+    try:
+        document = json.loads(region.contents)
+    except (ValueError, RecursionError) as error:
+        raise InputError([Fault(region.name, "", f"no JSON ({reason_of(error)})", f"GeoJSON with {_WANTED}")]) from None
+    found = list(_polygons(document, region.name, "", planar))
+    if not found:
+        raise InputError([Fault(region.name, "", "no polygon", _WANTED)])
+    bare = [[ring.tolist() for ring in rings] for rings in found]  # no properties, no altitudes
+    region.seen.instead = json.dumps({"type": "MultiPolygon", "coordinates": bare}).encode()
+    return found
+
+
+def _polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[list[Floats]]:
+    kind = shape.get("type") if isinstance(shape, Mapping) else None
+    parts = {"FeatureCollection": "features", "GeometryCollection": "geometries"}.get(str(kind))
+    if parts is not None and isinstance(shape.get(parts), list):
+        for number, part in enumerate(shape[parts]):
+            yield from _polygons(part, file, f"{where}{parts}[{number}] ", planar)
+    elif kind == "Feature":
+        yield from _polygons(shape.get("geometry"), file, f"{where}geometry ", planar)
+    elif kind in ("Polygon", "MultiPolygon") and isinstance(shape.get("coordinates"), list):
+        for rings in [shape["coordinates"]] if kind == "Polygon" else shape["coordinates"]:
+            if not rings:
+                raise InputError([Fault(file, f"{where}{kind}", "no ring", "an outer ring, and holes")])
+            yield [
+                _ring(ring, file, f"{where}{kind}", planar) for ring in (rings if isinstance(rings, list) else [rings])
+            ]
+    else:
+        raise InputError([Fault(file, where.strip(), repr(kind) if kind else "no GeoJSON object", _WANTED)])
+
+
+def _ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
+    try:
+        points = np.array([position[:2] for position in ring], dtype=np.float64).reshape(-1, 2)
+    except (ValueError, TypeError, KeyError, OverflowError):
+        raise InputError([Fault(file, where, "a ring that is no list of positions", "[[x, y], ...]")]) from None
+    if len(points) < 4 or (points[0] != points[-1]).any():
+        found = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
+        raise InputError([Fault(file, where, found, "at least four, the last the same as the first")])
+    limit = np.array([LARGEST, LARGEST] if planar else [360.0, 90.0])
+    bad = np.flatnonzero(~(np.abs(points) <= limit).all(axis=1))
+    if bad.size:
+        wanted = "finite km" if planar else "a longitude and a latitude in degrees (km: planar = true)"
+        raise InputError([Fault(file, where, str(points[bad[0]].tolist()), wanted)])
+    return points

@@ -1,0 +1,347 @@
+"""Triangles: between given points, over the cells of a grid, over a region's polygons; finer ones of coarse ones.
+
+A mesh is conforming: two triangles share a side, a corner, or nothing. All points given stay vertices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from attrs import evolve
+
+from privopt.arrays import Bools, Floats, Ints
+from privopt.declare.tables import limited
+from privopt.errors import Fault, InputError
+from privopt_metric_dp.region.region import MM_PER_KM, Plane
+from privopt_metric_dp.space.places import Space, check_places
+from privopt_metric_dp.space.projection import Projection, degrees_in_units
+
+__all__ = [
+    "BETWEEN",
+    "MOST_ACROSS",
+    "MOST_VERTICES",
+    "lattice",
+    "plane_of",
+    "refined",
+    "refined_places",
+    "triangulate",
+    "twice_areas",
+]
+
+BETWEEN = "~"
+"""Joins the ends of a street or a side, and the number of a point between them, to that point's id."""
+
+MOST_VERTICES = 1_000_000
+"""Vertices, at most: a row for each of them would be released."""
+
+MOST_ACROSS = 1_000
+"""Kilometres that a region spans, at most, and the side of a triangle."""
+
+MOST_KM = 4_000_000.0
+"""From the origin, at most: products of two differences of millimetres stay below 2^63 to 1,000 km."""
+
+_FLATTEST = np.cos(np.radians(150.0))
+"""Triangles at the rim with an angle above 150 degrees hold next to nothing, and bind their corners to almost equal
+rows: they are cut off."""
+
+
+def plane_of(records: Space) -> Plane:
+    """The plane of places: their own triangles where they are a mesh or a grid, else Delaunay's.
+
+    Args:
+        records: planar in km, or geographic, which are projected (:class:`Projection`).
+
+    Raises:
+        InputError: places that span no triangle, coincide, or lie too far out.
+    """
+    assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
+    projection = records.projection
+    if records.kind == "geographic":
+        projection = Projection.of(records.coordinates, records.source)
+        vertices = projection.to_plane(degrees_in_units(records.coordinates))
+    else:
+        far = np.flatnonzero((np.abs(records.coordinates) > MOST_KM).any(axis=1))
+        if far.size:
+            found = f"{records.coordinates[far[0]].tolist()} km"
+            wanted = f"coordinates of at most {MOST_KM:,.0f} km"
+            raise InputError([Fault(records.source, f"id {records.ids[far[0]]!r}", found, wanted)])
+        vertices = np.rint(records.coordinates * MM_PER_KM).astype(np.int64)
+    _apart(vertices, records)
+    if np.ptp(vertices, axis=0).max() > MOST_ACROSS * MM_PER_KM:
+        found = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
+        raise InputError([Fault(records.source, "", found, f"a region of at most {MOST_ACROSS:,} km across")])
+    if projection is not None and not projection.covers(vertices):
+        found = f"places that the projection stretches, beyond {projection.parallel:.6g} degrees"
+        raise InputError([Fault(records.source, "", found, "places inside the box that it was made for")])
+    simplices = triangulate(vertices, records) if records.triangles is None else _as_given(vertices, records)
+    return Plane(size=len(vertices), simplices=simplices, vertices=vertices, projection=projection)
+
+
+def _apart(vertices: Ints, records: Space) -> None:
+    _, first, place = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[place.reshape(-1)] != np.arange(len(vertices)))
+    wanted = "places at least a millimetre (geographic: 1e-7 degrees) apart, as corners of triangles"
+    faults = [
+        Fault(
+            records.source,
+            f"id {records.ids[row]!r}",
+            f"the place of {records.ids[first[place.reshape(-1)[row]]]!r}",
+            wanted,
+        )
+        for row in again.tolist()
+    ]
+    if faults:
+        raise InputError(limited(faults))
+
+
+def _as_given(vertices: Ints, records: Space) -> Ints:
+    triangles = records.triangles
+    assert triangles is not None  # asked before
+    if not len(triangles):
+        found = f"{len(records)} places in one line"
+        raise InputError([Fault(records.source, "", found, "at least 2 rows and 2 columns, which span triangles")])
+    if (twice_areas(vertices[triangles]) <= 0).any():
+        raise InputError([Fault(records.source, "", "triangles of a few millimetres", "larger ones")])
+    return triangles
+
+
+def twice_areas(corners: Ints) -> Ints:
+    """(S,) twice the areas of triangles (S, 3, 2), positive where corners run counter-clockwise."""
+    one, other = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    areas: Ints = one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
+    return areas
+
+
+def triangulate(vertices: Ints, records: Space) -> Ints:
+    """Delaunay's triangles between points, the flat ones at the rim cut off.
+
+    Args:
+        vertices: (N, 2) distinct.
+        records: what they are, for faults.
+
+    Raises:
+        InputError: points in one line, or one that is a corner of no triangle.
+    """
+    from scipy.spatial import Delaunay, QhullError
+
+    wanted = "at least three points that do not lie in one line"
+    if len(vertices) < 3:
+        raise InputError([Fault(records.source, "", f"{len(vertices)} places", wanted)])
+    try:
+        found = Delaunay((vertices - vertices[0]).astype(np.float64)).simplices.astype(np.int64)
+    except QhullError:
+        raise InputError([Fault(records.source, "", f"{len(vertices)} places in one line", wanted)]) from None
+    areas = twice_areas(vertices[found])
+    found[areas < 0] = found[areas < 0][:, [0, 2, 1]]
+    # flat in exact integers, which only happens at the rim; what was left out there is no hole
+    found = _without_flat_rim(vertices, found[areas != 0])
+    left = np.setdiff1d(np.arange(len(vertices)), found)
+    if left.size:
+        faults = [
+            Fault(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", "")
+            for row in left.tolist()
+        ]
+        wanted = "places that are not within millimetres of the line between others"
+        raise InputError(limited([evolve(fault, wanted=wanted) for fault in faults]))
+    turned = np.argmin(found, axis=1)  # the least corner first, then in order: one form, however it was found
+    found = np.take_along_axis(found, (turned[:, None] + np.arange(3)) % 3, axis=1)
+    ordered: Ints = found[np.lexsort(found.T[::-1])]
+    return ordered
+
+
+def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
+    """Triangles without those at the rim whose angle there is nearly flat, as long as every point keeps one."""
+    while True:
+        sides = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]], axis=2)
+        _, which, times = np.unique(sides.reshape(-1, 2), axis=0, return_inverse=True, return_counts=True)
+        at_rim = times[which.reshape(-1)].reshape(-1, 3) == 1
+        corners = vertices[triangles].astype(np.float64)
+        one, other = np.roll(corners, -1, axis=1) - corners, np.roll(corners, 1, axis=1) - corners
+        lengths = np.hypot(one[..., 0], one[..., 1]) * np.hypot(other[..., 0], other[..., 1])
+        flat = (one * other).sum(axis=2) < _FLATTEST * lengths
+        # the side that lies opposite a nearly flat corner is the rim's, the other two are inside
+        cut = (flat & at_rim).any(axis=1) & (at_rim.sum(axis=1) == 1)
+        if not cut.any() or len(triangles) == 1:
+            return triangles
+        touched: set[int] = set()
+        for row in np.flatnonzero(cut).tolist():  # of neighbours one a round: the next may be at the rim twice then
+            corners_of = set(triangles[row].tolist())
+            cut[row] = not touched & corners_of
+            touched |= corners_of
+        triangles = triangles[~cut]
+
+
+def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[Plane, list[tuple[int, int]]]:
+    """Every triangle cut into four at the middles of its sides, again and again, until no side is longer.
+
+    Args:
+        plane: of coarser triangles.
+        most_mm: the length that sides may have.
+        file: name of the problem file, for faults.
+
+    Returns:
+        The finer plane, whose first vertices are those before; and the ends of the side that each added one halves.
+
+    Raises:
+        InputError: too many vertices, or sides too short to be halved.
+    """
+    added: list[tuple[int, int]] = []
+    while True:
+        ends = plane.vertices[plane.edges]
+        apart = ends[:, 0] - ends[:, 1]
+        longest = float((apart.astype(np.float64) ** 2).sum(axis=1).max())
+        if longest <= most_mm**2:
+            return plane, added
+        if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
+            found = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
+            raise InputError([Fault(file, "privacy.split_km", found, "a greater length")])
+        check_places(plane.size + len(plane.edges), f"{file}: privacy.split_km")
+        added += [(i, j) for i, j in plane.edges.tolist()]
+        plane = _halved(plane, file)
+
+
+def _refined_size(plane: Plane, ratio: float) -> int:
+    """Vertices, at least, of a plane whose sides are halved until they are shorter by a ratio; those beyond a bound are
+    not counted."""
+    size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
+    while ratio > 1 and size <= MOST_VERTICES:
+        size, sides, triangles, ratio = size + sides, 2 * sides + 3 * triangles, 4 * triangles, ratio / 2
+    return size
+
+
+def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
+    """The plane of places, refined where asked for, and its vertices as places: those given, then added ones.
+
+    Args:
+        records: the places.
+        split_km: the length that sides may have; None for any.
+        file: name of the problem file, for faults.
+
+    Raises:
+        InputError: as of :func:`plane_of` and :func:`refined`.
+    """
+    plane = plane_of(records)
+    if split_km is None:
+        return records, plane
+    plane, added = refined(plane, split_km * MM_PER_KM, file)
+    ids = list(records.ids)
+    taken = set(ids)
+    for i, j in added:
+        step = 1
+        while (name := f"{ids[i]}{BETWEEN}{ids[j]}{BETWEEN}{step}") in taken:
+            step += 1
+        taken.add(name)
+        ids.append(name)
+    new = plane.vertices[len(records) :]
+    geographic = records.kind == "geographic" and plane.projection is not None
+    places = plane.projection.to_earth(new) if geographic and plane.projection is not None else new / MM_PER_KM
+    assert records.coordinates is not None  # the plane was made of them
+    coordinates = np.concatenate([records.coordinates, places])
+    known = evolve(records, rests=None, written=None, corner=None)  # of the first places alone
+    return evolve(known, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
+
+
+def _halved(plane: Plane, file: str) -> Plane:
+    middles = (plane.vertices[plane.edges].sum(axis=1)) >> 1
+    m = plane.opposite + plane.size  # (S, 3) middle of the side opposite each corner
+    a, b, c = plane.simplices.T
+    parts = [(a, m[:, 2], m[:, 1]), (m[:, 2], b, m[:, 0]), (m[:, 1], m[:, 0], c), (m[:, 0], m[:, 1], m[:, 2])]
+    simplices = np.stack([np.column_stack(part) for part in parts], axis=1).reshape(-1, 3)
+    vertices = np.concatenate([plane.vertices, middles])
+    if (twice_areas(vertices[simplices]) <= 0).any():
+        raise InputError([Fault(file, "privacy.split_km", "triangles of a few millimetres", "a greater length")])
+    return evolve(plane, size=len(vertices), simplices=simplices, vertices=vertices)
+
+
+def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
+    """The equilateral triangles of one lattice that meet polygons: together they cover them.
+
+    Args:
+        rings: of each polygon its outer ring and its holes, (M, 2) in millimetres, closed.
+        side: of a triangle, in millimetres.
+
+    Returns:
+        (N, 2) vertices in whole millimetres, row by row from the south west, and (S, 3) triangles.
+    """
+    low = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
+    high = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)
+    height = side * 0.75**0.5
+    cols, rows = np.ceil((high - low) / [side, height] + np.array([3.0, 1.0])).astype(np.int64).tolist()
+    start = low - [side, 0.0]
+    r, c = np.divmod(np.arange((rows + 1) * (cols + 1), dtype=np.int64), cols + 1)
+    exact = np.column_stack([start[0] + (c + (r % 2) / 2) * side, start[1] + r * height])
+    triangles = _lattice_triangles(rows, cols)
+    # a triangle through whose inside no rim passes lies inside or outside as its centre does
+    centres = exact[triangles].mean(axis=1).reshape(rows, cols, 2, 2).transpose(0, 2, 1, 3).reshape(2 * rows, cols, 2)
+    inside = np.zeros((2 * rows, cols), dtype=np.bool_)
+    for polygon in rings:
+        inside |= _inside(centres, polygon)
+    chosen = inside.reshape(rows, 2, cols).transpose(0, 2, 1).reshape(-1)
+    points = np.rint(exact).astype(np.int64)
+    for polygon in rings:
+        for ring in polygon:
+            _touch(chosen, exact, triangles, _pieces(ring, side), (start, side, height, cols))
+    kept = triangles[chosen]
+    used, place = np.unique(kept, return_inverse=True)
+    return points[used], place.reshape(-1, 3).astype(np.int64)
+
+
+def _lattice_triangles(rows: int, cols: int) -> Ints:
+    """(2 rows cols, 3) triangles: row by row, in each two for each column; odd rows of points are shifted by half."""
+    r, c = np.divmod(np.arange(rows * cols, dtype=np.int64), cols)
+    a, b = r * (cols + 1) + c, (r + 1) * (cols + 1) + c
+    even, odd = ((a, a + 1, b), (a + 1, b + 1, b)), ((a, a + 1, b + 1), (a, b + 1, b))
+    shifted = (r % 2 == 1)[:, None]
+    two = [np.where(shifted, np.column_stack(o), np.column_stack(e)) for e, o in zip(even, odd, strict=True)]
+    return np.stack(two, axis=1).reshape(-1, 3)
+
+
+def _inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
+    """Which points (rows, columns, 2), each row at one y, lie inside a polygon (even-odd rule)."""
+    found = np.zeros(points.shape[:2], dtype=np.bool_)
+    tails = np.concatenate([ring[:-1] for ring in polygon])
+    heads = np.concatenate([ring[1:] for ring in polygon])
+    for row in range(len(points)):
+        y = float(points[row, 0, 1])
+        crossing = (tails[:, 1] <= y) != (heads[:, 1] <= y)
+        t, h = tails[crossing], heads[crossing]
+        at = np.sort(t[:, 0] + (y - t[:, 1]) * ((h[:, 0] - t[:, 0]) / (h[:, 1] - t[:, 1])))
+        found[row] = np.searchsorted(at, points[row, :, 0]) % 2 == 1
+    return found
+
+
+def _pieces(ring: Floats, side: float) -> Floats:
+    """(M, 2, 2) the sides of a ring in pieces no longer than a triangle's side."""
+    step = np.diff(ring, axis=0)
+    parts = np.maximum(1, np.ceil(np.hypot(step[:, 0], step[:, 1]) / side)).astype(np.int64)
+    row = np.repeat(np.arange(len(step)), parts)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
+    ends = [ring[row] + step[row] * ((number + more) / parts[row])[:, None] for more in (0, 1)]
+    return np.stack(ends, axis=1)
+
+
+def _touch(
+    chosen: Bools, points: Floats, triangles: Ints, pieces: Floats, grid: tuple[Floats, float, float, int]
+) -> None:
+    """Choose the triangles through whose inside pieces of a rim (M, 2, 2) pass, among those near each."""
+    start, side, height, cols = grid
+    first = np.floor((pieces.min(axis=1) - start) / [side, height]).astype(np.int64) - 1
+    for down in range(4):
+        for right in range(4):
+            r, c = first[:, 1] + down, first[:, 0] + right
+            there = (r >= 0) & (c >= 0) & (c < cols) & (r < len(triangles) // (2 * cols))
+            for half in range(2):
+                number = 2 * (r[there] * cols + c[there]) + half
+                corners = points[triangles[number]]
+                chosen[number[_meet(corners, pieces[there])]] = True
+
+
+def _meet(corners: Floats, pieces: Floats) -> Bools:
+    """Which of the segments (M, 2, 2) pass through the inside of their triangles (M, 3, 2): no side separates them."""
+    directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
+    normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)
+    one, other = (np.einsum("mad,mpd->map", normals, shape) for shape in (corners, pieces))
+    apart = (one.max(axis=2) <= other.min(axis=2)) | (other.max(axis=2) <= one.min(axis=2))
+    meeting: Bools = ~apart.any(axis=1)
+    return meeting

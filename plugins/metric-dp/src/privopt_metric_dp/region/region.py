@@ -1,0 +1,258 @@
+"""Regions cut into simplices: the ground of a guarantee that holds between any two points, not only between records.
+
+A point x of the region is snapped at random to a vertex c with probability lambda_c(x), its weight in the simplex
+where it lies, then an output is drawn from row c: z(x) = sum_c lambda_c(x) z(c). On a street lambda may be S-shaped
+(:class:`Streets`), on a triangle it is linear (:class:`Plane`). What keeps epsilon between any two points, in the
+lengths of ways inside the region, is a bound on how much the rows of two neighbouring vertices differ:
+z_b <= (1 + a) z_a with a rational a for each edge: ordinary metric DP over edges of length ln(1 + a) / epsilon.
+The theorem and its proof: docs/guide/everywhere.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from attrs.converters import optional
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Ints, doubles, read_only
+from privopt.errors import Fault, InputError
+from privopt.numbers.exp_log_bounds import log_bounds
+from privopt.numbers.graphs import shortest_rows
+from privopt_metric_dp.space.projection import Projection
+
+__all__ = [
+    "ARRAYS",
+    "COARSE",
+    "MM_PER_KM",
+    "STEPS",
+    "Plane",
+    "Region",
+    "Streets",
+    "region_of",
+    "street_growth",
+    "unlike",
+]
+
+ARRAYS = ("simplices", "vertices", "lengths", "snap_steps")
+"""Names of a region's arrays in an artefact."""
+
+MM_PER_KM = 1_000_000
+
+MOST_STEPS = 1_000
+MOST_MM = 1 << 42
+
+COARSE = 0.6
+"""Epsilon times the side of a triangle above which a finer mesh is advised: the loss is a quarter above the best."""
+
+STEPS = 8
+"""Pieces of half a street on which S-shaped weights are linear: l' comes within 1 % of what any number would give."""
+
+
+def _ints(value: Any) -> Ints:
+    return read_only(np.array(value, dtype=np.int64))
+
+
+@frozen(kw_only=True, eq=False)
+class Region(ABC):
+    """Vertices 0 .. size - 1, and the simplices between them.
+
+    Attributes:
+        size: N, the number of vertices.
+        simplices: (S, 2) ends of streets, or (S, 3) corners of triangles, counter-clockwise.
+        steps: n of the S-shaped weights, 0 for linear ones.
+    """
+
+    size: int
+    simplices: Ints = field(converter=_ints)
+    steps: int = 0
+
+    @cached_property
+    @abstractmethod
+    def edges(self) -> Ints:
+        """(E, 2) pairs i < j of different vertices that share a simplex, in order, each once."""
+
+    @abstractmethod
+    def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
+        """For each edge the rational a of the sufficient condition z_b <= (1 + a) z_a, both ways.
+
+        Args:
+            epsilon: per km of way inside the region.
+        """
+
+    def lengths(self, epsilon: Fraction) -> Floats:
+        """(E,) ln(1 + a) / epsilon in km, rounded down: lengths at which metric DP over the edges suffices."""
+        found = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
+        return read_only(np.array(found, dtype=np.float64))
+
+    def coarse(self, epsilon: Fraction) -> str | None:
+        """What long simplices cost, in words; None where nobody can do much about it."""
+        return None
+
+    @abstractmethod
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """What the artefact keeps of it (contract): ``simplices``, ``snap_steps``, ``vertices`` or ``lengths``."""
+
+    def unlike(self, other: Region) -> str | None:
+        """The first array in which another region differs, in words; None where it is the same to the last bit."""
+        mine, others = self.arrays(), other.arrays()
+        for name in (*mine, *(name for name in others if name not in mine)):
+            if name not in mine or name not in others:
+                return f"{name}: {'missing' if name in others else 'stored, though the problem has none'}"
+            if not np.array_equal(mine[name], others[name]):
+                return f"{name}: not those of the problem"
+        return None
+
+
+@frozen(kw_only=True, eq=False)
+class Streets(Region):
+    """A network of streets; vertices are its nodes, and where streets are divided the points between their pieces.
+
+    Attributes:
+        km: (S,) length of each piece, each double the rational that it is. Parallel streets keep each its own.
+        positions: (N, 2) of the vertices, (lat, lon) in degrees where ``geographic``, else (x, y) in km; NaN where a
+            node has none; None without any.
+    """
+
+    km: Floats = field(converter=doubles)
+    positions: Floats | None = field(default=None, converter=optional(doubles))
+    geographic: bool = False
+
+    @cached_property
+    def _shortest(self) -> Ints:
+        """Rows of the shortest street between each two vertices, in the order of the edges."""
+        return shortest_rows(np.sort(self.simplices, axis=1), self.km)
+
+    @cached_property
+    def edges(self) -> Ints:
+        """(E, 2) pairs of different vertices with a street between them."""
+        return read_only(np.sort(self.simplices[self._shortest], axis=1))
+
+    def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
+        """a = 2 ((1 + t)^n - 1) with t = eps l / (2 n); n = 0: eps l. The shortest of parallel streets asks most."""
+        return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest])
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """``simplices``, ``lengths`` in km, ``snap_steps``."""
+        return {"simplices": self.simplices, "lengths": self.km, "snap_steps": np.array([self.steps])}
+
+
+def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
+    """a of a street of some length, exactly (mathematics: C2)."""
+    whole = epsilon * Fraction(km)
+    return whole if steps == 0 else 2 * ((1 + whole / (2 * steps)) ** steps - 1)
+
+
+@frozen(kw_only=True, eq=False)
+class Plane(Region):
+    """Part of a plane, cut into triangles.
+
+    Attributes:
+        vertices: (N, 2) x and y in whole millimetres.
+        projection: how geographic positions come onto the plane; None where positions are planar themselves.
+    """
+
+    vertices: Ints = field(converter=_ints)
+    projection: Projection | None = None
+
+    @cached_property
+    def _numbered(self) -> tuple[Ints, Ints]:
+        """The edges, and (S, 3) which of them lies opposite each corner."""
+        opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
+        edges, which = np.unique(opposite, axis=0, return_inverse=True)
+        return read_only(edges), which.reshape(-1, 3)
+
+    @cached_property
+    def edges(self) -> Ints:
+        """(E, 2) sides of triangles."""
+        return self._numbered[0]
+
+    @property
+    def opposite(self) -> Ints:
+        """(S, 3) number of the edge that lies opposite each corner."""
+        return self._numbered[1]
+
+    def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
+        """The smaller of what an edge's two triangles allow (:mod:`privopt_metric_dp.region.triangles`)."""
+        from privopt_metric_dp.region.triangles import sufficient
+
+        allowed = np.full(len(self.edges), np.inf)
+        np.minimum.at(allowed, self.opposite, sufficient(self.vertices[self.simplices], epsilon))
+        return tuple(Fraction(a) for a in allowed.tolist())
+
+    def coarse(self, epsilon: Fraction) -> str | None:
+        """What a mesh costs whose sides are long for epsilon, per km, in words; None where they are not."""
+        ends = self.vertices[self.edges].astype(np.float64)
+        reach = float(epsilon) * float(np.median(np.hypot(*(ends[:, 0] - ends[:, 1]).T))) / MM_PER_KM
+        if reach <= COARSE:
+            return None
+        return (
+            f"the mesh is coarse: epsilon times the sides of its triangles is {reach:.2g} (median), and between "
+            f"vertices rows change linearly; privacy.split_km = {COARSE / float(epsilon):.2g} loses less"
+        )
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """``simplices``, ``vertices`` in millimetres, ``snap_steps``."""
+        return {"simplices": self.simplices, "vertices": self.vertices, "snap_steps": np.array([0])}
+
+
+def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Region:
+    """The region that an artefact states, whatever it claims of it.
+
+    Args:
+        arrays: those of :data:`ARRAYS` that are there.
+        count: number of vertices.
+        source: name of the artefact, for faults.
+
+    Raises:
+        InputError: arrays that are missing, or of another form, or no region.
+    """
+    planar = "vertices" in arrays
+    simplices = arrays.get("simplices", np.zeros((0, 0)))
+    size = len(simplices) if simplices.ndim else 0
+    wanted = {"simplices": ("i8", (size, 3 if planar else 2)), "snap_steps": ("i8", (1,))}
+    wanted |= {"vertices": ("i8", (count, 2))} if planar else {"lengths": ("f8", (size,))}
+    faults = [Fault(source, name, "an array too many", ", ".join(wanted)) for name in arrays if name not in wanted]
+    for name, (kind, shape) in wanted.items():
+        if name not in arrays:
+            faults.append(Fault(source, name, "no such array", f"{kind} of shape {shape}"))
+        elif arrays[name].dtype.str[1:] != kind or arrays[name].shape != shape:
+            found = f"{arrays[name].dtype.str[1:]} of shape {arrays[name].shape}"
+            faults.append(Fault(source, name, found, f"{kind} of shape {shape}"))
+    if faults:
+        raise InputError(faults)
+    steps = int(arrays["snap_steps"][0])
+    if simplices.size and not (simplices.min() >= 0 and simplices.max() < count):
+        faults.append(Fault(source, "simplices", "a record that is not there", f"rows from 0 to {count - 1}"))
+    if not 0 <= steps <= (0 if planar else MOST_STEPS):
+        faults.append(Fault(source, "snap_steps", str(steps), "0 on a plane" if planar else f"0 to {MOST_STEPS}"))
+    if planar and (np.abs(arrays["vertices"].astype(np.float64)) > MOST_MM).any():
+        faults.append(Fault(source, "vertices", "a coordinate beyond 4,000,000 km", "millimetres of one region"))
+    if not planar and not (np.isfinite(arrays["lengths"]) & (arrays["lengths"] >= 0)).all():
+        faults.append(Fault(source, "lengths", "a negative or infinite length", "lengths of at least 0"))
+    if faults:
+        raise InputError(faults)
+    if planar:
+        return Plane(size=count, simplices=simplices, vertices=arrays["vertices"])
+    return Streets(size=count, simplices=simplices, km=arrays["lengths"], steps=steps)
+
+
+def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[str]:
+    """How a release's region differs from its problem's, a line each; pairs beside one are wrong.
+
+    Args:
+        stored: the release's, None without one.
+        wanted: the problem's.
+        pairs: (P, 2) of the release.
+    """
+    lines = ["mechanism.npz: pairs: some, beside a region; wanted none"] if len(pairs) else []
+    if stored is None or wanted is None:
+        return [*lines, "mechanism.npz: region: one without the other"]
+    found = stored.unlike(wanted)
+    return [*lines, f"mechanism.npz: {found}"] if found else lines

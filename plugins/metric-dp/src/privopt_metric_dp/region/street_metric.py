@@ -1,0 +1,62 @@
+"""Metric DP over the edges of a region: what a guarantee at every point asks of the rows of its vertices."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from privopt.arrays import Floats, read_only
+from privopt_metric_dp.region.region import Region
+from privopt_metric_dp.space.metrics import Metric
+from privopt_metric_dp.space.pairs import consistent
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.roads import RoadMetric, Roads
+
+__all__ = ["EdgeMetric"]
+
+
+class EdgeMetric(RoadMetric):
+    """Shortest ways over a region's edges, each ln(1 + a) / epsilon km long, rounded down; shorter than the region's.
+
+    A mechanism that keeps epsilon in this metric keeps epsilon between any two points in the lengths of ways inside the
+    region, and whatever serves metric DP over a graph serves here.
+
+    Args:
+        region: the region.
+        epsilon: per km.
+        vertices: its vertices.
+        outputs: None: the vertices.
+        far: distances from vertices to outputs that are no vertices; None where all are.
+    """
+
+    def __init__(
+        self, region: Region, epsilon: Fraction, vertices: Space, outputs: Space | None, far: Metric | None
+    ) -> None:
+        edges, lengths = region.edges, region.lengths(epsilon)
+        alone = np.setdiff1d(np.arange(region.size), edges)  # a street that ends where it begins asks for nothing
+        names = np.asarray(vertices.ids, dtype=np.str_)
+        ends = np.concatenate([edges, np.column_stack([alone, alone])])
+        roads = Roads(names[ends[:, 0]], names[ends[:, 1]], np.concatenate([lengths, np.zeros(len(alone))]))
+        super().__init__(roads, vertices, outputs if far is None else None)
+        self._edges, self._far = edges, far
+        if far is not None:
+            self.output_size, self.own_outputs = far.output_size, False
+
+    def no_less(self, distances: Floats) -> Floats:
+        """Doubles that the same sums of unrounded ln(1 + a) / epsilon do not exceed."""
+        return super().no_less(distances) * (1.0 + 2.0**-50)
+
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
+        """(B, K) distances; to outputs that are no vertices the greatest ones below the real that vertices agree on."""
+        if self._far is None:
+            return super().to_outputs(i)
+        return self._agreed if i is None else self._agreed[np.asarray(i, dtype=np.int64)]
+
+    @cached_property
+    def _agreed(self) -> Floats:
+        assert self._far is not None  # asked before
+        lengths = self.between(self._edges[:, 0], self._edges[:, 1])
+        return read_only(consistent(self._far.to_outputs(), self._edges, lengths))

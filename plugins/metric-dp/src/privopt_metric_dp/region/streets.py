@@ -1,0 +1,108 @@
+"""Streets of a road network as a region: all nodes are vertices, long streets are divided."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.schema import File
+from privopt.declare.tables import limited, road_table
+from privopt.errors import Fault, InputError
+from privopt.numbers.exp_log_bounds import float_down
+from privopt_metric_dp.region.mesh import BETWEEN, MOST_VERTICES
+from privopt_metric_dp.region.region import STEPS, Streets
+from privopt_metric_dp.space.places import Space, check_places
+
+__all__ = ["LONGEST", "streets_of"]
+
+LONGEST = Fraction(1, 2)
+"""epsilon times length that streets have at most where no other length is asked for: snapping costs 10 % there."""
+
+
+def streets_of(
+    edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
+) -> tuple[Space, Streets]:
+    """The network that joins records, and its vertices: the records, other nodes, points that divide streets.
+
+    Args:
+        edges: from,to,km; undirected.
+        records: nodes.
+        epsilon: per km.
+        split_km: the length up to which a street stays whole; left out: 0.5 / epsilon.
+        file: name of the problem file, for faults.
+
+    Raises:
+        InputError: a file that will not do, records that no street names, too many pieces.
+    """
+    table = road_table(edges)
+    number = {name: place for place, name in enumerate(records.ids)}
+    ends = [[number.setdefault(str(name), len(number)) for name in table[side]] for side in ("from", "to")]
+    lost = np.setdiff1d(np.arange(len(records)), ends)
+    if lost.size:
+        wanted = f"the id of a node in {edges.name}"
+        raise InputError(
+            limited([Fault(records.source, f"id {records.ids[p]!r}", "no such node", wanted) for p in lost.tolist()])
+        )
+    km = np.asarray(table["km"], dtype=np.float64)
+    most = LONGEST / epsilon if split_km is None else Fraction(split_km)
+    parts = [max(1, math.ceil(Fraction(length) / most)) for length in km.tolist()]
+    if sum(parts) + len(number) > MOST_VERTICES:
+        length = "0.5 / epsilon" if split_km is None else f"{split_km:g} km"
+        found = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
+        raise InputError([Fault(file, "privacy.split_km", found, f"a length that makes fewer than {MOST_VERTICES:,}")])
+    check_places(sum(parts) - len(parts) + len(number), f"{file}: privacy.split_km")
+    ids, simplices, pieces, shares = _divided(list(number), np.array(ends).T, km, parts)
+    geographic = records.kind == "geographic"
+    known = None
+    if records.coordinates is not None:
+        known = _positions(records.coordinates, len(number), shares, geographic=geographic)
+    region = Streets(size=len(ids), simplices=simplices, km=pieces, steps=STEPS, positions=known, geographic=geographic)
+    whole = known is not None and bool(np.isfinite(known).all())
+    return Space(
+        ids=ids, coordinates=known if whole else None, kind=records.kind if whole else "plain", source=records.source
+    ), region
+
+
+def _divided(
+    names: list[str], ends: Ints, km: Floats, parts: list[int]
+) -> tuple[list[str], Ints, Floats, list[tuple[int, int, Fraction]]]:
+    """Ids of all vertices, pieces (S, 2), their lengths rounded down, and where each added vertex lies."""
+    taken = set(names)
+    ids, shares = list(names), list[tuple[int, int, Fraction]]()
+    simplices, pieces = list[tuple[int, int]](), list[float]()
+    for (a, b), length, count in zip(ends.tolist(), km.tolist(), parts, strict=True):
+        chain, step = [a], 1
+        for part in range(1, count):
+            while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in taken:
+                step += 1
+            taken.add(name)
+            chain.append(len(ids))
+            ids.append(name)
+            shares.append((a, b, Fraction(part, count)))
+        simplices += zip(chain, [*chain[1:], b], strict=True)
+        pieces += [float_down(Fraction(length) / count)] * count
+    return ids, np.array(simplices, dtype=np.int64), np.array(pieces), shares
+
+
+def _positions(coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool) -> Floats:
+    """(N, 2) of all vertices: points that divide a street lie on the straight line between its ends; NaN: unknown.
+
+    On the earth that is the line the short way round.
+    """
+    known = np.full((nodes, 2), np.nan)
+    known[: len(coordinates)] = coordinates
+    if not shares:
+        return known
+    a, b = (np.array([share[end] for share in shares]) for end in (0, 1))
+    part = np.array([float(share[2]) for share in shares])[:, None]
+    step = known[b] - known[a]
+    if geographic:
+        step[:, 1] -= 360.0 * np.rint(step[:, 1] / 360.0)
+    between = known[a] + part * step
+    if geographic:  # longitudes are from -180 to 360
+        between[:, 1] -= 360.0 * (between[:, 1] > 360.0) - 360.0 * (between[:, 1] < -180.0)
+    return np.concatenate([known, between])

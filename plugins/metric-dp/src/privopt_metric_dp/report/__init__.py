@@ -1,0 +1,1 @@
+"""Pages, figures and maps of obfuscation matrices."""

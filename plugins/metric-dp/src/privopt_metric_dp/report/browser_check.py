@@ -1,0 +1,98 @@
+"""The release that a report carries, and the button that proves it in the reader's browser (``check*.js``)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.files.release_folder import PROBLEM, RESULT
+from privopt.interfaces import Result
+from privopt.interfaces.report_parts import Section
+from privopt.report.page import script_json
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.proof import PROOF, read_proof
+
+__all__ = ["MOST_RECORDS", "check_section"]
+
+MOST_RECORDS: Final = 150
+"""Records, and outputs, of a release that a page carries: a browser proves it in seconds."""
+SCRIPTS: Final = ("check_read.js", "check_region.js", "check.js")
+SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
+TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
+
+
+def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
+    """A section with the artefact and a button that checks it; None of a release that the page cannot carry.
+
+    Args:
+        folder: DIR.
+        release: what it holds.
+        result: what it claims.
+    """
+    size, file = release.weights.shape, folder / PROBLEM / result.problem.file
+    problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
+    whole, region = len(release.pairs) or size[0] == 1 or release.region is not None, release.region
+    if max(size) > MOST_RECORDS or result.guarantee.scope not in SCOPES or result.mark or not whole:
+        return None
+    tables = {name: problem[name] for name in TABLES if name in problem}
+    named = {str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()}
+    used = [name for name in named if any(_names(table, name) for table in tables.values())]
+    content: dict[str, Any] = {
+        "problem": _exact(tables),
+        "files": {name: _text(named[name].read_bytes()) for name in used},
+        "result": json.loads((folder / RESULT).read_bytes()),
+        "records": release.records.tolist(),
+        "outputs": release.outputs.tolist(),
+        "weights": _raw(release.weights, "<u8"),
+        "pairs": _raw(release.pairs, "<i8"),
+        "distances": _raw(release.distances, "<f8"),
+    }
+    if region is not None:
+        content["region"] = {name: _typed(part) for name, part in region.arrays().items()}
+    if (folder / PROOF).exists():
+        proof = read_proof(folder, size)
+        parts = {name: getattr(proof, name) for name in proof.KINDS} | {"unit": np.array([proof.unit])}
+        content["proof"] = {name: _typed(part) for name, part in parts.items()}
+    script = "".join(files("privopt_metric_dp.checkers").joinpath(name).read_text("utf-8") for name in SCRIPTS)
+    return Section(
+        title="Check it here",
+        lead="This page carries the release, its problem and its proof. The button proves privacy and bound again in "
+        "this browser, in whole numbers, by a program that shares no code with the one that made them.",
+        html='<p class="noprint"><button type="button" id="check-run">Check it here</button></p>'
+        '<ul id="check-claims" aria-live="polite"></ul><noscript><p>It needs scripts.</p></noscript>'
+        f'<script type="application/json" id="check-data">{script_json(content)}</script><script>{script}</script>',
+    )
+
+
+def _exact(value: Any) -> Any:
+    """Whole numbers that a double may not hold as text, as decimals are."""
+    if isinstance(value, dict):
+        return {name: _exact(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_exact(inner) for inner in value]
+    return str(value) if type(value) is int and abs(value) > 2**53 else value
+
+
+def _names(table: Any, name: str) -> bool:
+    if isinstance(table, dict):
+        return any(_names(value, name) for value in table.values())
+    return bool(table == name)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _typed(array: NDArray[Any]) -> list[str]:
+    return [array.dtype.str, _raw(array, array.dtype.str)]
+
+
+def _raw(array: NDArray[Any], kind: str) -> str:
+    return _text(np.ascontiguousarray(array).astype(kind).tobytes())

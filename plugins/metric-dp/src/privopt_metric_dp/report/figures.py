@@ -1,0 +1,269 @@
+"""Figures of a metric release, each a function that takes a release and returns a matplotlib figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats
+from privopt.numbers.distances import EARTH_RADIUS_KM
+from privopt.report.charts import dot_size
+from privopt.report.theme import BAD, INK, LINE, MANY, MARK, RIM, SOFT, axes_of, themed
+from privopt_metric_dp.attacks.many_reports import AttackLine
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.space.places import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["Layout", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
+
+
+PER_KIND: Final = [BAD, MARK, INK]
+"""Colours of kinds of reports: fresh, sticky, predicted."""
+
+PER_ATTACK: Final = (("--", "o", 9), (":", "s", 6), ("-", "D", 3))
+"""Line, mark and size of each attack: hollow and of three sizes, so that errors that are equal are all seen."""
+
+MOST_RATIOS: Final = 3e8
+"""Ratios of probabilities that a figure may compute: pairs times outputs."""
+
+
+@frozen(kw_only=True, eq=False)
+class Layout:
+    """Where things are drawn.
+
+    Attributes:
+        places: (N, 2) positions.
+        axes: what the two axes are; empty where they mean nothing.
+        unit: ``"km"`` where lengths on the drawing are lengths on the ground.
+    """
+
+    places: Floats
+    axes: tuple[str, str]
+    unit: str = ""
+
+
+def layout(*spaces: Space) -> list[Layout]:
+    """Positions in one plane for each space.
+
+    Geographic places are drawn in km from their south-west corner, longitudes shrunk by the cosine of the mean
+    latitude; vectors by their first two principal components; records without coordinates in a circle, in their order.
+    """
+    coordinates = [space.coordinates for space in spaces]
+    counts = [len(space) for space in spaces]
+    known = [values for values in coordinates if values is not None]
+    if len(known) < len(spaces):
+        angle = 2 * np.pi * np.arange(sum(counts)) / sum(counts)
+        placed, axes, unit = np.column_stack([np.sin(angle), np.cos(angle)]), ("", ""), ""
+    else:
+        placed, axes, unit = _plane(np.concatenate(known), spaces[0].kind)
+    ends = np.cumsum(counts)[:-1]
+    return [Layout(places=part, axes=axes, unit=unit) for part in np.split(placed, ends)]
+
+
+def _plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
+    if kind == "geographic":
+        south, west = values.min(axis=0)
+        degree = np.radians(1.0) * EARTH_RADIUS_KM
+        shrink = np.cos(np.radians(values[:, 0].mean()))
+        placed = np.column_stack([(values[:, 1] - west) * degree * shrink, (values[:, 0] - south) * degree])
+        return placed, (f"km east of {west:.5g}°", f"km north of {south:.5g}°"), "km"
+    if values.shape[1] == 2:
+        unit = "km" if kind == "planar" else ""
+        return np.asarray(values), ("x (km)", "y (km)") if unit else ("x", "y"), unit
+    centred = values - values.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    places = centred @ axes[:2].T
+    if places.shape[1] < 2:
+        places = np.column_stack([places[:, 0], np.zeros(len(places))])
+    return places, ("first principal component", "second principal component"), ""
+
+
+def _map(where: Layout, values: Floats, label: str, *, least: float | None = None, most: float | None = None) -> Figure:
+    figure, axes = axes_of(5.6, 4.3)
+    size = dot_size(where.places, 3.4)
+    x, y = where.places.T
+    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=least, vmax=most, **RIM)
+    drawn.set_rasterized(len(x) > MANY)
+    figure.colorbar(drawn, ax=axes, label=label)
+    axes.set_xlabel(where.axes[0])
+    axes.set_ylabel(where.axes[1])
+    axes.set_aspect("equal")
+    if not where.axes[0]:
+        axes.set_axis_off()
+    return figure
+
+
+def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
+    """(N,) expected loss of each record."""
+    return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
+
+
+def spent_by_pair(release: MatrixRelease, chosen: NDArray[np.int64]) -> Floats:
+    """Greatest |log ratio| over the outputs of some required pairs, by their numbers."""
+    z = release.probabilities
+    with np.errstate(divide="ignore"):
+        logs = np.log(z)
+    i, j = release.pairs[chosen].T
+    worst = np.zeros(len(chosen))
+    step = max(1, 2_000_000 // max(1, z.shape[1]))
+    for start in range(0, len(chosen), step):
+        part = slice(start, start + step)
+        with np.errstate(invalid="ignore"):
+            ratio = np.abs(logs[i[part]] - logs[j[part]])
+        worst[part] = np.nan_to_num(ratio, nan=0.0, posinf=np.inf).max(axis=1)
+    return worst
+
+
+def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
+    """Numbers of the required pairs in a figure: all, or as many of each record's nearest as there is time for."""
+    apart = np.flatnonzero(release.distances > 0)
+    most = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
+    if apart.size <= most:
+        return apart
+    each = max(1, most // len(release.records))
+    ends = np.concatenate([release.pairs[apart, 0], release.pairs[apart, 1]])
+    twice = np.concatenate([apart, apart])
+    order = np.lexsort([release.distances[twice], ends])
+    ends, twice = ends[order], twice[order]
+    first = np.searchsorted(ends, np.arange(len(release.records)))
+    rank = np.arange(len(ends)) - first[ends]
+    return np.unique(twice[rank < each])
+
+
+def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
+    """(N,) share of epsilon that each record uses: its worst log ratio / (epsilon d), over :func:`nearest_pairs`."""
+    chosen = nearest_pairs(release)
+    share = spent_by_pair(release, chosen) / (epsilon * release.distances[chosen])
+    found = np.zeros(len(release.records))
+    for end in release.pairs[chosen].T:
+        np.maximum.at(found, end, share)
+    return found
+
+
+@themed
+def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
+    """Expected loss of each record, over the map."""
+    return _map(layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", least=0.0)
+
+
+@themed
+def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
+    """Share of epsilon that each record uses against its neighbours, over the map; 1 is all that is allowed."""
+    spent = spent_of_records(release, float(data.epsilon))
+    return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", least=0.0, most=1.0)
+
+
+@themed
+def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
+    """Where the release of one record falls: probability of each output, over the map.
+
+    Raises:
+        ValueError: no record has that id.
+    """
+    row = release.records.tolist().index(record)
+    return _map(layout(data.outputs)[0], release.probabilities[row], f"probability of release from {record}")
+
+
+@themed
+def spent_by_distance(release: MatrixRelease, data: MetricData, *, most: int = 2_000) -> Figure:
+    """Greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
+    figure, axes = axes_of(5.6, 4.3)
+    chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // most))]
+    worst, distance = spent_by_pair(release, chosen), release.distances[chosen]
+    end = float(distance.max()) if len(distance) else 1.0
+    axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
+    axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label="a required pair", zorder=3)
+    axes.set_xlabel(f"distance d ({data.unit})")
+    axes.set_ylabel("greatest log ratio")
+    axes.legend(loc="upper left")
+    return figure
+
+
+@themed
+def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
+    """Bound and loss over time; ``trajectory`` holds (seconds, lower, upper), of which unknown ones are left out."""
+    figure, axes = axes_of(7.6, 3.4)
+    values = np.array(
+        [[float(value) if isinstance(value, (int, float)) else np.nan for value in row] for row in trajectory]
+    )
+    values[~np.isfinite(values)] = np.nan
+    seconds, lower, upper = values.T
+    both = np.isfinite(lower) & np.isfinite(upper)
+    axes.fill_between(seconds[both], lower[both], upper[both], step="post", color=LINE, alpha=0.5, label="open")
+    axes.step(seconds, upper, where="post", label="best mechanism", color=MARK)
+    axes.step(seconds, lower, where="post", label="proved bound", color=BAD)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel(unit)
+    axes.legend()
+    return figure
+
+
+@themed
+def over_time(counts: Sequence[int], lines: Sequence[AttackLine], unit: str) -> Figure:
+    """Draw by how much an attacker is off in half of the places and in 95 % of them, by number of reports of one place.
+
+    Args:
+        counts: numbers of reports.
+        lines: an attack on a kind of report each.
+        unit: of distance.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 4.0), layout="constrained")
+    sides = figure.subplots(1, 2, sharey=True)
+    attacks = list(dict.fromkeys(line.attack for line in lines))
+    colours = dict(zip(dict.fromkeys(line.kind for line in lines), PER_KIND, strict=False))
+    for axes, title in zip(sides, ("half of the places", "95 % of the places"), strict=True):
+        for line in lines:
+            style, marker, size = PER_ATTACK[attacks.index(line.attack) % len(PER_ATTACK)]
+            axes.plot(
+                counts,
+                line.median if axes is sides[0] else line.p95,
+                style,
+                marker=marker,
+                ms=size,
+                mfc="none",
+                color=colours.get(line.kind, SOFT),
+                label=f"{line.kind}: {line.attack}",
+                clip_on=False,  # an error of 0 lies on the axis
+            )
+        axes.set_xscale("log")
+        axes.set_title(title)
+        axes.set_xlabel("reports of one place")
+    sides[0].set_ylim(bottom=0.0)  # of both, once all is drawn
+    sides[0].set_ylabel(f"off by at most ({unit})")
+    drawn, names = sides[0].get_legend_handles_labels()
+    figure.legend(drawn, names, loc="outside lower center", ncols=len(attacks))
+    return figure
+
+
+@themed
+def along_traces(rows: Sequence[tuple[str, float, float]], unit: str) -> Figure:
+    """Distance by which an attacker is off along traces, who knows how people move, by kind of report.
+
+    Args:
+        rows: kind of report, median and 95th percentile over all times.
+        unit: of distance.
+    """
+    figure, axes = axes_of(7.6, 1.2 + 0.5 * len(rows))
+    names = [kind for kind, _, _ in rows]
+    drawn = axes.barh(
+        names, [median for _, median, _ in rows], color=PER_KIND[: len(rows)], height=0.55, label="median"
+    )
+    axes.bar_label(drawn, labels=[f"{median:.3g}" for _, median, _ in rows], padding=4, color=INK)
+    axes.plot([p95 for _, _, p95 in rows], names, "|", color=SOFT, markersize=18, label="95th percentile")
+    axes.invert_yaxis()
+    axes.margins(x=0.14)
+    axes.set_xlim(left=0.0)
+    axes.set_xlabel(f"off by ({unit}), bar: median, line: 95th percentile")
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    return figure

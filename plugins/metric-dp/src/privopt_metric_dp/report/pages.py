@@ -1,0 +1,300 @@
+"""Body of a metric mechanism's report: a map to explore, losses, worst pairs, baselines, convergence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from privopt.errors import UsageError
+from privopt.interfaces import Result, UtilityLoss
+from privopt.interfaces.report_parts import Feature, Layer, Section
+from privopt.report.charts import beside as bars_beside_bound
+from privopt.report.map_files import point_features
+from privopt.report.page import drawing, figure_section, pair_section, table
+from privopt_metric_dp.attacks.hidden_markov import LENGTH, NEAREST, STAYS, SUBJECTS
+from privopt_metric_dp.attacks.many_reports import bars_of, lines_of, over_time, seen_of
+from privopt_metric_dp.matrix.expected_loss import costs_of
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.report import figures
+from privopt_metric_dp.report.explorer import Explored, explorer, fits
+from privopt_metric_dp.solvers.exponential import exponential_loss
+from privopt_metric_dp.space.places import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = [
+    "losses_beside",
+    "meaning_section",
+    "metric_figures",
+    "metric_layer",
+    "metric_sections",
+    "space_features",
+    "trajectory_of",
+]
+
+
+MOST_ATTACKED: Final = 4_000_000
+"""Entries of a matrix up to which the report shows attacks on many reports."""
+
+MOST_TRACED: Final = 2_000
+"""Records up to which it shows the attack on traces, where all reports are fresh."""
+
+MOST_PREDICTED: Final = 500
+"""The same where reports depend on earlier ones: the attack sums over a hidden level."""
+
+_MANY = (
+    "Fresh reports of one place add up. An attacker guesses their mean, the record whose mean report is nearest to it "
+    "(bias off), or the record that is likeliest under the release's own probabilities. A report that is repeated "
+    "(sticky) tells no more than one. Attacks on 200 places drawn by the prior, from public data and a fixed seed."
+)
+_TRACED = (
+    f"{SUBJECTS} walks of {LENGTH} reports, whose people stay with probability {STAYS:g} and else go to one of the "
+    f"{NEAREST} nearest records. The attacker knows that, the release and all reports, earlier and later, and guesses "
+    "where each was at each time (a hidden Markov model, forward and backward)."
+)
+
+
+def trajectory_of(result: Result) -> list[Any]:
+    """Rounds in which something is known, from ``details.told.trajectory``, which may hold anything."""
+    rounds = result.details.told.get("trajectory")
+    rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
+    return [row for row in rows if any(isinstance(value, (int, float)) for value in row[1:])]
+
+
+def losses_beside(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
+    """Losses of this release and, where costs are known, of mechanisms that need no solver: name, loss, remark."""
+    rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
+    if data is None:
+        return rows
+    skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
+    plain = None if skipped else exponential_loss(data)
+    if plain is not None:
+        rows.append(("exponential mechanism", plain, "probabilities proportional to exp(-epsilon d / 2)"))
+    best = float((data.prior @ data.cost).min())
+    rows.append(("one output for all", best, "no information released at all"))
+    return rows
+
+
+def metric_figures(
+    release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
+) -> dict[str, Figure]:
+    """The report's figures by file name, losses as the mechanism's own loss has them."""
+    release = release.along_edges(data)
+    return _figures(release, data, result, loss, _attacked(release, data))
+
+
+def _figures(
+    release: MatrixRelease,
+    data: MetricData,
+    result: Result,
+    loss: UtilityLoss[MatrixRelease],
+    attacked: Mapping[str, Any] | None,
+) -> dict[str, Figure]:
+    costed = costs_of(loss, data)
+    beside = [(name, value) for name, value, _ in losses_beside(costed, result)]
+    bound = result.objective.lower_bound
+    made = {} if costed is None else {"loss-map": figures.loss_map(release, costed)}
+    made |= {
+        "privacy-map": figures.privacy_map(release, data),
+        "privacy-spent": figures.spent_by_distance(release, data),
+        "release-from-one-record": figures.spread_from(release, data, str(release.records[len(release.records) // 2])),
+        "loss-beside-baselines": bars_beside_bound(beside, f"expected loss ({loss.unit})", bound),
+    }
+    if attacked is not None:
+        made["over-time"] = figures.over_time(attacked["reports"], lines_of(attacked), data.unit)
+        if attacked["traces"] is not None:
+            made["over-time-traces"] = figures.along_traces(bars_of(attacked["traces"]), data.unit)
+    trajectory = trajectory_of(result)
+    if len(trajectory) > 1:
+        made["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
+    return made
+
+
+def _attacked(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
+    """Attacks on many reports of one place and on traces, where they take no longer than the other figures."""
+    if release.weights.size > MOST_ATTACKED:
+        return None
+    most = MOST_TRACED if release.walker is None else MOST_PREDICTED
+    return over_time(release, data, traces=len(release.records) <= most)
+
+
+def metric_sections(
+    release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
+) -> list[Section]:
+    """The body of the report, losses as the mechanism's own loss has them."""
+    release = release.along_edges(data)
+    attacked = _attacked(release, data)
+    made = _figures(release, data, result, loss, attacked)
+    sections = []
+    if fits(release.probabilities):
+        lead = "Choose a record, by the list or by a click on the map, to see where its release falls."
+        sections.append(explorer(_explored(release, data, loss), lead))
+    else:
+        lead = f"One of {len(release.records):,} records; too many for a map to explore."
+        sections.append(figure_section("Where a release falls", made["release-from-one-record"], lead))
+    sections.append(_beside(costs_of(loss, data), result, loss.unit, made["loss-beside-baselines"]))
+    sections.append(_maps(made))
+    sections.append(_pairs(release, data, made["privacy-spent"]))
+    if attacked is not None:
+        sections.append(_many(made, attacked))
+    if "convergence" in made:
+        lead = f"While it was solved: {_bounded(result)} can be below the lower line."
+        sections.append(figure_section("Convergence of the bounds", made["convergence"], lead))
+    return sections
+
+
+def _many(made: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
+    """What many reports of one place tell, and those of a trace."""
+    drawings = [drawing("Reports of one place", made["over-time"])]
+    if "over-time-traces" in made:
+        drawings.append(drawing("Reports along traces", made["over-time-traces"], _TRACED))
+    seen = "".join(f"<li>{escape(line)}</li>" for line in seen_of(attacked))
+    return Section(title="What many reports tell", lead=_MANY, html=f"<ul>{seen}</ul>{''.join(drawings)}")
+
+
+def _bounded(result: Result) -> str:
+    """Of which mechanisms a lower bound speaks."""
+    if result.guarantee.scope == "everywhere":
+        return "no mechanism whose rows keep 1 + a along every edge of these streets or triangles"
+    return "no mechanism with this guarantee"
+
+
+def meaning_section(sentences: Sequence[str]) -> Section:
+    """The promise at the distance between neighbours, and the attacker's best guess."""
+    html = "".join(f"<p>{escape(line)}</p>" for line in sentences)
+    return Section(title="What the promise comes to", lead="Epsilon is per unit of distance; in figures:", html=html)
+
+
+def _maps(made: Mapping[str, Figure]) -> Section:
+    spent = (
+        "how much of epsilon is used where: 1 is all that is allowed, and more than 1 cannot be, which is what the "
+        "certificate proves."
+    )
+    drawings = [drawing("Achieved epsilon over the map", made["privacy-map"], "Worst of each record's required pairs.")]
+    if "loss-map" not in made:
+        return pair_section("Privacy over the map", drawings, f"It shows {spent}")
+    drawings.insert(0, drawing("Loss over the map", made["loss-map"], "Expected loss of each record."))
+    lead = f"The first map shows what each place's own people lose on average. The second shows {spent}"
+    return pair_section("Loss and privacy over the map", drawings, lead)
+
+
+def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
+    """Return a point on the map for each id of a space.
+
+    Args:
+        space: records or outputs.
+        columns: (N,) properties by name.
+
+    Raises:
+        UsageError: the space has no coordinates on a map.
+    """
+    if space.on_map is None:
+        raise UsageError(f"--geo: {space.source} has no coordinates on a map, only {space.kind} ones")
+    return point_features(space.ids, space.on_map, columns, geographic=space.kind == "geographic")
+
+
+def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Layer | None:
+    """Records with their losses, and outputs with how often they are released; None without coordinates on a map."""
+    if data.records.kind not in ("geographic", "planar"):
+        return None
+    release = release.along_edges(data)
+    costed, z = costs_of(loss, data), release.probabilities
+    likeliest = z.argmax(axis=1)
+    often = data.prior @ z
+    own = data.outputs is data.records
+    records = space_features(
+        data.records,
+        {
+            "kind": ["record"] * len(data.records),
+            "prior": data.prior,
+            "expected_loss": [None] * len(data.records) if costed is None else figures.loss_of_records(release, costed),
+            "share_of_epsilon": figures.spent_of_records(release, float(data.epsilon)),
+            "likeliest_output": release.outputs[likeliest],
+            "its_probability": z.max(axis=1),
+            "released": often if own else [None] * len(data.records),
+        },
+    )
+    if own:
+        return Layer(kind=data.records.kind, features=records)
+    empty = [None] * len(data.outputs)
+    names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
+    rest: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
+    outputs = space_features(data.outputs, rest | {"released": often})
+    return Layer(kind=data.records.kind, features=[*records, *outputs])
+
+
+def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
+    """How far pairs are apart for an attacker: all in a figure, the worst in a table."""
+    header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
+    lead = (
+        "Every point is a required pair; none lies above the line. The table has the pairs that are told apart best "
+        "for their distance. Advantage: how much more often than by chance an attacker is right who must choose "
+        "between the two; the last column is the most that the guarantee could allow at that distance."
+    )
+    worst = table("Pairs told apart best for their distance", header, _worst_pairs(release, data))
+    return pair_section("Worst pairs", [drawing("Privacy spent by distance", spent), worst], lead)
+
+
+def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
+    """Pairs that an attacker can tell apart best, by total variation over distance."""
+    z = release.probabilities
+    apart = np.flatnonzero(release.distances > 0)
+    chosen = apart[:: max(1, apart.size // 20_000)]
+    i, j = release.pairs[chosen].T
+    variation = np.concatenate(
+        [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(chosen), 512)]
+        or [np.zeros(0)]
+    )
+    order = np.argsort(-variation / np.maximum(release.distances[chosen], 1e-300))[:10]
+    return [
+        (
+            str(release.records[i[n]]),
+            str(release.records[j[n]]),
+            float(release.distances[chosen[n]]),
+            float(variation[n]),
+            float(math.tanh(float(data.epsilon) * release.distances[chosen[n]] / 2)),
+        )
+        for n in order.tolist()
+    ]
+
+
+def _beside(data: MetricData | None, result: Result, unit: str, drawn: Figure) -> Section:
+    """The loss beside the bound and mechanisms that need no solver."""
+    rows: list[tuple[Any, ...]] = list(losses_beside(data, result))
+    if result.objective.lower_bound is not None:
+        bound = float(result.objective.lower_bound)
+        rows.insert(1, ("proved bound", bound, f"{_bounded(result)} is below"))
+    shown = table("Losses", ("mechanism", f"loss ({unit})", "remark"), rows)
+    figure = drawing("Loss beside bound and baselines", drawn)
+    lead = "What the average person loses, under the problem's prior; shorter is better."
+    return Section(title="Loss beside bound and baselines", lead=lead, html=figure + shown)
+
+
+def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Explored:
+    spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
+    placed = figures.layout(*spaces)
+    lost, spent = "expected loss", "share of epsilon used"
+    costed = costs_of(loss, data)
+    return Explored(
+        rows=release.records.tolist(),
+        outputs=release.outputs.tolist(),
+        probabilities=release.probabilities,
+        places=placed[0].places,
+        output_places=placed[-1].places,
+        axes=placed[0].axes,
+        scale=placed[0].unit,
+        facts=({} if costed is None else {lost: figures.loss_of_records(release, costed)})
+        | {
+            spent: figures.spent_of_records(release, float(data.epsilon)),
+            "share of people here": data.prior,
+        },
+        unit={} if costed is None else {lost: loss.unit},
+    )

@@ -1,0 +1,9 @@
+"""Exact solvers for the optimal mechanism of metric differential privacy."""
+
+from __future__ import annotations
+
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers.auto import solve
+from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound
+
+__all__ = ["Instance", "Multipliers", "Solution", "dual_bound", "solve"]

@@ -1,0 +1,130 @@
+"""The exponential mechanism of metric DP (McSherry and Talwar 2007, with the distance as score)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from privopt.arrays import Floats, Ints, slices
+from privopt.errors import Fault, InputError
+from privopt.execution.limits import check_end, in_threads
+from privopt_metric_dp.problem.data import MetricData
+
+__all__ = ["exponential", "exponential_loss", "largest_share"]
+
+_BLOCK = 1 << 22
+_SAFE = 1e-9
+"""Share of a pair's epsilon d that is left to the roundings of `largest_share`."""
+_STEPS = 20
+_STEEPEST = 64.0
+
+
+def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
+    """z_ik proportional to exp(-share epsilon d_ik).
+
+    One half of epsilon goes to the entries, one half to the rows' sums: where |d_ik - d_jk| <= d_ij
+    (the triangle inequality) z_ik <= exp(epsilon d_ij) z_jk. LR-Geo prints the cost in place of the
+    distance, which does not give that. A greater share than half may do too: see `largest_share`.
+
+    >>> exponential([[0.0, 2.0], [2.0, 0.0]], 1.0).round(4).tolist()
+    [[0.7311, 0.2689], [0.2689, 0.7311]]
+
+    Args:
+        distances: (N, K) from records to outputs, at least 0; an infinite one gets probability 0.
+        epsilon: above 0, per unit of distance.
+        share: of epsilon in the exponents, above 0.
+
+    Returns:
+        (N, K), rows sum to 1 within rounding. Entries beyond share epsilon (d - nearest) = 745 underflow to 0:
+        the repair that every release goes through raises them.
+
+    Raises:
+        InputError: NaN or negative distances, or a record that reaches no output.
+    """
+    d = np.asarray(distances, dtype=np.float64)
+    nearest = d.min(axis=1, keepdims=True)
+    if not (nearest >= 0).all():  # NaN is the least of its row
+        bad = np.argwhere(~(d >= 0))[:20].tolist()
+        raise InputError(
+            [Fault("distance", f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in bad]
+        )
+    if np.isinf(nearest).any():
+        lost = np.flatnonzero(np.isinf(nearest))[:20].tolist()
+        raise InputError([Fault("distance", f"row {r}", "no output within reach", "at least one") for r in lost])
+    shares = np.empty(d.shape)
+
+    def fill(a: int, b: int) -> None:
+        part = np.subtract(d[a:b], nearest[a:b], out=shares[a:b])
+        part *= -share * epsilon
+        np.exp(part, out=part)
+        part /= part.sum(axis=1, keepdims=True)
+
+    in_threads(fill, len(d))
+    return shares
+
+
+def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
+    """The largest share of epsilon at which `exponential` keeps every pair, found by bisection; at least half.
+
+    Args:
+        distances: (N, K) from records to outputs; infinite ones must be so for both records of a pair.
+        epsilon: per unit of distance.
+        pairs: (P, 2) required pairs, or as many as imply the others.
+        lengths: (P,) their distances.
+
+    Raises:
+        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come.
+
+    Notes:
+        P K differences once, then N K exponentials a step.
+    """
+    if not len(pairs):
+        return 1.0
+    i, j = pairs.T
+    nearest = distances.min(axis=1, keepdims=True)
+    farther, nearer = _differences(distances, i, j)
+    allowed = epsilon * lengths * (1.0 - _SAFE)
+
+    def kept(share: float) -> bool:
+        rate = share * epsilon
+        with np.errstate(under="ignore"):
+            sums = np.log(np.exp(-rate * (distances - nearest)).sum(axis=1)) - rate * nearest[:, 0]
+        drift = sums[i] - sums[j]
+        return bool((np.maximum(rate * nearer - drift, rate * farther + drift) <= allowed).all())
+
+    low, high = 0.5, 1.0
+    while kept(high) and high < _STEEPEST:
+        check_end()
+        low, high = high, 2.0 * high
+    for _ in range(_STEPS):
+        check_end()
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
+    """The greatest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
+    farther, nearer = np.empty(len(i)), np.empty(len(i))
+    for part in slices(len(i), distances.shape[1], _BLOCK):
+        check_end()
+        with np.errstate(invalid="ignore"):
+            apart = distances[i[part]] - distances[j[part]]
+        np.nan_to_num(apart, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)  # out of reach of both
+        farther[part], nearer[part] = apart.max(axis=1), -apart.min(axis=1)
+    return farther, nearer
+
+
+def exponential_loss(data: MetricData) -> float | None:
+    """Expected loss of the exponential mechanism; None where distances to outputs are unknown, or all infinite."""
+    if not data.crossed:
+        return None
+    every, losses = np.arange(len(data.records)), []
+    for part in slices(len(every), len(data.outputs), _BLOCK):
+        reach = data.metric.to_outputs(every[part])
+        if not np.isfinite(reach.min(axis=1)).all():
+            return None
+        losses.append(np.einsum("ik,ik->i", exponential(reach, float(data.epsilon)), data.weighted[part]))
+    return math.fsum(np.concatenate(losses).tolist())

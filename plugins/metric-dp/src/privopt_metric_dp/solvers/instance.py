@@ -1,0 +1,283 @@
+"""The optimal-mechanism problem as arrays, and its answer.
+
+The problem (mathematics: Bordenabe et al. 2014, "OMG"; the same LP as the "PMO" of the metric-DP
+papers): minimise ``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]``
+for both directions of every required pair and every output ``k``, every row of ``z`` summing to
+one, ``z >= 0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from attrs import evolve, field, frozen
+from attrs.converters import optional
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats
+from privopt.errors import Fault, InputError
+from privopt.execution.limits import check_end, ending_at
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.proof.multipliers import Block, Multipliers
+
+__all__ = ["Floats", "Instance", "Solution", "dual_bound", "freer", "one_output"]
+
+SLACK = 1e-9
+"""Share of epsilon that a solution leaves to rounding."""
+
+
+def _fixed(value: Any, dtype: type) -> Any:
+    array: Any = np.ascontiguousarray(value, dtype=dtype)
+    if array is value and array.flags.writeable:
+        array = array.view()
+    array.flags.writeable = False
+    return array
+
+
+def _floats(value: Any) -> Floats:
+    return np.asarray(_fixed(value, np.float64))
+
+
+def _distances(value: Any) -> Floats:
+    return _floats(value if np.size(value) else np.zeros(0))
+
+
+def _pairs(value: Any) -> NDArray[np.int64]:
+    return np.asarray(_fixed(value if np.size(value) else np.zeros((0, 2)), np.int64))
+
+
+@frozen(kw_only=True, eq=False)
+class Instance:
+    """One optimal-mechanism LP.
+
+    Attributes:
+        cost: ``(N, K)`` prior-weighted costs ``p_i c_ik`` of records ``i`` and outputs ``k``.
+        pairs: ``(P, 2)`` required pairs ``i < j``, sorted, each once.
+        distances: ``(P,)`` their distances, not negative, in any unit.
+        epsilon: privacy per unit of distance, above 0.
+        coordinates: ``(N, dim)`` positions of the records, or None. Only used to order records well.
+
+    Raises:
+        InputError: sizes that do not fit, indices out of range, numbers that are not finite.
+    """
+
+    cost: Floats = field(converter=_floats)
+    pairs: NDArray[np.int64] = field(converter=_pairs)
+    distances: Floats = field(converter=_distances)
+    epsilon: float = field(converter=float)
+    coordinates: Floats | None = field(default=None, converter=optional(_floats))
+
+    @classmethod
+    def of(cls, data: MetricData, *, deadline: float | None = None) -> Instance:
+        """The optimal mechanism's program over the pairs of a problem that imply the others.
+
+        Epsilon is a billionth smaller, so that what rounding adds to a solution leaves it private as it is.
+
+        Raises:
+            StoppedError: the deadline (of `time.monotonic`) came before the pairs that imply many others were found.
+        """
+        with ending_at(deadline):
+            needed = data.needed
+        return cls(
+            cost=data.weighted,
+            pairs=data.pairs[needed],
+            distances=data.distances[needed],
+            epsilon=cls.solved(data.epsilon),
+            coordinates=data.records.coordinates,
+        )
+
+    @staticmethod
+    def solved(epsilon: Fraction) -> float:
+        """The epsilon of a program whose mechanisms are to keep one."""
+        return float(epsilon) * (1.0 - SLACK)
+
+    def __attrs_post_init__(self) -> None:
+        faults = list(self._faults())
+        if faults:
+            raise InputError(faults)
+
+    def _faults(self) -> Iterator[Fault]:
+        def fault(where: str, found: object, wanted: str) -> Fault:
+            return Fault(file="instance", where=where, found=str(found), wanted=wanted)
+
+        if self.cost.ndim != 2 or 0 in self.cost.shape:
+            yield fault("cost", f"shape {self.cost.shape}", "records by outputs, at least one of each")
+            return
+        if not np.isfinite(self.cost).all():
+            yield fault("cost", "NaN or infinity", "finite numbers")
+        if self.pairs.ndim != 2 or self.pairs.shape[1] != 2 or self.distances.shape != (len(self.pairs),):
+            yield fault("pairs", f"shapes {self.pairs.shape} and {self.distances.shape}", "(P, 2) and (P,)")
+            return
+        if len(self.pairs):
+            i, j = self.pairs.T
+            if i.min() < 0 or j.max() >= len(self.cost) or (i >= j).any():
+                yield fault("pairs", "an index out of range or out of order", "0 <= i < j < number of records")
+            elif (np.diff(i * len(self.cost) + j) <= 0).any():
+                yield fault("pairs", "pairs that are unsorted or repeated", "sorted pairs, each once")
+        if not np.isfinite(self.distances).all() or (self.distances < 0).any():
+            yield fault("distances", "a negative or infinite distance", "finite distances of at least 0")
+        if not (self.epsilon > 0 and np.isfinite(self.epsilon)):
+            yield fault("epsilon", self.epsilon, "a finite number above 0")
+        if self.coordinates is not None and len(self.coordinates) != len(self.cost):
+            yield fault("coordinates", f"{len(self.coordinates)} rows", f"{len(self.cost)} rows")
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return int(self.cost.shape[0])
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return int(self.cost.shape[1])
+
+    @property
+    def lengths(self) -> Floats:
+        """Log-ratios allowed on the pairs: ``epsilon * distances``."""
+        return self.epsilon * self.distances
+
+    def reached(self, loss: float, bound: float, gap: float) -> bool:
+        """Whether a relative gap is reached, or the difference is lost in the costs' own rounding errors."""
+        noise = 1e-14 * self.records * float(np.abs(self.cost).max())
+        return loss - bound <= max(gap * abs(loss), noise)
+
+    def loss(self, z: Floats) -> float:
+        """Expected loss of a mechanism ``z`` of the shape of ``cost``."""
+        return float(np.vdot(self.cost, z))
+
+
+@frozen(kw_only=True, eq=False)
+class Solution:
+    """Answer of a method.
+
+    Attributes:
+        z: ``(N, K)`` mechanism, feasible up to rounding errors; to be repaired before any release.
+        objective: its loss.
+        lower_bound: a lower bound on the optimum, in floating point; ``multipliers`` give a proof.
+        multipliers: of the privacy rows; None where the method has none.
+        method: which method gave the answer.
+        iterations: rounds of that method.
+        trajectory: ``(seconds, lower bound, loss)`` as time went by.
+        status: "optimal" (the gap asked for is reached), "feasible" (it is not), "stopped"
+            (time limit or interrupt).
+        details: figures of the method, plain numbers and strings.
+    """
+
+    z: Floats
+    objective: float
+    lower_bound: float
+    multipliers: Multipliers | None = None
+    method: str
+    iterations: int = 0
+    trajectory: tuple[tuple[float, float, float], ...] = ()
+    status: str = "optimal"
+    details: dict[str, Any] = field(factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between loss and lower bound; infinite where there is no bound."""
+        if not np.isfinite(self.lower_bound):
+            return float("inf")
+        scale = max(abs(self.objective), 1e-300)
+        return max(0.0, (self.objective - self.lower_bound) / scale)
+
+
+def one_output(instance: Instance, method: str) -> Solution:
+    """The one output that is cheapest for all, and every record at its own cheapest as bound: known without a step."""
+    z = np.zeros(instance.cost.shape)
+    z[:, int(instance.cost.sum(axis=0).argmin())] = 1
+    return Solution(
+        z=z,
+        objective=instance.loss(z),
+        lower_bound=float(instance.cost.min(axis=1).sum()),
+        multipliers=Multipliers.zero(len(instance.pairs), instance.outputs),
+        method=method,
+        status="feasible",
+    )
+
+
+def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
+    """Lower bound on the optimum that given multipliers prove, in floating point.
+
+    With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
+    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers. Those of rows whose
+    ``exp(eps d)`` is no double count as 0, as do those of an output where a sum is none; and what no multipliers
+    prove, every record's cheapest output, is the answer where it is more. So it is in
+    `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+
+    Returns:
+        The bound and ``y``, shape ``(N,)``.
+
+    Raises:
+        StoppedError: the end of the time limit has come.
+    """
+    if multipliers.part is not None:
+        own, rows = multipliers.part
+        return dual_bound(evolve(instance, pairs=instance.pairs[rows], distances=instance.distances[rows]), own)
+    y, seen = np.full(instance.records, np.inf), np.zeros(instance.outputs, dtype=np.bool_)
+    for k0, k1, reduced in _reduced_costs(instance, multipliers):
+        check_end()
+        cost = instance.cost[:, k0:k1]
+        reduced = np.where(np.isfinite(reduced).all(axis=0), reduced, cost)
+        y = np.minimum(y, reduced.min(axis=1))
+        seen[k0:k1] = True
+    if not seen.all():
+        y = np.minimum(y, instance.cost[:, ~seen].min(axis=1))
+    trivial = instance.cost.min(axis=1)
+    y = y if y.sum() > trivial.sum() else trivial
+    return float(y.sum()), y
+
+
+def _reduced_costs(instance: Instance, multipliers: Multipliers) -> Iterator[tuple[int, int, Floats]]:
+    """``(k0, k1, (N, k1 - k0))`` costs and what multipliers add and take, of some outputs at a time."""
+    from scipy.sparse import csr_array
+
+    with np.errstate(over="ignore"):
+        growth = np.exp(instance.lengths)
+    reached, n = np.isfinite(growth), instance.records
+    if multipliers.few is not None:
+        i, j = instance.pairs.T
+        for k, rows, turned, given in multipliers.few():
+            f = np.where(reached[rows], np.maximum(given, 0.0), 0.0)
+            ends = np.where(turned, [j[rows], i[rows]], [i[rows], j[rows]])
+            with np.errstate(over="ignore", invalid="ignore"):
+                grown = np.where(reached[rows], growth[rows], 0.0) * f
+                moved = np.bincount(ends[0], f, n) - np.bincount(ends[1], grown, n)
+                left = instance.cost[:, k : k + 1] + moved[:, None]
+            yield k, k + 1, left
+        return
+    i, j = instance.pairs[reached].T
+    growth, places = growth[reached], np.arange(len(i))
+    shape, one = (n, len(places)), np.ones(len(places))
+    up = csr_array((one, (i, places)), shape=shape) - csr_array((growth, (j, places)), shape=shape)
+    down = csr_array((one, (j, places)), shape=shape) - csr_array((growth, (i, places)), shape=shape)
+    for k0, k1, forward, backward in multipliers.blocks():
+        check_end()
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)
+            left = instance.cost[:, k0:k1] + moved
+        yield k0, k1, left
+
+
+def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
+    """Multipliers for rows that allow log-ratios greater by ``gain``, ``(P,)``: each times ``exp(-gain)``.
+
+    Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
+    which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.
+    """
+    if multipliers.part is not None:
+        own, rows = multipliers.part
+        return Multipliers.among(freer(own, gain[rows]), rows, len(gain))
+    less, known = np.exp(-gain), multipliers.few
+
+    def blocks() -> Iterator[Block]:
+        for k0, k1, forward, backward in multipliers.blocks():
+            check_end()
+            yield k0, k1, forward * less[:, None], backward * less[:, None]
+
+    if known is None:
+        return Multipliers(blocks=blocks)
+    return Multipliers.sparse(lambda: ((k, p, back, f * less[p]) for k, p, back, f in known()), len(less))

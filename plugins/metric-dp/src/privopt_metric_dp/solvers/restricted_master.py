@@ -1,0 +1,175 @@
+"""The restricted master of the Dantzig-Wolfe decomposition: rays of the cone, mixed into a mechanism."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats
+from privopt.backends import Outcome, Session, get
+from privopt.dsl.form import StandardForm
+from privopt.errors import SolverError, StoppedError
+from privopt_metric_dp.solvers.instance import Instance
+from privopt_metric_dp.solvers.symmetry import Symmetry
+
+__all__ = ["Mixture"]
+
+KEPT: Final = 6
+"""Rays kept, in multiples of the records, when the worst are dropped."""
+
+NEGLIGIBLE: Final = 1e-13
+"""Rays whose value is less negative than this share of the largest cost are noise."""
+
+SMALLEST: Final = 1e-9
+"""HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
+
+OFF: Final = 1e-6
+"""A mixture whose rows miss one by more is none."""
+
+
+class Mixture:
+    """The least-cost mixture of rays whose rows sum to one, warm from one solve to the next.
+
+    A ray ``z`` costs ``min_k cost_k . z``: it serves the output that is cheapest for it.
+
+    Attributes:
+        instance: with one output for each orbit of outputs.
+        rays: (R, N), each with a largest entry of one.
+        pivots: that one mixture may take.
+        solves: how often the mixture was solved.
+    """
+
+    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats, *, pivots: int = 2_000_000_000) -> None:
+        self.instance, self.symmetry, self.pivots = instance, symmetry, pivots
+        self.rays = np.zeros((0, instance.records))
+        self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.costs: Floats = np.zeros(0)
+        self.solves = 0
+        self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
+        self._known: set[bytes] = set()
+        self._session: Session | None = None
+        self._fresh(rays)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the LP is there."""
+        return self._session is not None
+
+    def _begun(self) -> Session:
+        """The LP, made when it is first asked for: what needs no mixture does not pay for one."""
+        if self._session is None:
+            n, count = len(self.symmetry.size), len(self.rays)
+            form = StandardForm(
+                c=self.costs * self._scale,
+                A=self._entries(self.rays).T,
+                row_lower=np.ones(n),
+                row_upper=np.ones(n),
+                col_lower=np.zeros(count),
+                col_upper=np.full(count, np.inf),
+                integrality=np.zeros(count, dtype=np.uint8),
+            )
+            options = {
+                "presolve": "off",
+                "solver": "simplex",
+                "simplex_strategy": 4,
+                "simplex_iteration_limit": self.pivots,
+            }
+            self._session = get("highs").session(form, options=options)
+        return self._session
+
+    def _fresh(self, rays: Floats) -> tuple[Floats, Floats]:
+        """Take the rays not seen before; they and their costs."""
+        rays = rays / rays.max(axis=1, keepdims=True)
+        kept = []
+        for number, ray in enumerate(rays):
+            seen = np.round(ray, 9).tobytes()
+            if seen not in self._known:
+                self._known.add(seen)
+                kept.append(number)
+        rays = rays[kept]
+        table = rays @ self.instance.cost
+        serves = table.argmin(axis=1)
+        costs = table[np.arange(len(rays)), serves]
+        self.rays = np.concatenate([self.rays, rays])
+        self.serves = np.concatenate([self.serves, serves])
+        self.costs = np.concatenate([self.costs, costs])
+        return rays, costs
+
+    def _entries(self, rays: Floats) -> Floats:
+        """What rays add to each row of the LP."""
+        rows = self._rows(rays)
+        return np.where(rows < SMALLEST, 0.0, rows)
+
+    def _rows(self, rays: Floats) -> Floats:
+        """What rays add to each row of the master: their means over the orbits of records."""
+        if self.symmetry.order == 1:
+            return rays
+        means = np.zeros((len(rays), len(self.symmetry.size)))
+        np.add.at(means.T, self.symmetry.orbit, rays.T)
+        return means / self.symmetry.size
+
+    def add(self, rays: Floats) -> int:
+        """Add rays (R, N); how many were new."""
+        from scipy import sparse
+
+        fresh, costs = self._fresh(rays)
+        if len(costs) and self._session is not None:
+            columns = sparse.csc_matrix(self._entries(fresh).T)
+            self._session.add_columns(costs * self._scale, 0.0, np.inf, columns)
+        return len(costs)
+
+    def add_priced(self, logs: Floats, values: Floats) -> int:
+        """Add the rays of a pricing, given as logarithms, whose values are below 0; how many were new."""
+        logs = logs[values < -NEGLIGIBLE / self._scale]
+        return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
+
+    def solve(self, limit: float | None) -> tuple[Floats | None, float, Floats]:
+        """Mix the rays.
+
+        Args:
+            limit: seconds.
+
+        Returns:
+            The mechanism (N, K) with rows scaled to one (None where rows are off), what it costs, and the prices (N,)
+            of the records.
+
+        Raises:
+            StoppedError: the limit came first, of time or of pivots.
+            SolverError: the LP was not solved.
+        """
+        answer = self._begun().solve(time_limit=limit)
+        self.solves += 1
+        if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
+            raise StoppedError("the limit came before the rays were mixed")
+        if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
+            raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
+        weights = np.maximum(answer.x, 0.0)
+        prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]
+        off = np.abs(self._rows(weights[None] @ self.rays) - 1.0).max() >= OFF
+        return None if off else self._mechanism(weights), float(weights @ self.costs), prices
+
+    def _mechanism(self, weights: Floats) -> Floats:
+        columns = np.zeros(self.instance.cost.shape)
+        for number in np.flatnonzero(weights > 0):
+            columns[:, self.serves[number]] += weights[number] * self.rays[number]
+        z = self.symmetry.lift(columns)
+        return np.asarray(z / z.sum(axis=1, keepdims=True))
+
+    def clean(self, prices: Floats) -> None:
+        """Drop the rays that price out worst once there are too many; those in the basis stay."""
+        limit = KEPT * self.instance.records
+        if len(self.rays) <= 2 * limit:
+            return
+        reduced = self.costs - self.rays @ prices
+        session = self._begun()
+        basis = session.basis
+        if basis is not None:
+            reduced[basis.columns == 1] = -np.inf
+        gone = np.argsort(reduced)[limit:]
+        session.delete_columns(gone)
+        kept = np.ones(len(self.rays), dtype=bool)
+        kept[gone] = False
+        self.rays, self.serves, self.costs = self.rays[kept], self.serves[kept], self.costs[kept]
+        self._known = {np.round(ray, 9).tobytes() for ray in self.rays}

@@ -1,0 +1,234 @@
+"""The interior point's passes over the rows, compiled: eight outputs side by side.
+
+Of a batch of eight outputs every array is flat, vectors of `DOUBLES` lanes one after the other: a vector for
+each record (in the order of elimination), two for each required pair, one for each entry of the factor. With
+``a = exp(eps d / 2)`` rows ``2p`` and ``2p + 1`` of pair ``p`` between ``i`` and ``j`` are ``a z_j - z_i / a``
+and ``a z_i - z_j / a``. Functions take all batches of a group, ``(G, ...)``, leave the interpreter lock, and
+return sums and smallest ratios over the outputs that ``mask`` (ones and zeros, ``(G, 8)``) counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privopt.arrays import Floats, Indices
+from privopt.execution.compiled import jit
+from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread, store, total
+
+__all__ = ["advance", "aim", "extend", "measure", "move", "predict"]
+
+_compiled = jit(error_model="numpy")
+
+
+@_compiled
+def predict(ends: Indices, root: Floats, mask: Floats, s: Floats, f: Floats, dz: Floats, df: Floats) -> Floats:
+    """Set ``df = -f - (f / s) ds``.
+
+    Returns the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
+    """
+    zero = spread(0.0)
+    primal, dual = zero, zero
+    sums = np.zeros(6)
+    for g in range(len(s)):
+        sg, fg, x, counted = s[g], f[g], dz[g], load(mask[g], 0)
+        fs, fds, dfs, dfds = zero, zero, zero, zero
+        for p in range(len(ends)):
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            zi, zj = load(x, ends[p, 0]), load(x, ends[p, 1])
+            for side in range(2):
+                q = 2 * p + side
+                ds = up * zj - down * zi if side == 0 else up * zi - down * zj
+                slack, price = load(sg, q), load(fg, q)
+                ratio = ds / slack
+                step = zero - price - price * ratio
+                store(df[g], q, step)
+                primal, dual = least(primal, ratio), least(dual, step / price)
+                fs, fds = fs + price * slack, fds + price * ds
+                dfs, dfds = dfs + step * slack, dfds + step * ds
+        sums[2] += total(fs * counted)
+        sums[3] += total(fds * counted)
+        sums[4] += total(dfs * counted)
+        sums[5] += total(dfds * counted)
+    sums[0], sums[1] = lowest(primal), lowest(dual)
+    return sums
+
+
+@_compiled
+def aim(
+    ends: Indices,
+    root: Floats,
+    s: Floats,
+    f: Floats,
+    dz: Floats,
+    df: Floats,
+    ez: Floats,
+    ef: Floats,
+    right: Floats,
+    add: tuple[float, float],
+    target: float,
+    ahead: tuple[float, float],
+) -> None:
+    """Add weights times the extra direction; then ``ef`` becomes the targets over ``s``, ``right`` ``A'`` of them.
+
+    With steps ``ahead`` of zero the target is Mehrotra's; otherwise products at those steps are brought into a
+    tenth to ten times ``target`` (Gondzio).
+    """
+    zero, wanted = spread(0.0), spread(target)
+    low, high, floor = spread(0.1 * target), spread(10 * target), spread(-10 * target)
+    wp, wd, ap, ad = spread(add[0]), spread(add[1]), spread(ahead[0]), spread(ahead[1])
+    mehrotra = ahead[0] == 0.0
+    for g in range(len(s)):
+        sg, fg, x, to = s[g], f[g], dz[g], right[g]
+        for k in range(len(x) // 8):
+            store(to, k, zero)
+            if add[0] != 0.0:
+                store(x, k, load(x, k) + wp * load(ez[g], k))
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            for side in range(2):
+                q = 2 * p + side
+                near, far = (j, i) if side == 0 else (i, j)
+                ds, step, slack = up * load(x, near) - down * load(x, far), load(df[g], q), load(sg, q)
+                if add[1] != 0.0:
+                    step = step + wd * load(ef[g], q)
+                    store(df[g], q, step)
+                if mehrotra:
+                    miss = wanted - ds * step
+                else:
+                    product = (load(fg, q) + ad * step) * (slack + ap * ds)
+                    miss = greatest(least(greatest(product, low), high) - product, floor)
+                miss = miss / slack
+                store(ef[g], q, miss)
+                store(to, near, load(to, near) + up * miss)
+                store(to, far, load(to, far) - down * miss)
+
+
+@_compiled
+def extend(
+    ends: Indices,
+    root: Floats,
+    s: Floats,
+    f: Floats,
+    dz: Floats,
+    df: Floats,
+    ez: Floats,
+    ef: Floats,
+    weights: Floats,
+) -> Floats:
+    """Turn the targets in ``ef`` into the extra direction of the multipliers.
+
+    Returns for each weight, primal and dual ``(2, W)``, the smallest ratio to the iterate of the direction plus
+    the weight times the extra one, at most 0.
+    """
+    ratios = np.zeros((2, len(weights)))
+    worst = np.zeros(2 * len(weights) * 8)
+    one = spread(1.0)
+    for g in range(len(s)):
+        x, y = dz[g], ez[g]
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            for side in range(2):
+                q = 2 * p + side
+                near, far = (j, i) if side == 0 else (i, j)
+                slack, price = one / load(s[g], q), load(f[g], q)
+                ds, es = up * load(x, near) - down * load(x, far), up * load(y, near) - down * load(y, far)
+                extra = load(ef[g], q) - price * slack * es
+                store(ef[g], q, extra)
+                price, step = one / price, load(df[g], q)
+                for w in range(len(weights)):
+                    weight = spread(weights[w])
+                    store(worst, 2 * w, least(load(worst, 2 * w), (ds + weight * es) * slack))
+                    store(worst, 2 * w + 1, least(load(worst, 2 * w + 1), (step + weight * extra) * price))
+    for w in range(len(weights)):
+        ratios[0, w], ratios[1, w] = lowest(load(worst, 2 * w)), lowest(load(worst, 2 * w + 1))
+    return ratios
+
+
+@_compiled
+def move(
+    ends: Indices,
+    root: Floats,
+    z: Floats,
+    s: Floats,
+    f: Floats,
+    dz: Floats,
+    df: Floats,
+    ez: Floats,
+    ef: Floats,
+    add: tuple[float, float],
+    step: tuple[float, float],
+    new_z: Floats,
+    new_f: Floats,
+) -> None:
+    """Add weights times the extra direction and go: ``s`` in place, ``new_z`` and ``new_f`` may be ``z`` and ``f``."""
+    wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
+    for g in range(len(s)):
+        x = dz[g]
+        for k in range(len(x) // 8):
+            if add[0] != 0.0:
+                store(x, k, load(x, k) + wp * load(ez[g], k))
+            store(new_z[g], k, load(z[g], k) + tp * load(x, k))
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            for side in range(2):
+                q = 2 * p + side
+                near, far = (j, i) if side == 0 else (i, j)
+                change = load(df[g], q)
+                if add[1] != 0.0:
+                    change = change + wd * load(ef[g], q)
+                store(s[g], q, load(s[g], q) + tp * (up * load(x, near) - down * load(x, far)))
+                store(new_f[g], q, load(f[g], q) + td * change)
+
+
+@_compiled
+def measure(
+    ends: Indices, root: Floats, mask: Floats, cost: Floats, z: Floats, s: Floats, f: Floats
+) -> tuple[float, float, Floats, Floats]:
+    """Loss, sum of products ``f s``, sums of ``z`` over outputs ``(N,)``, least reduced cost ``(N,)``."""
+    n = cost.shape[1] // 8
+    reduced, bottom, sums = np.empty(n * 8), np.full(n, np.inf), np.zeros(n)
+    loss, products = 0.0, 0.0
+    for g in range(len(s)):
+        counted = load(mask[g], 0)
+        product = spread(0.0)
+        for k in range(n):
+            store(reduced, k, load(cost[g], k))
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            one, two = load(f[g], 2 * p), load(f[g], 2 * p + 1)
+            product = product + one * load(s[g], 2 * p) + two * load(s[g], 2 * p + 1)
+            store(reduced, j, load(reduced, j) - up * one + down * two)
+            store(reduced, i, load(reduced, i) - up * two + down * one)
+        for k in range(n):
+            share = load(z[g], k) * counted
+            sums[k] += total(share)
+            loss += total(share * load(cost[g], k))
+            bottom[k] = min(bottom[k], lowest(load(reduced, k)))
+        products += total(product * counted)
+    return loss, products, sums, bottom
+
+
+@_compiled
+def advance(ends: Indices, root: Floats, z: Floats, s: Floats, dz: Floats, step: float) -> float:
+    """Go ``step`` along ``dz`` in the mechanism alone; a step of 0 looks only. Returns the smallest ``ds / s``."""
+    bottom, far = spread(0.0), spread(step)
+    for g in range(len(s)):
+        x = dz[g]
+        for p in range(len(ends)):
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            zi, zj = load(x, ends[p, 0]), load(x, ends[p, 1])
+            for side in range(2):
+                q = 2 * p + side
+                ds = up * zj - down * zi if side == 0 else up * zi - down * zj
+                slack = load(s[g], q)
+                bottom = least(bottom, ds / slack)
+                if step != 0.0:
+                    store(s[g], q, slack + far * ds)
+        if step != 0.0:
+            for k in range(len(x) // 8):
+                store(z[g], k, load(z[g], k) + far * load(x, k))
+    return lowest(bottom)

@@ -1,0 +1,232 @@
+"""Symmetries of an instance: permutations of records and outputs that change nothing.
+
+The LP is convex, so the average of an optimal mechanism over its symmetries is optimal too: one
+column for each orbit of outputs and one row multiplier for each orbit of records are enough. A grid
+has 8 symmetries, and its LP shrinks accordingly (columns by 8, row sums by 8).
+
+Looked for among the turns and reflections of places in the plane, then verified on pairs and costs:
+a set of permutations is only ever used when all costs and distances agree to `TOLERANCE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.arrays import Bools, Floats, Ints
+from privopt.errors import StoppedError
+from privopt.execution.limits import check_end, ending_at
+from privopt_metric_dp.proof.multipliers import Few, Multipliers
+from privopt_metric_dp.solvers.instance import Instance
+
+__all__ = ["Symmetry", "find_symmetry"]
+
+TOLERANCE = 1e-12
+NEAR = 1e-9
+"""Of the greatest distance from the middle: how far an image may lie from a point to be one."""
+LARGEST = 64
+BLOCK = 4_000_000
+
+
+@frozen(kw_only=True, eq=False)
+class Symmetry:
+    """A group of symmetries with its orbits.
+
+    Attributes:
+        records: ``(G, N)`` image of each record under each member of the group.
+        outputs: ``(G, K)`` image of each output.
+        orbit: ``(N,)`` orbit of each record.
+        representatives: ``(R,)`` one output of each orbit.
+    """
+
+    records: Ints
+    outputs: Ints
+    orbit: Ints
+    representatives: Ints
+
+    @classmethod
+    def trivial(cls, instance: Instance) -> Symmetry:
+        """The group of the identity alone."""
+        n, k = np.arange(instance.records), np.arange(instance.outputs)
+        return cls(records=n[None], outputs=k[None], orbit=n, representatives=k)
+
+    @property
+    def size(self) -> Ints:
+        """``(O,)`` number of records in each orbit."""
+        return np.bincount(self.orbit)
+
+    def average(self, values: Floats) -> Floats:
+        """Mean over each orbit of records, given back to its members."""
+        if self.order == 1:
+            return values
+        return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
+
+    def reduced(self, instance: Instance) -> Instance:
+        """The instance with the representatives' outputs alone."""
+        return instance if self.order == 1 else evolve(instance, cost=instance.cost[:, self.representatives])
+
+    @property
+    def order(self) -> int:
+        """Number of symmetries."""
+        return len(self.records)
+
+    def lift(self, columns: Floats) -> Floats:
+        """Mechanism ``(N, K)`` from the columns ``(N, R)``, each the sum over its orbit of outputs."""
+        if self.order == 1:
+            return columns
+        z = np.zeros((self.records.shape[1], self.outputs.shape[1]))
+        for records, outputs in zip(self.records, self.outputs, strict=True):
+            z[np.ix_(records, outputs[self.representatives])] += columns / self.order
+        return z
+
+    def origin(self) -> tuple[Ints, Ints]:
+        """For each output the place of its orbit's representative, and a member that takes it there."""
+        place = np.zeros(self.outputs.shape[1], dtype=np.int64)
+        member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
+        for g in range(self.order - 1, -1, -1):
+            image = self.outputs[g][self.representatives]
+            place[image], member[image] = np.arange(len(image)), g
+        return place, member
+
+    def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
+        """Multipliers of all outputs from those of the representatives."""
+        if self.order == 1:
+            return columns
+        n, pairs = instance.records, instance.pairs
+        number = pairs[:, 0] * n + pairs[:, 1]
+
+        def moved(g: int) -> tuple[Ints, Bools]:
+            """Where a symmetry takes each pair, and whether it turns it round."""
+            first, second = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
+            return np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second)), first > second
+
+        if (given := columns.few) is not None:
+
+            def few() -> Iterator[Few]:
+                known = {k: (rows, backward, values) for k, rows, backward, values in given()}
+                place, member = self.origin()
+                moves = {g: moved(g) for g in np.unique(member).tolist()}
+                for k, (source, g) in enumerate(zip(place.tolist(), member.tolist(), strict=True)):
+                    if source in known:
+                        rows, backward, values = known[source]
+                        to, turned = moves[g]
+                        yield k, to[rows], backward ^ turned[rows], values
+
+            return Multipliers.sparse(few, len(pairs))
+
+        def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
+            parts = list(columns.blocks())
+            forward = np.concatenate([part[2] for part in parts], axis=1)
+            backward = np.concatenate([part[3] for part in parts], axis=1)
+            place, member = self.origin()
+            step = max(1, min(instance.outputs, BLOCK // max(1, len(pairs))))
+            for k0 in range(0, instance.outputs, step):
+                k1 = min(instance.outputs, k0 + step)
+                f = np.zeros((len(pairs), k1 - k0))
+                b = np.zeros_like(f)
+                for g in np.unique(member[k0:k1]):
+                    check_end()
+                    here = np.flatnonzero(member[k0:k1] == g)
+                    source = place[k0:k1][here]
+                    to, turns = moved(g)
+                    turned = turns[:, None]
+                    f[np.ix_(to, here)] = np.where(turned, backward[:, source], forward[:, source])
+                    b[np.ix_(to, here)] = np.where(turned, forward[:, source], backward[:, source])
+                yield k0, k1, f, b
+
+        return Multipliers(blocks=blocks)
+
+
+def _images(points: Floats) -> Iterator[Ints]:
+    """Images of points (N, 2) of the plane under the linear maps about their mean that keep the set, `LARGEST` at most.
+
+    A map is known by the images of two points that do not lie in line with the mean: others at the same distances.
+    """
+    from scipy.spatial import KDTree
+
+    points = points - points.mean(axis=0)
+    radius = np.linalg.norm(points, axis=1)
+    near = NEAR * float(radius.max())
+    order = np.argsort(radius, kind="stable")[::-1]
+    first = int(order[0])
+    turned = points[first] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    apart = np.abs(points[order] @ turned) > np.sqrt(NEAR) * radius[first] ** 2
+    tree = KDTree(points)
+    if not apart.any():  # all in one line, which may be turned about its middle
+        maps = [np.eye(2), -np.eye(2)]
+    else:
+        second = int(order[apart.argmax()])
+        back, between = np.linalg.inv(points[[first, second]]), np.linalg.norm(points[first] - points[second])
+        ones, others = (np.flatnonzero(np.abs(radius - radius[p]) <= near) for p in (first, second))
+        maps = [
+            back @ points[[one, other]]
+            for one in ones
+            for other in others[np.abs(np.linalg.norm(points[others] - points[one], axis=1) - between) <= near]
+        ]
+    for turn in maps[: LARGEST + 1]:
+        check_end()
+        off, image = tree.query(points @ turn)
+        if off.max() <= near and len(np.unique(image)) == len(image):
+            yield image.astype(np.int64)
+
+
+def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
+    """Images of the outputs that go with images of the records, or None."""
+    image = np.empty(cost.shape[1], dtype=np.int64)
+    before, after = probe @ cost, probe @ cost[records]
+    image[np.argsort(before)] = np.argsort(after)
+    scale = float(np.abs(cost).max())
+    step = max(1, 2_000_000 // cost.shape[1])
+    for a in range(0, len(cost), step):
+        part = cost[np.ix_(records[a : a + step], image)]
+        if np.abs(part - cost[a : a + step]).max() > TOLERANCE * scale:
+            return None
+    return image
+
+
+def _keeps_pairs(instance: Instance, records: Ints) -> bool:
+    n = instance.records
+    i, j = instance.pairs.T
+    number = i * n + j
+    a, b = records[i], records[j]
+    moved = np.minimum(a, b) * n + np.maximum(a, b)
+    to = np.minimum(np.searchsorted(number, moved), len(number) - 1)
+    same = np.abs(instance.distances[to] - instance.distances) <= TOLERANCE * instance.distances.max()
+    return bool((number[to] == moved).all() and same.all())
+
+
+def _verified(instance: Instance) -> list[tuple[Ints, Ints]]:
+    """The images that keep pairs and costs, with their outputs' images."""
+    points = instance.coordinates
+    if points is None or points.shape[1] != 2 or len(points) < 2:
+        return []
+    probe = np.random.default_rng(1).uniform(1, 2, instance.records)
+    members = []
+    for records in _images(points):
+        check_end()
+        outputs = _outputs_image(instance.cost, records, probe) if _keeps_pairs(instance, records) else None
+        if outputs is not None:
+            members.append((records, outputs))
+    return members
+
+
+def find_symmetry(instance: Instance, *, deadline: float | None = None) -> Symmetry:
+    """Find the symmetries of a connected instance, at most `LARGEST`; the trivial group where none, or no time."""
+    try:
+        with ending_at(deadline):
+            members = _verified(instance)
+    except StoppedError:
+        return Symmetry.trivial(instance)
+    if not 1 < len(members) <= LARGEST or not _is_group(members):
+        return Symmetry.trivial(instance)
+    records = np.stack([m[0] for m in members])
+    outputs = np.stack([m[1] for m in members])
+    orbit = np.unique(records.min(axis=0), return_inverse=True)[1]
+    return Symmetry(records=records, outputs=outputs, orbit=orbit, representatives=np.unique(outputs.min(axis=0)))
+
+
+def _is_group(members: list[tuple[Ints, Ints]]) -> bool:
+    known = {records.tobytes() + outputs.tobytes() for records, outputs in members}
+    return all(a[0][b[0]].tobytes() + a[1][b[1]].tobytes() in known for a in members for b in members)

@@ -1,0 +1,398 @@
+"""Exact combinatorial pricing: a network simplex over trees of tight privacy rows.
+
+For prices ``y`` and an output ``k`` pricing minimises ``a . z`` over the cone
+``{z : z_i <= exp(l_ij) z_j}``, ``a = cost_k - y``. Anchored at ``z_root = 1`` its vertices are spanning
+trees of the required-pairs graph whose every edge is tight: a record stands ``exp(l)`` above its
+parent or as far below it. With ``g_i = a_i + sum over children c of (z_c / z_i) g_c`` a tree is
+optimal when ``g`` is at least 0 where the record hangs below its parent and at most 0 where it
+stands above; ``g_root`` is the optimum, and the ``|g_i|`` are multipliers of the tight rows. So
+the answer brings its own proof, and the last tree is the next one's warm start. (The dual is a
+generalised flow with losses; every cycle loses, hence trees only.)
+
+Ties are broken by shrinking each log-ratio by a random share of at most `privopt_metric_dp.solvers.path_graph.SHRINK`:
+rays stay inside the true cone, and multipliers are evaluated with the true log-ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Indices
+from privopt.execution.compiled import jit
+from privopt_metric_dp.proof.multipliers import Few, Multipliers
+from privopt_metric_dp.solvers.instance import Instance
+from privopt_metric_dp.solvers.path_graph import Graph
+
+__all__ = ["Priced", "Trees", "price", "tree_multipliers"]
+
+ANCHORS = 4
+BEARERS = 50
+
+
+@frozen(kw_only=True, eq=False)
+class Trees:
+    """One tree an output: parent (-1 at the root), entry of the CSR that leads there, 1 above or -1 below."""
+
+    parent: Indices
+    entry: Indices
+    side: NDArray[np.int8]
+
+
+@frozen(kw_only=True, eq=False)
+class Priced:
+    """What pricing found.
+
+    Attributes:
+        value: ``(K,)`` least value of ``a . z`` with ``z_root = 1``.
+        deficit: ``(N,)`` by how much the price of each record must fall so that no ray of the cone prices below 0.
+        ray: ``(K, N)`` logarithms of the optimal rays.
+        optimal: whether all trees are optimal.
+        pivots: pivots in all.
+    """
+
+    value: Floats
+    deficit: Floats
+    ray: Floats
+    optimal: bool
+    pivots: int
+
+
+@jit()
+def _preorder(root: int, first: Any, following: Any, order: Any) -> int:
+    """Nodes of a subtree, parents first."""
+    order[0] = root
+    count, done = 1, 0
+    while done < count:
+        child = first[order[done]]
+        while child >= 0:
+            order[count] = child
+            count += 1
+            child = following[child]
+        done += 1
+    return count
+
+
+@jit()
+def _unlink(node: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
+    before, after = previous[node], following[node]
+    if before >= 0:
+        following[before] = after
+    else:
+        first[parent[node]] = after
+    if after >= 0:
+        previous[after] = before
+
+
+@jit()
+def _link(node: int, above: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
+    """Hang a node up under another."""
+    parent[node] = above
+    following[node] = first[above]
+    previous[node] = -1
+    if first[above] >= 0:
+        previous[first[above]] = node
+    first[above] = node
+
+
+@jit()
+def _hang(parent: Any, first: Any, following: Any, previous: Any) -> int:
+    """List every node under its parent; returns the root, which has none."""
+    root = int(parent.argmin())
+    for node in range(len(parent)):
+        if node != root:
+            _link(node, parent[node], parent, first, following, previous)
+    return root
+
+
+@jit()
+def _heights(root: int, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any, order: Any,
+             u: Any) -> int:  # fmt: skip
+    """Log-heights of the nodes of a tree above its root; `order` lists them, parents first, as many as returned."""
+    count: int = _preorder(root, first, following, order)
+    u[root] = 0.0
+    for place in range(1, count):
+        node = order[place]
+        u[node] = u[parent[node]] + side[node] * length[entry[node]]
+    return count
+
+
+@jit()
+def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
+             order: Any, u: Any, g: Any) -> None:  # fmt: skip
+    """Log-heights and accumulated reduced costs of the whole tree."""
+    n = _heights(root, length, parent, entry, side, first, following, order, u)
+    g[:] = a
+    for place in range(n - 1, 0, -1):
+        node = order[place]
+        g[parent[node]] += np.exp(side[node] * length[entry[node]]) * g[node]
+
+
+@jit()
+def _blocking(top: int, rising: bool, start: Any, other: Any, length: Any, first: Any, following: Any,
+              order: Any, mark: Any, u: Any) -> Any:  # fmt: skip
+    """How far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
+    count = _preorder(top, first, following, order)
+    for place in range(count):
+        mark[order[place]] = True
+    best, inside, found = np.inf, -1, -1
+    for place in range(count):
+        node = order[place]
+        for e in range(start[node], start[node + 1]):
+            out = other[e]
+            if not mark[out]:
+                room = length[e] + u[out] - u[node] if rising else length[e] + u[node] - u[out]
+                if room < best:
+                    best, inside, found = room, node, e
+    move = max(best, 0.0) if rising else -max(best, 0.0)
+    for place in range(count):
+        mark[order[place]] = False
+        u[order[place]] += move
+    return inside, found
+
+
+@jit()
+def _reroot(top: int, new: int, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
+            previous: Any, path: Any, g: Any) -> None:  # fmt: skip
+    """Turn the path from `new` up to `top`, already cut off, round, so that `new` heads the subtree."""
+    path[0] = new
+    m = 0
+    while path[m] != top:
+        path[m + 1] = parent[path[m]]
+        m += 1
+    for q in range(m):
+        _unlink(path[q], parent, first, following, previous)
+    for q in range(m, 0, -1):
+        child = path[q - 1]
+        g[path[q]] -= np.exp(side[child] * length[entry[child]]) * g[child]
+    for q in range(m, 0, -1):
+        node, above = path[q], path[q - 1]
+        entry[node], side[node] = entry[above], -side[above]
+        _link(node, above, parent, first, following, previous)
+        g[above] += np.exp(side[node] * length[entry[node]]) * g[node]
+
+
+@jit()
+def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any,
+           following: Any, previous: Any, order: Any, mark: Any, u: Any, g: Any) -> None:  # fmt: skip
+    """Move the subtree of `top` until a row outside stops it, and hang it up there."""
+    rising = side[top] < 0
+    old, share = parent[top], np.exp(side[top] * length[entry[top]]) * g[top]
+    inside, found = _blocking(top, rising, start, other, length, first, following, order, mark, u)
+    _unlink(top, parent, first, following, previous)
+    node = old
+    while node >= 0:
+        g[node] -= share
+        if parent[node] >= 0:
+            share *= np.exp(side[node] * length[entry[node]])
+        node = parent[node]
+    _reroot(top, inside, length, parent, entry, side, first, following, previous, order, g)
+    side[inside] = 1 if rising else -1
+    entry[inside] = found
+    _link(inside, other[found], parent, first, following, previous)
+    share, node = g[inside], inside
+    while parent[node] >= 0:
+        share *= np.exp(side[node] * length[entry[node]])
+        node = parent[node]
+        g[node] += share
+
+
+@jit()
+def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
+             side: Any, u: Any, g: Any) -> Any:  # fmt: skip
+    """Optimise one tree in place; returns the pivots and whether it is optimal to `tolerance`."""
+    n = len(a)
+    first = np.full(n, -1, dtype=np.int32)
+    following, previous = first.copy(), first.copy()
+    order = np.empty(n, dtype=np.int32)
+    mark = np.zeros(n, dtype=np.bool_)
+    root = _hang(parent, first, following, previous)
+    pivots, fresh = 0, True
+    _refresh(root, a, length, parent, entry, side, first, following, order, u, g)
+    while True:
+        worst, top = 0.0, -1
+        for node in range(n):
+            if node != root and g[node] * side[node] > tolerance:
+                gain = np.log(g[node] * side[node]) + u[node]
+                if top < 0 or gain > worst:
+                    worst, top = gain, node
+        if top < 0 and not fresh:
+            _refresh(root, a, length, parent, entry, side, first, following, order, u, g)
+            fresh = True
+            continue
+        if top < 0 or pivots >= most:
+            return pivots, top < 0
+        _pivot(top, start, other, length, parent, entry, side, first, following, previous, order, mark, u, g)
+        pivots += 1
+        fresh = False
+
+
+@jit()
+def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
+    """Let high records bear what a tree lacks at its root, where flows towards the root can shrink for it.
+
+    A price that falls by ``x`` at a record of height ``u`` does for the root what ``x exp(u)`` does there. So of
+    a negative ``g_root`` each record from the highest down bears what the flows on its way to the root allow.
+    ``g`` becomes what is left, ``deficit`` grows by what each record bears.
+    """
+    root = parent.argmin()
+    borne = np.zeros(len(g), dtype=np.bool_)
+    tries = 0
+    while g[root] < 0:
+        top = root
+        for node in range(len(g) if tries < BEARERS else 0):
+            if not borne[node] and u[node] > u[top]:
+                top = node
+        tries += 1
+        share, node = -g[root], top
+        while node != root:
+            if side[node] > 0:
+                share = min(share, max(-g[node], 0.0) * np.exp(u[node] - u[root]))
+            node = parent[node]
+        borne[top] = True
+        deficit[top] += share * np.exp(u[root] - u[top])
+        node = top
+        while node != root:
+            g[node] += share * np.exp(u[root] - u[node])
+            node = parent[node]
+        g[root] += share
+        if top == root:
+            g[root] = 0.0
+
+
+@jit()
+def _settle(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any, lacks: Any) -> int:
+    """What a tree proves, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
+
+    ``u`` becomes the log-heights, ``g`` the flows, ``lacks`` by how much the price of each record must fall for the
+    tree to be a proof. Returns how many nodes `order` has, parents first.
+    """
+    n = len(a)
+    first = np.full(n, -1, dtype=np.int32)
+    following, previous = first.copy(), first.copy()
+    root = _hang(parent, first, following, previous)
+    count: int = _heights(root, length, parent, entry, side, first, following, order, u)
+    g[:] = a
+    lacks[:] = 0.0
+    for place in range(count - 1, 0, -1):
+        node = order[place]
+        if side[node] < 0 and g[node] < 0:
+            lacks[node] -= g[node]
+            g[node] = 0.0
+        if side[node] < 0 or g[node] < 0:
+            g[parent[node]] += np.exp(side[node] * length[entry[node]]) * g[node]
+    _absorb(parent, side, u, g, lacks)
+    return count
+
+
+@jit()
+def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
+    """Make `new` the root of a tree."""
+    node, above, e, s = new, parent[new], entry[new], side[new]
+    parent[new], entry[new], side[new] = -1, -1, -1
+    while above >= 0:
+        next_above, next_entry, next_side = parent[above], entry[above], side[above]
+        parent[above], entry[above], side[above] = node, e, -s
+        node, above, e, s = above, next_above, next_entry, next_side
+
+
+@jit(few=lambda cost, *_: bool(cost.size <= 200))
+def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any,
+           entry: Any, side: Any, value: Any, ray: Any, good: Any, deficit: Any) -> int:  # fmt: skip
+    n, columns = cost.shape
+    total = 0
+    g, lacks, order = np.empty(n), np.empty(n), np.empty(n, dtype=np.int32)
+    for k in range(columns):
+        a = cost[:, k] - y
+        least, deficit_k = np.inf, np.zeros(n)
+        here = (parent[k], entry[k], side[k], ray[k])
+        for attempt in range(ANCHORS):
+            pivots, done = _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
+            total += pivots
+            anchored = g[here[0].argmin()]
+            _settle(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
+            if lacks.sum() < least:  # the first time all is in place already
+                least, value[k], good[k] = lacks.sum(), anchored, done
+                deficit_k = lacks.copy()
+                if attempt > 0:
+                    parent[k, :], entry[k, :], side[k, :], ray[k, :] = here
+            top = here[3].argmax()
+            if here[3][top] <= 1e-6:
+                break
+            here = (here[0].copy(), here[1].copy(), here[2].copy(), here[3].copy())
+            _turn(top, here[0], here[1], here[2])  # anchored at the largest entry values are best scaled
+        deficit[:] = np.maximum(deficit, deficit_k)
+    return total
+
+
+def price(
+    graph: Graph, cost: Floats, y: Floats, trees: Trees, *, tolerance: float = 1e-12, most: int = 1_000_000
+) -> Priced:
+    """Price outputs exactly, from given trees, which become the optimal ones.
+
+    Args:
+        graph: from `make_graph`.
+        cost: ``(N, K)`` costs of the outputs at hand.
+        y: ``(N,)`` prices.
+        trees: a tree for each output; changed in place.
+        tolerance: wrong signs of accumulated reduced costs up to this share of the largest cost pass.
+        most: most pivots for one output.
+
+    Returns:
+        Values, roots and rays.
+    """
+    outputs = cost.shape[1]
+    value, good, deficit = np.empty(outputs), np.zeros(outputs, dtype=np.bool_), np.zeros(graph.records)
+    ray = np.empty((outputs, graph.records))
+    scale = max(float(np.abs(cost).max()), float(np.abs(y).max()), 1e-300)
+    pivots = _price(
+        np.array(cost), np.array(y), tolerance * scale, most, graph.start, graph.other, graph.length,
+        trees.parent, trees.entry, trees.side, value, ray, good, deficit,
+    )  # fmt: skip
+    return Priced(value=value, deficit=deficit, ray=ray, optimal=bool(good.all()), pivots=int(pivots))
+
+
+@jit(few=lambda a, *_: len(a) <= 32)
+def _tight_rows(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries: Any, sides: Any,
+          pairs: Any, backward: Any, values: Any) -> int:  # fmt: skip
+    """Multipliers of the tight rows at the true log-ratios, of the tree of an output that proves most; how many."""
+    n = len(a)
+    order = np.empty(n, dtype=np.int32)
+    u, g, lacks = np.empty(n), np.empty(n), np.empty(n)
+    best, least = 0, np.inf
+    for t in range(len(parents)):
+        _settle(a, length, parents[t], entries[t], sides[t], order, u, g, lacks)
+        if lacks.sum() < least:
+            best, least = t, lacks.sum()
+    count = _settle(a, length, parents[best], entries[best], sides[best], order, u, g, lacks)
+    for place in range(1, count):
+        node = order[place]
+        p = pair[entries[best, node]]
+        own = sides[best, node] > 0
+        # node <= exp(l) parent, multiplier -g; or parent <= exp(l) node, multiplier g exp(-l)
+        values[place - 1] = max(-g[node], 0.0) if own else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
+        pairs[place - 1] = p
+        backward[place - 1] = (low[p] == node) != own
+    return count - 1
+
+
+def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
+    """Multipliers of all outputs from the better of their trees, computed output by output when asked for."""
+
+    def few() -> Iterator[Few]:
+        low, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
+        pairs, backward = np.empty(instance.records, dtype=np.int64), np.empty(instance.records, dtype=np.bool_)
+        values = np.empty(instance.records)
+        for k in range(instance.outputs):
+            parents = np.stack([trees.parent[k] for trees in candidates])
+            entries = np.stack([trees.entry[k] for trees in candidates])
+            sides = np.stack([trees.side[k] for trees in candidates])
+            cost = instance.cost[:, k] - y
+            count = _tight_rows(cost, lengths, low, graph.pair, parents, entries, sides, pairs, backward, values)
+            yield k, pairs[:count].copy(), backward[:count].copy(), values[:count].copy()
+
+    return Multipliers.sparse(few, len(instance.pairs))

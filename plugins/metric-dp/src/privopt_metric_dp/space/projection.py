@@ -1,0 +1,128 @@
+"""From the earth to a plane that never stretches: where a guarantee per planar km is one per km of the earth.
+
+The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2), at most
+the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. So a way on the earth that stays below the
+parallel phi* has an image that is no longer, and planar distance is at most the great circle's where the great circle
+stays there: phi* is the largest latitude that a great circle between two points of the region reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import Fault, InputError
+from privopt.numbers.distances import EARTH_RADIUS_KM, cosine_of_latitude
+
+__all__ = ["UNITS_PER_DEGREE", "Projection", "degrees_in_units"]
+
+UNITS_PER_DEGREE = 10_000_000
+"""Geographic positions are whole numbers of 1e-7 degrees (11 mm)."""
+
+_BITS = 24
+"""Binary places of millimetres per unit: products with a whole turn, 3.6e9 units, stay below 2^63."""
+
+_TURN = 360 * UNITS_PER_DEGREE
+_PI_DOWN = Fraction(math.pi)  # the double below pi
+
+
+def degrees_in_units(degrees: Floats) -> Ints:
+    """Degrees as whole numbers of 1e-7 degrees, the nearest."""
+    return np.rint(np.asarray(degrees, dtype=np.float64) * UNITS_PER_DEGREE).astype(np.int64)
+
+
+@frozen(kw_only=True)
+class Projection:
+    """Equirectangular, in whole numbers.
+
+    Attributes:
+        origin: (latitude, longitude) of (0, 0), in 1e-7 degrees.
+        east, north: millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
+        parallel: phi* in degrees: ways that stay below it are not stretched.
+        box: least and greatest latitude, and the greatest longitude from the origin either way, in 1e-7 degrees: no
+            great circle between two points of it passes phi*.
+    """
+
+    origin: tuple[int, int]
+    east: int
+    north: int
+    parallel: float
+    box: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, degrees: Floats, source: str, margin_mm: float = 0.0) -> Projection:
+        """The projection for a region with given points.
+
+        Args:
+            degrees: (N, 2) latitudes and longitudes of points of it.
+            source: of the points, for faults.
+            margin_mm: how far on the plane it reaches beyond the box of those points, at most.
+
+        Raises:
+            InputError: points so far apart that great circles between them come within 5 degrees of a pole.
+        """
+        units = degrees_in_units(degrees)
+        first = int(units[0, 1])
+        east_of = (units[:, 1] - first + _TURN // 2) % _TURN - _TURN // 2
+        low, high = int(east_of.min()), int(east_of.max())
+        south, north = int(units[:, 0].min()), int(units[:, 0].max())
+        per_unit = _PI_DOWN * Fraction(EARTH_RADIUS_KM) * 10**6 / (180 * UNITS_PER_DEGREE)
+        scale = math.floor(per_unit * 2**_BITS)
+        margin = Fraction(margin_mm) * 2**_BITS
+        beyond = math.ceil(margin / scale) + 1  # at least one unit: points are read to half of one
+        wide = beyond
+        while True:  # a wider box has a higher phi*, and there a margin is more degrees of longitude
+            top = max(abs(south - beyond), abs(north + beyond)) / UNITS_PER_DEGREE
+            parallel = _highest(top, ((high - low + 1) // 2 + wide) / UNITS_PER_DEGREE, source)
+            cosine = Fraction(float(cosine_of_latitude(np.array([parallel]))[0]) * (1.0 - 1e-12))  # no more than it is
+            east = math.floor(per_unit * cosine * 2**_BITS)
+            needed = math.ceil(margin / east) + 1
+            if needed <= wide:
+                break
+            wide = needed + needed // 1000
+        middle = first + (low + high) // 2
+        return cls(
+            origin=(south, (middle + _TURN // 2) % _TURN - _TURN // 2),
+            east=east,
+            north=scale,
+            parallel=parallel,
+            box=(south - beyond, north + beyond, (high - low + 1) // 2 + wide),
+        )
+
+    def covers(self, vertices: Ints) -> bool:
+        """Whether points (N, 2) in millimetres lie where phi* was reckoned for: between them nothing is stretched."""
+        x, low, high = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
+        south, north, wide = (self.box[0] - self.origin[0]) * self.north, self.box[1] - self.origin[0], self.box[2]
+        return south <= low << _BITS and high << _BITS <= north * self.north and x << _BITS <= wide * self.east
+
+    def to_plane(self, units: Ints) -> Ints:
+        """(N, 2) x and y in millimetres of (latitude, longitude) in 1e-7 degrees, the nearest to the exact image."""
+        north = units[:, 0] - self.origin[0]
+        east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
+        half = 1 << (_BITS - 1)
+        return np.column_stack([(east * self.east + half) >> _BITS, (north * self.north + half) >> _BITS])
+
+    def to_earth(self, vertices: Ints) -> Floats:
+        """(N, 2) latitudes and longitudes in degrees, to double precision, of points (N, 2) in millimetres."""
+        scale = 2.0**_BITS / UNITS_PER_DEGREE
+        north = vertices[:, 1] * (scale / self.north) + self.origin[0] / UNITS_PER_DEGREE
+        east = vertices[:, 0] * (scale / self.east) + self.origin[1] / UNITS_PER_DEGREE
+        return np.column_stack([north, (east + 180.0) % 360.0 - 180.0])
+
+
+def _highest(top: float, half: float, source: str) -> float:
+    """phi* in degrees of a box whose highest latitude is ``top`` and whose half width is ``half`` degrees."""
+    # two points at the top latitude, the widest apart: the great circle between them reaches highest half-way
+    reach = 90.0
+    if max(top, half) < 90.0:
+        reach = math.degrees(math.atan(math.tan(math.radians(top)) / math.cos(math.radians(half))))
+    # millionths of a degree, 11 cm: far more than the roundings of what was computed, and the same on all machines
+    parallel = (math.floor(reach * 1e6) + 2) / 1e6
+    if parallel > 85.0:
+        found = f"points between which great circles reach {reach:.4g} degrees of latitude"
+        raise InputError([Fault(source, "", found, "a region whose ways stay 5 degrees off the poles")])
+    return parallel

@@ -1,0 +1,1 @@
+"""Studies before a choice: a first problem file, curves over epsilon."""

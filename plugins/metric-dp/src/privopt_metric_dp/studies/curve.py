@@ -1,0 +1,302 @@
+"""Loss and proved bound over epsilon, mechanism beside mechanism.
+
+What is certified at one epsilon is private at every larger one, and what is proved for one epsilon bounds every smaller
+one from below. So for mechanisms that seek the optimum both curves fall, and the bounds of one hold for all that
+promise the same.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import polars as pl
+from attrs import evolve, frozen
+
+from privopt.declare.exact_text import epsilons_of, exact_text
+from privopt.declare.problems_in_memory import Problem
+from privopt.declare.schema import File
+from privopt.errors import CertificationError, InfeasibleError, InputError, StoppedError, UsageError
+from privopt.execution import Executor, from_url
+from privopt.execution.interrupts import interrupts
+from privopt.interfaces import Objective, SolveContext
+from privopt.run.options import Options
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.studies.curve_lines import Line, Refusals, read_lines
+from privopt_metric_dp.studies.curve_points import Point, Ranked, Status, own_matrices, own_points, point_of
+
+__all__ = ["Curves", "Point", "curve", "draw_curves"]
+
+
+@frozen(kw_only=True)
+class Curves:
+    """What was found.
+
+    Attributes:
+        points: by mechanism, then epsilon.
+        notes: where a loss does not fall with epsilon, and why, a sentence each.
+        refused: mechanisms that cannot take the problem, and why, a sentence each.
+        unit: of losses and bounds.
+        distance_unit: of errors.
+    """
+
+    points: tuple[Point, ...]
+    notes: tuple[str, ...]
+    unit: str
+    distance_unit: str
+    refused: tuple[str, ...] = ()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a limit ended it early."""
+        return any(point.status == "stopped" for point in self.points)
+
+    def table(self) -> pl.DataFrame:
+        """A row a point, columns as :class:`Point` has them, epsilon as its exact text."""
+        figures = ("loss", "lower_bound", "gap", "bayes_error", "error_p50", "error_p95", "seconds")
+        columns: dict[str, pl.Series] = {
+            "mechanism": pl.Series([point.mechanism for point in self.points], dtype=pl.String),
+            "epsilon": pl.Series([exact_text(point.epsilon) for point in self.points], dtype=pl.String),
+        }
+        for name in figures:
+            columns[name] = pl.Series([getattr(point, name) for point in self.points], dtype=pl.Float64)
+        return pl.DataFrame(columns | {"status": pl.Series([point.status for point in self.points], dtype=pl.String)})
+
+
+def curve(
+    problem: Problem | Path | str,
+    mechanisms: Sequence[str],
+    epsilon: str | tuple[float | str, float | str, int],
+    *,
+    matrices: Sequence[Path | str] = (),
+    **options: object,
+) -> pl.DataFrame:
+    """Loss and proved bound over epsilon as a table: see :func:`draw_curves`.
+
+    Args:
+        problem: in memory, or a problem file; its own epsilon is not used.
+        mechanisms: names.
+        epsilon: ``"0.5:5:30"``, or lowest, highest and how many.
+        matrices: files of own matrices, see :func:`draw_curves`.
+        options: those of :class:`privopt.run.options.Options` that :func:`draw_curves` uses.
+    """
+    values = epsilons_of(epsilon)
+    source = problem.source if isinstance(problem, Problem) else File.read(Path(problem))
+    own = [Path(matrix) for matrix in matrices]
+    return draw_curves(source, mechanisms, values, Options(**options), own).table()  # type: ignore[arg-type]
+
+
+def draw_curves(
+    source: File,
+    mechanisms: Sequence[str],
+    epsilons: Sequence[Fraction],
+    options: Options | None = None,
+    matrices: Sequence[Path] = (),
+    tell: Callable[[str], object] | None = None,
+) -> Curves:
+    """Solve and certify every mechanism at every epsilon.
+
+    A mechanism that cannot take the problem is "refused", and the others are solved.
+
+    Args:
+        source: the problem file.
+        mechanisms: names, of mechanisms over places.
+        epsilons: ascending.
+        options: of these gap (each method's own where None), solver, jobs, progress, and time_limit: what is not
+            reached then, or when an interrupt comes, is "stopped".
+        matrices: own mechanisms, each measured exactly at the problem's pairs: an artefact as ``mechanism.npz``, or a
+            ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
+        tell: called with each sentence of :attr:`Curves.refused` as soon as it is known: before anything is solved, but
+            for mechanisms that look only while they solve.
+
+    Raises:
+        InputError: a problem that no mechanism can take, or a matrix that is not of its records.
+        UsageError: an unknown mechanism, or none that is over places.
+        StoppedError: not one point was found in time, or before an interrupt.
+    """
+    options = options or Options()
+    deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
+    names = list(dict.fromkeys(mechanisms))
+    if not names:
+        raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
+    refusals = Refusals(epsilons)
+    lines = read_lines(names, source, options.gap, refusals)
+    own = own_matrices(matrices, lines[0].problem, set(names))
+    if all(map(refusals.whole, names)) and not own:
+        raise refusals.error
+    say = tell or (lambda _: None)
+    early = [say(sentence) for sentence in refusals.sentences]
+    with interrupts() as came, from_url(None, options.jobs or 1) as executor:
+        found = _found(lines, refusals, options, deadline, executor, came)
+    found = {name: found.get(name, [refusals.point(name, epsilon) for epsilon in epsilons]) for name in names}
+    for sentence in refusals.sentences[len(early) :]:
+        say(sentence)
+    statuses = {point.status for points in found.values() for point in points}
+    if statuses == {"refused"} and not own:
+        raise refusals.error
+    if "stopped" in statuses and all(point.loss is None for points in found.values() for point in points):
+        what = "an interrupt" if came else "the time limit"
+        raise StoppedError(f"{what} came before anything was found; nothing written")
+    notes = ["interrupted: what was not reached is marked stopped"] if came else []
+    notes += _joined(lines, found)
+    first = lines[0].problem.data
+    points = [point for name in names for point in found[name]]
+    metric = next((line for line in lines if line.metric and not refusals.whole(line.name)), None)
+    known = [None] * len(epsilons) if metric is None else [point.lower_bound for point in found[metric.name]]
+    for matrix in own:
+        points += own_points(matrix, epsilons, known)
+        notes.append(matrix.note)
+    return Curves(
+        points=tuple(points),
+        notes=tuple(notes),
+        unit=first.loss_unit,
+        distance_unit=first.unit,
+        refused=tuple(refusals.sentences),
+    )
+
+
+def _found(
+    lines: Sequence[Line],
+    refusals: Refusals,
+    options: Options,
+    deadline: float | None,
+    executor: Executor,
+    came: Sequence[int],
+) -> dict[str, list[Point]]:
+    """The points of each line; what neither the deadline nor an interrupt let come is "stopped"."""
+    found: dict[str, list[Point]] = {line.name: [] for line in lines}
+    epsilons = refusals.epsilons
+    try:
+        for line in (line for line in lines if not refusals.whole(line.name)):
+            ranked = Ranked.of(line.problem)
+            context = SolveContext(
+                method=line.method, solver=options.solver, gap=line.gap, deadline=deadline, executor=executor
+            )
+            for number, epsilon in enumerate(epsilons, start=1):
+                if came:  # a mechanism that was interrupted may hand over what it has, and say nothing
+                    break
+                if options.progress is not None:
+                    options.progress(
+                        f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
+                    )
+                if (line.name, epsilon) not in refusals:
+                    try:
+                        found[line.name].append(_solved(line, epsilon, context, ranked))
+                        continue
+                    except InputError as error:  # of a mechanism that looks no sooner
+                        refusals.add(line.name, {epsilon: error})
+                found[line.name].append(refusals.point(line.name, epsilon))
+    except KeyboardInterrupt:
+        pass  # what there is stands
+    for line in lines:
+        rest = epsilons[len(found[line.name]) :]
+        found[line.name] += [refusals.point(line.name, epsilon) for epsilon in rest]
+    return found
+
+
+def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked | None) -> Point:
+    start = time.perf_counter()
+    blank = Point(mechanism=line.name, epsilon=epsilon)
+    if context.remaining == 0.0:
+        return blank
+    problem = line.at(epsilon)
+    try:
+        line.mechanism.check_room(problem, context)
+        outcome = line.mechanism.solve(problem, context)
+    except InfeasibleError:
+        return evolve(blank, status="infeasible", seconds=time.perf_counter() - start)
+    except StoppedError:
+        return evolve(blank, seconds=time.perf_counter() - start)
+    release: MatrixRelease = outcome.release
+    certificate = line.mechanism.privacy(problem, line.method).measure(release, executor=context.executor)
+    if not certificate.holds:
+        raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
+    loss = line.mechanism.utility(problem, line.method).evaluate(release)
+    bound = outcome.lower_bound
+    ranked = ranked if problem.data.region is None else Ranked.of(problem)
+    return evolve(
+        point_of(line.name, epsilon, release, problem, loss, ranked),
+        lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, loss),
+        seconds=time.perf_counter() - start,
+        status="stopped" if outcome.stopped else "feasible",
+    )
+
+
+def _joined(lines: Sequence[Line], found: dict[str, list[Point]]) -> list[str]:
+    """Let each point use what its neighbours prove: bounds of larger epsilons, releases of smaller ones."""
+    bounds: dict[tuple[object, ...], list[float]] = {}
+    for line in lines:
+        best = bounds.setdefault(line.promise, [-math.inf] * len(found[line.name]))
+        for place, point in enumerate(found[line.name]):
+            if point.lower_bound is not None:
+                best[place] = max(best[place], point.lower_bound)
+    nested = {line.promise for line in lines if line.nested}
+    for promise, best in bounds.items():
+        if promise not in nested:
+            continue
+        for place in range(len(best) - 2, -1, -1):
+            best[place] = max(best[place], best[place + 1])
+    notes = []
+    others = _least(lines, found)
+    for line in lines:
+        points, lent = found[line.name], []
+        optimises = any(point.lower_bound is not None for point in points)
+        for place, point in enumerate(points):
+            if point.status == "refused":
+                continue
+            before = points[place - 1] if place else None
+            if before is not None and _loses_less(before, point):
+                if optimises:
+                    points[place] = _carried(before, point)
+                elif point.loss is not None:
+                    now, then = float(point.epsilon), float(before.epsilon)
+                    notes.append(
+                        f"{line.name} loses more at epsilon {now:.4g} than at {then:.4g}: "
+                        "it seeks no optimum, so nothing makes its loss fall"
+                    )
+            stopped = optimises and points[place].status == "stopped"
+            other = others.get(line.promise, {}).get(place) if stopped else None
+            if other is not None and _loses_less(other, points[place]):
+                points[place] = _carried(other, point)
+                lent.append(f"{other.mechanism}'s from epsilon {float(point.epsilon):.4g} on")
+            points[place] = _bounded(points[place], bounds[line.promise][place], line.gap)
+        if lent:
+            notes.append(f"{line.name} was stopped and stands with releases that lose less: {', '.join(lent)}")
+    return notes
+
+
+def _least(lines: Sequence[Line], found: dict[str, list[Point]]) -> dict[tuple[object, ...], dict[int, Point]]:
+    """By promise and place the release that loses least of those that are private there."""
+    least: dict[tuple[object, ...], dict[int, Point]] = {}
+    for line in (line for line in lines if line.nested):
+        best = least.setdefault(line.promise, {})
+        for place, point in enumerate(found[line.name]):
+            for other in (best.get(place - 1), point):
+                if other is not None and _loses_less(other, best.get(place)):
+                    best[place] = other
+    return least
+
+
+def _loses_less(one: Point, other: Point | None) -> bool:
+    return one.loss is not None and (other is None or other.loss is None or one.loss < other.loss)
+
+
+def _carried(before: Point, point: Point) -> Point:
+    """The release of a smaller epsilon, which is private at this one too."""
+    kept = {name: getattr(before, name) for name in ("loss", "bayes_error", "error_p50", "error_p95")}
+    status: Status = "feasible" if point.status == "infeasible" else point.status
+    return evolve(point, **kept, status=status)
+
+
+def _bounded(point: Point, bound: float, gap: float) -> Point:
+    if point.loss is None or bound == -math.inf:
+        return evolve(point, lower_bound=None if bound == -math.inf else bound)
+    bound = min(bound, point.loss)  # they may meet but for rounding
+    reached = Objective.of(point.loss, bound, unit="").gap
+    status: Status = point.status
+    if status != "stopped":
+        status = "optimal" if reached is not None and reached <= gap else "feasible"
+    return evolve(point, lower_bound=bound, gap=reached, status=status)

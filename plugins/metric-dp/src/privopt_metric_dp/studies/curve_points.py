@@ -1,0 +1,187 @@
+"""The points of a curve: one mechanism at one epsilon; own matrices, measured once, along all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.schema import File
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Objective
+from privopt_metric_dp.attacks.matrix_figures import bayes_error
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.given_matrix import GivenMatrix
+from privopt_metric_dp.problem.data import MetricInstance
+
+__all__ = ["Own", "Point", "Ranked", "Status", "own_matrices", "own_points", "point_of"]
+
+Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
+
+
+@frozen(kw_only=True)
+class Point:
+    """One mechanism at one epsilon. Figures are None where nothing was found.
+
+    Attributes:
+        mechanism: its name.
+        epsilon: exact.
+        loss: of a certified release.
+        lower_bound: proved for every release with this promise.
+        gap: relative, as in result.json.
+        bayes_error: how often the best guess from one report is wrong, under the prior.
+        error_p50, error_p95: quantiles of the distance from record to report, under the prior.
+        seconds: that it took.
+        status: "optimal" where the gap asked for is met, else "feasible"; "infeasible", "stopped"; "refused" by a
+            mechanism that cannot take the problem.
+    """
+
+    mechanism: str
+    epsilon: Fraction
+    loss: float | None = None
+    lower_bound: float | None = None
+    gap: float | None = None
+    bayes_error: float | None = None
+    error_p50: float | None = None
+    error_p95: float | None = None
+    seconds: float = 0.0
+    status: Status = "stopped"
+
+
+@frozen(kw_only=True, eq=False)
+class Ranked:
+    """Distances from records to outputs in ascending order, for quantiles; None where they are not known."""
+
+    order: Ints
+    distances: Floats
+
+    @classmethod
+    def of(cls, problem: MetricInstance[Any]) -> Ranked | None:
+        """The ranked outputs of a problem."""
+        if not problem.data.crossed:
+            return None
+        data = problem.data
+        flat = (data.to_outputs if data.region is None else data.distance.to_outputs()).ravel()
+        order = np.argsort(flat, kind="stable")
+        return cls(order=order, distances=flat[order])
+
+    def quantiles(self, mass: Floats, shares: Sequence[float]) -> list[float]:
+        """Least distances within which so much of the mass (N, K) lies."""
+        cumulated = np.cumsum(mass.ravel()[self.order])
+        places = np.searchsorted(cumulated, np.asarray(shares) * cumulated[-1])
+        return [float(self.distances[place]) for place in np.minimum(places, len(cumulated) - 1).tolist()]
+
+
+def point_of(
+    name: str,
+    epsilon: Fraction,
+    release: MatrixRelease,
+    problem: MetricInstance[Any],
+    loss: float,
+    ranked: Ranked | None,
+) -> Point:
+    """A certified release as a point, its bound and status to come."""
+    rows, prior = release.probabilities, problem.data.prior
+    chosen = problem.data.records.numbers(release.records.tolist())  # all, or the senders alone
+    prior = prior[chosen] / prior[chosen].sum()
+    middle, most = None, None
+    if ranked is not None:
+        mass = np.zeros(problem.data.shape)
+        mass[chosen] = prior[:, None] * rows
+        middle, most = ranked.quantiles(mass, (0.5, 0.95))
+    return Point(
+        mechanism=name,
+        epsilon=epsilon,
+        loss=loss,
+        bayes_error=bayes_error(rows, prior),
+        error_p50=middle,
+        error_p95=most,
+        status="feasible",
+    )
+
+
+@frozen(kw_only=True, eq=False)
+class Own:
+    """A mechanism from elsewhere.
+
+    Attributes:
+        point: it, at any epsilon that it keeps.
+        worst: the least epsilon that it keeps, rounded up; infinite where some ratio is.
+        note: from where on it has points, in a sentence.
+    """
+
+    point: Point
+    worst: float
+    note: str
+
+
+def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Collection[str]) -> list[Own]:
+    """Read matrices and measure them at the problem's required pairs.
+
+    Args:
+        paths: each ``mechanism.npz`` or another of its form, or a ``.npy`` as ``certify`` takes it, records and outputs
+            in the problem's order; measured as they stand, never mended. A file given twice counts once.
+        problem: whose records, pairs and loss they are held to.
+        taken: names of the other lines. A matrix is called by its file's name where nothing else is, else by its path.
+
+    Raises:
+        InputError: no such file, or not a matrix of these records and outputs.
+    """
+    once = list(dict.fromkeys(paths))
+    alike = Counter(path.stem for path in once)
+    found: list[Own] = []
+    for path in once:
+        name = path.stem if alike[path.stem] == 1 and path.stem not in taken else str(path)
+        while name in {*taken, *(own.point.mechanism for own in found)}:
+            name += " (matrix)"
+        found.append(_own_matrix(path, name, problem))
+    return found
+
+
+def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
+    data = problem.data
+    if data.region is not None:
+        wanted = "a problem over records: own matrices are measured at pairs of them"
+        raise InputError([Fault(data.file, "privacy.everywhere", "true", wanted)])
+    if path.suffix == ".npz":
+        given = GivenMatrix.of(_in_order(MatrixRelease.load(path), problem, path.name), data.shape, path.name)
+    else:
+        given = GivenMatrix.read(File.read(path), data.shape)
+    worst, loss = given.measured(data).epsilon, given.loss(data)
+    note = f"{name} keeps epsilon {worst:.6g} per {data.unit} and more, measured in exact arithmetic"
+    if worst == np.inf:
+        note = f"{name} keeps no epsilon: some output is possible for one record and not for another"
+    release = MatrixRelease.over(data, given.weights, along_paths=True)
+    point = point_of(name, data.epsilon, release, problem, loss, Ranked.of(problem))
+    return Own(point=point, worst=worst, note=note)
+
+
+def own_points(own: Own, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
+    """Points of one matrix at every epsilon: the same release where it keeps it, "infeasible" below."""
+    points = []
+    for epsilon, bound in zip(epsilons, bounds, strict=True):
+        point = evolve(own.point, epsilon=epsilon)
+        if not own.worst <= epsilon:
+            point = Point(mechanism=point.mechanism, epsilon=epsilon, status="infeasible")
+        elif bound is not None and point.loss is not None:
+            least = min(bound, point.loss)
+            point = evolve(point, lower_bound=least, gap=Objective.of(point.loss, least, unit="").gap)
+        points.append(point)
+    return points
+
+
+def _in_order(read: MatrixRelease, problem: MetricInstance[Any], file: str) -> Any:
+    wanted = problem.data.records.ids, problem.data.outputs.ids
+    places = []
+    for found, ids, what in zip((read.records, read.outputs), wanted, ("records", "outputs"), strict=True):
+        at = {name: place for place, name in enumerate(found.tolist())}
+        if len(at) != len(ids) or any(name not in at for name in ids):
+            raise InputError([Fault(file, what, f"{len(at)} others", f"the problem's {len(ids)} {what}")])
+        places.append([at[name] for name in ids])
+    return read.weights[np.ix_(*places)]

@@ -1,0 +1,96 @@
+"""The grid that ``init`` lays over a table that is no list of places."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from privopt.arrays import Floats
+from privopt.declare.tables import POINT
+from privopt.errors import Fault, InputError
+from privopt.numbers.distances import EARTH_RADIUS_KM
+
+__all__ = ["digits", "grid_over"]
+
+
+CELLS: Final = 400
+"""Cells of a grid over a table that is no list of places."""
+
+FEWEST: Final = 200
+"""Positions; of fewer the extent tells more, and the draft says so."""
+
+MARGIN: Final = 0.01
+"""Part of the positions at each end that no grid is laid over."""
+
+SPREAD: Final = 1_000.0
+"""km; of a grid that is wider it is said."""
+
+LATTICE: Final = 0.05
+"""Degrees to whose multiples a grid over positions is rounded outward."""
+
+_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
+"""km of a degree of latitude."""
+
+
+def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
+    """Even cells over the middle 98 % of positions, and a sentence that says so.
+
+    The problem file is public, the positions may be secret: its corner and cells follow from a coarse lattice alone.
+    """
+    up, across = (_finite(frame[str(columns[name])]) for name in ("lat", "lon"))
+    if not up.size or not across.size:
+        raise InputError([Fault(file, "", "no positions that are numbers", f"numbers{POINT.replace('its', 'their')}")])
+    few = min(up.size, across.size)
+    up, across = _degrees(up, -90, 90, columns["lat"], file), _degrees(across, -180, 360, columns["lon"], file)
+    south, top = _extent(up)
+    west, right = min(
+        (_extent((across - turn) % 360.0 + turn) for turn in (-180.0, 0.0)), key=lambda ends: ends[1] - ends[0]
+    )
+    west, right = (west - 360.0, right - 360.0) if west > 180.0 else (west, right)
+    tall, wide = (top - south) * _DEGREE, (right - west) * _DEGREE * math.cos(math.radians(south))
+    cell = digits(max(math.sqrt(tall * wide / CELLS), max(tall, wide) / CELLS, 1e-3), up=True)
+    rows, cols = (math.ceil(side / cell) + 1 for side in (tall, wide))
+    grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
+    grid["south_west"] = [round(south, 6), round(west, 6)]
+    said = f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
+    said += f", rounded outward to {LATTICE:g} degrees: this file tells so much of the table"
+    if max(tall, wide) > SPREAD:
+        said += f"; they spread over {max(tall, wide):,.0f} km, and cells so wide hide whole towns: are some wrong?"
+    if few < FEWEST:
+        said += f"; of {few} positions that may be too much: state a grid of your own"
+    return grid, said
+
+
+def _degrees(side: Floats, least: int, most: int, column: object, file: str) -> Floats:
+    """The numbers that are degrees.
+
+    Raises:
+        InputError: more of them are none than are cut off at an end.
+    """
+    good = (side >= least) & (side <= most)
+    if (far := int((~good).sum())) > MARGIN * side.size:
+        found = f"{far:,} numbers outside {least} to {most}"
+        raise InputError([Fault(file, f"column {column}", found, "degrees: are latitudes and longitudes swapped?")])
+    return side[good]
+
+
+def _extent(side: Floats) -> tuple[float, float]:
+    """The ends of the middle 98 % of degrees, rounded outward to two different multiples of the lattice."""
+    low, high = np.quantile(side, [MARGIN, 1.0 - MARGIN]).tolist()
+    first, last = math.floor(low / LATTICE), math.ceil(high / LATTICE)
+    return first * LATTICE, max(last, first + 1) * LATTICE
+
+
+def _finite(column: pl.Series) -> Floats:
+    values: Floats = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
+    finite: Floats = values[np.isfinite(values)]
+    return finite
+
+
+def digits(value: float, up: bool) -> float:
+    """The number to three digits, not below it or not above it."""
+    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")

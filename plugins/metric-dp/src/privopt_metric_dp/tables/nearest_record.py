@@ -1,0 +1,241 @@
+"""From what a table says to the row that it draws from: a record's by its id, or the nearest by a tree of all records.
+
+Where the release holds at every point, a position's row is drawn among those of the vertices around it
+(:mod:`privopt_metric_dp.region.snap_to_region`). On the globe the tree holds points of the unit sphere, for chords are
+ordered as great circles are: nothing is special at the poles or where longitude jumps.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cached_property
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import define, evolve, field, frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Bools, Floats, Ints
+from privopt.declare.column_texts import texts_of
+from privopt.errors import UsageError
+from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
+from privopt.numbers.sampling import Source
+from privopt_metric_dp.region.snap_to_region import Snapped, Snapper
+from privopt_metric_dp.space.places import LARGEST, Space
+from privopt_metric_dp.tables.secret_columns import Secret, positions_of
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
+
+__all__ = ["REASONS", "Snap", "Strays"]
+
+REASONS: Final = (
+    "unknown id",
+    "empty position",
+    "impossible position",
+    "too far",
+    "no row of its own",
+    "budget spent",
+    "no subject",
+)
+"""Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. The
+last two come with a ledger (:mod:`privopt_metric_dp.tables.charge_rows`). A row that has a report: -1."""
+
+_UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
+
+
+@define(kw_only=True)
+class Strays:
+    """Positions that are farther from every record than records are from one another: an owner's errors, likely.
+
+    Attributes:
+        reach: km between the corners of a box around all records, and at least 1: public, as the records are.
+        rows: that are farther away.
+        farthest: of them, km.
+    """
+
+    reach: float
+    rows: int = 0
+    farthest: float = 0.0
+
+    def see(self, away: Floats) -> None:
+        """Count positions by how far they are from the nearest record, km."""
+        self.rows += int((away > self.reach).sum())
+        self.farthest = max(self.farthest, float(away.max(initial=0.0)))
+
+    @property
+    def note(self) -> tuple[str, ...]:
+        """What their owner should know, as a sentence; nothing where there are none."""
+        if not self.rows:
+            return ()
+        return (
+            f"{self.rows:,} rows lie more than {self.reach:.4g} km from every record, farther than the records reach "
+            f"(the farthest {self.farthest:,.0f} km), and are reported as what is nearest: are columns swapped, or "
+            "positions missing? (max-snap leaves such rows without a report; this note is for the table's owner alone)",
+        )
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Snap:
+    """Finds the record that each row of a table is about.
+
+    Attributes:
+        ids: (N,) of the rows of the release.
+        places: all records with their coordinates, where they have any; some may have no row.
+        region: where the release holds at every point: snaps positions to vertices, the places' own numbers.
+        source: of the random bytes by which vertices are drawn.
+        farthest: km beyond which a position has no record; None for any distance.
+
+    Raises:
+        UsageError: ``farthest`` is no positive number.
+    """
+
+    ids: NDArray[np.str_]
+    places: Space | None
+    region: Snapper | None = None
+    source: Source = os.urandom
+    farthest: float | None = field(default=None)
+
+    def __attrs_post_init__(self) -> None:
+        given: object = self.farthest
+        number = math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
+        if given is not None and not 0 < number < math.inf:
+            raise UsageError(f"max-snap: found {given}, wanted a finite number of km above 0")
+
+    def check(self, secret: Secret) -> None:
+        """Refuse positions of a kind that the records do not have.
+
+        Raises:
+            UsageError: they do not.
+        """
+        kinds = {"none" if self.places is None else self.places.kind}
+        if self.region is not None:  # of whose nodes some may have no place, and planar ones lie on the earth
+            kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
+        if secret.kind == "id":
+            if self.farthest is not None:
+                raise UsageError("max-snap: found ids, wanted positions: an id means its record and nothing near it")
+        elif secret.kind not in kinds:
+            kind = kinds.pop()
+            has = {"geographic": "latitudes and longitudes", "planar": "x and y in km"}.get(kind, "no such coordinates")
+            wanted = {"geographic": "lat and lon, or geometry", "planar": "x and y"}.get(kind, "id")
+            given = "a position in degrees" if secret.kind == "geographic" else "a position in km"
+            raise UsageError(f"columns of the secret: found {given}, wanted {wanted}: the records have {has}")
+
+    def rows(
+        self, frame: nw.DataFrame[Any], secret: Secret, *, fixed: bool = False, strays: Strays | None = None
+    ) -> tuple[Ints, Ints]:
+        """The record of each row of a table.
+
+        Args:
+            frame: the table.
+            secret: its columns.
+            fixed: nothing is drawn: where the release holds at every point, the vertex that a position is mostly a
+                mixture of, the lowest in number of several; so each has a cell that never changes.
+            strays: counts positions that get a record far away; None to count none.
+
+        Returns:
+            (B,) numbers of records, 0 where there is none; and (B,) why not, as a place in :data:`REASONS`, -1 where
+            there is one.
+        """
+        if secret.kind == "id":
+            row_of = {name: row for row, name in enumerate(self.ids.tolist())}
+            texts = texts_of(frame[secret.columns[0]])
+            found = texts.replace_strict(row_of, default=-1, return_dtype=pl.Int64).to_numpy()
+            return np.maximum(found, 0), np.where(found < 0, _UNKNOWN, -1)
+        positions, wrong = positions_of(frame, secret)
+        reason = _impossible(positions, wrong > 0, geographic=secret.kind == "geographic")
+        good = np.flatnonzero(reason < 0)
+        rows = np.zeros(len(positions), dtype=np.int64)
+        if self.region is not None:
+            rows[good], away = self._drawn(positions[good], secret, fixed=fixed)
+        else:
+            rows[good], away = self._nearest(positions[good])
+        reason[good[rows[good] < 0]] = _ALONE
+        if self.farthest is not None:
+            reason[good[away > self.farthest]] = _FAR
+        if strays is not None:
+            strays.see(away[reason[good] < 0])
+        return np.maximum(rows, 0), reason
+
+    def snapped(self, frame: nw.DataFrame[Any], secret: Secret) -> Snapped:
+        """What the positions of rows are mixtures of, where the release holds at every point.
+
+        Args:
+            frame: rows that have a position.
+            secret: its columns, which hold positions.
+        """
+        return self._around(secret).snap(positions_of(frame, secret)[0])
+
+    def _around(self, secret: Secret) -> Snapper:
+        assert self.region is not None  # whoever asks has looked
+        return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
+
+    @property
+    def reach(self) -> float:
+        """km between the corners of a box around all records, and at least 1."""
+        if self.places is None or self.places.coordinates is None:
+            return math.inf
+        points = _apart(self.places.coordinates, self.places.kind)
+        points = points[np.isfinite(points).all(axis=1)]
+        if not len(points):
+            return math.inf
+        across = float(np.linalg.norm(np.ptp(points, axis=0)))
+        if self.places.kind == "geographic":  # a chord of the globe
+            across = 2 * EARTH_RADIUS_KM * math.asin(min(1.0, across / (2 * EARTH_RADIUS_KM)))
+        return max(1.0, across)
+
+    @cached_property
+    def _row_of(self) -> Ints:
+        """(N,) the release's row of each place, -1 where it has none."""
+        assert self.places is not None
+        row = {name: number for number, name in enumerate(self.ids.tolist())}
+        return np.array([row.get(name, -1) for name in self.places.ids], dtype=np.int64)
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        from scipy.spatial import cKDTree
+
+        assert self.places is not None  # check() saw to it
+        assert self.places.coordinates is not None
+        return cKDTree(_apart(self.places.coordinates, self.places.kind))
+
+    def _drawn(self, positions: Floats, secret: Secret, *, fixed: bool) -> tuple[Ints, Floats]:
+        """A row for each position, drawn among those of the vertices around it; -1 where one of them has none."""
+        snapped = self._around(secret).snap(positions)
+        alone = ((self._row_of[snapped.corners] < 0) & (snapped.shares > 0)).any(axis=1)  # not of what was drawn
+        if fixed:
+            most = snapped.shares == snapped.shares.max(axis=1)[:, None]
+            rows = np.where(most, snapped.corners, len(self._row_of)).min(axis=1)
+        else:
+            rows = self._row_of[snapped.draw(self.source)]
+        return np.where(alone, -1, rows), snapped.away
+
+    def _nearest(self, positions: Floats) -> tuple[Ints, Floats]:
+        """The row of the nearest record, -1 where it has none, and how far it is, km."""
+        assert self.places is not None
+        assert self.places.coordinates is not None  # check() saw to both
+        nearest = self._tree.query(_apart(positions, self.places.kind))[1]
+        there = self.places.coordinates[nearest]
+        away = haversine(positions, there) if self.places.kind == "geographic" else np.hypot(*(positions - there).T)
+        return self._row_of[nearest], away
+
+
+def _impossible(positions: Floats, wrong: Bools, *, geographic: bool) -> Ints:
+    """(B,) why a position is none, as a place in :data:`REASONS`; -1 where it is one."""
+    reason = np.full(len(positions), -1, dtype=np.int64)
+    if geographic:
+        outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
+    else:
+        outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > LARGEST
+    reason[wrong | outside] = _IMPOSSIBLE
+    reason[np.isnan(positions).any(axis=1) & ~wrong] = _EMPTY
+    return reason
+
+
+def _apart(positions: Floats, kind: str) -> Floats:
+    """Points whose straight distances are in the order of the places' own."""
+    return EARTH_RADIUS_KM * directions(positions) if kind == "geographic" else positions

@@ -1,0 +1,383 @@
+"""A table in, the same kind of table out: the secret's columns gone, a report drawn for each row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import evolve, field, frozen
+
+from privopt.arrays import Ints
+from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY
+from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError, cut
+from privopt.interfaces import Guarantee
+from privopt.ledger.charge import Charge
+from privopt.numbers.sampling import Source, draw_each, seeded
+from privopt.specs import NOTHING
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
+from privopt_metric_dp.problem.read_points import COORDINATES
+from privopt_metric_dp.region.region import MM_PER_KM
+from privopt_metric_dp.region.snap_to_region import Snapper
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.projection import Projection
+from privopt_metric_dp.tables.charge_rows import Charging, Drawn
+from privopt_metric_dp.tables.column_names import like_places, like_positions
+from privopt_metric_dp.tables.leaky_columns import Telling
+from privopt_metric_dp.tables.nearest_record import REASONS, Snap, Strays
+from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_metric_dp.tables.trace_rows import Traced, Tracer
+from privopt_metric_dp.traces.interpolate import Ways
+
+__all__ = ["Application", "Protector", "limits_of", "words_of"]
+
+SEEDED: Final = "seeded"
+_READ: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
+_EVERYWHERE: Final = {
+    2: f"what holds is between points of streets, in the lengths of ways along them: a position is read {_READ} and "
+    "reported as the nearest such point, so two positions, however near, may be told apart as the streets that they "
+    "are nearest to",
+    3: f"what holds is between positions as they are read, {_READ}, in the lengths of ways inside the region; "
+    "a position outside is reported as the nearest point of its rim",
+}
+"""What a release that holds at every point promises of positions, by the corners of its simplices."""
+
+
+@frozen(kw_only=True)
+class Application:
+    """How a release is applied to a table.
+
+    Attributes:
+        max_snap: km from every record, or from the region, beyond which a position has no report.
+        seed: for experiments: the reports are not private, and marked so.
+        charge: charges each report to its subject, durably, before it is drawn; the table is read through before.
+        subject: column of whose each row is, for releases that report traces; that of ``charge`` where that is given.
+        time: column that a subject's rows are in the order of; the table is held in memory then. None where they stand
+            in it.
+        prefix: what the names of the added columns begin with, before an underscore; None for nothing.
+    """
+
+    max_snap: float | None = None
+    seed: int | None = None
+    charge: Charge | None = None
+    subject: str | None = None
+    time: str | None = None
+    prefix: str | None = None
+
+    @property
+    def whose(self) -> str | None:
+        """The column of subjects."""
+        return self.subject if self.charge is None else self.charge.subject
+
+
+@frozen(kw_only=True, eq=False)
+class Protector:
+    """Draws one report a row, exactly as a release was certified, and counts what got none.
+
+    Attributes:
+        release: whose rows are drawn from.
+        secret: the columns that are left out.
+        snap: finds each row's record.
+        outputs: where reports lie, where they lie anywhere.
+        source: of random bytes.
+        marked: whether a seed is that source.
+        charging: charges each report to its subject, before the secret is looked at; None to charge nobody.
+        tracer: draws reports of traces, where the release reports these.
+        ways: to outputs, which these go by where positions are reported as they are; None where as their records.
+        prefix: what the names of the added columns begin with, before an underscore; None for nothing.
+        refused: how often each reason has come so far.
+        strays: positions far from every record, so far.
+        telling: columns that stay and tell the secret whatever their names are, so far.
+    """
+
+    release: MatrixRelease
+    secret: Secret
+    snap: Snap
+    outputs: Space | None
+    source: Source
+    marked: bool
+    charging: Charging | None = None
+    tracer: Tracer | None = None
+    ways: Ways | None = None
+    prefix: str | None = None
+    refused: Counter[str] = field(factory=Counter)
+    strays: Strays = field(init=False)
+    telling: Telling = field(init=False, factory=Telling)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "strays", Strays(reach=self.snap.reach))
+
+    @classmethod
+    def of(
+        cls,
+        release: MatrixRelease,
+        data: MetricData,
+        secret: Secret,
+        asked: Application,
+        charging: Charging | None = None,
+    ) -> Protector:
+        """Prepare for tables.
+
+        Args:
+            release: what to draw from.
+            data: the problem's, for coordinates and the region.
+            secret: the columns that hold the secret.
+            asked: how.
+            charging: charges each report to its subject; to be opened before the first row.
+
+        Raises:
+            UsageError: a blank prefix, positions that the records do not have, a distance or a seed that is none, or
+                a seed or kept reports where they cannot be.
+        """
+        if asked.seed is not None and asked.seed < 0:
+            raise UsageError(f"seed: found {asked.seed}, wanted a whole number of at least 0")
+        if asked.seed is not None and charging is not None:
+            raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
+        if asked.prefix is not None and not asked.prefix.strip():
+            raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
+        source = seeded(asked.seed)
+        places = data.records if data.region is not None or data.records.on_map is not None else None
+        around = None
+        if data.region is not None and secret.kind != "id":
+            around = Snapper.of(data.region, data.epsilon)
+        snap = Snap(ids=release.records, places=places, region=around, source=source, farthest=asked.max_snap)
+        snap.check(secret)
+        outputs = _places(release.outputs.tolist(), data.outputs)
+        if outputs is not None and outputs.projection is not None and secret.kind == "geographic":
+            outputs = _on_earth(outputs, outputs.projection)
+        return cls(
+            release=release,
+            secret=secret,
+            snap=snap,
+            outputs=outputs,
+            source=source,
+            marked=asked.seed is not None,
+            charging=charging,
+            tracer=Tracer.of(release, data, asked.whose, asked.time, source, charging),
+            ways=None if around is None or release.walker is None else Ways.of(data),
+            prefix=asked.prefix,
+        )
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the first report of each subject's place is kept and repeated."""
+        return self.charging is not None and self.charging.to.sticky
+
+    def _called(self, *names: str) -> tuple[str, ...]:
+        """Names of added columns, behind the prefix where there is one."""
+        return names if self.prefix is None else tuple(f"{self.prefix}_{name}" for name in names)
+
+    @property
+    def report(self) -> str:
+        """Name of the column of reports."""
+        return self._called(REPORT)[0]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Names of the two columns that say where reports lie; none where they lie nowhere."""
+        ends = () if self.outputs is None else COORDINATES[self.outputs.kind]
+        return tuple(f"{self.report}_{end}" for end in ends)
+
+    @property
+    def _traces(self) -> tuple[str, ...]:
+        """Columns that say which reports are whose last one again, and whose first."""
+        return () if self.tracer is None else self._called(KEPT, FIRST)
+
+    @property
+    def _marks(self) -> tuple[str, ...]:
+        """Columns that mark a whole table: reports that a seed drew, or that repeat."""
+        return self._called(*((SEEDED,) if self.marked else ()), *((STICKY,) if self.keeps else ()))
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Names of the columns that come to the table."""
+        return (self.report, *self.places, *self._traces, *self._marks)
+
+    def check(self, names: list[str], table: str) -> None:
+        """Refuse a table that lacks the secret's columns, or has some that are to be added.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        self.secret.check(names, table)
+        if self.charging is not None:
+            self.secret.check_beside({self.charging.subject: "whom each row is about"}, names, table)
+        if self.tracer is not None:
+            when = {} if self.tracer.time is None else {self.tracer.time: "when each row was"}
+            self.secret.check_beside({self.tracer.subject: "whose each row is", **when}, names, table)
+        faults = [
+            Fault(
+                table,
+                f"column {name}",
+                "a column of that name",
+                "none: reports go there, or under a prefix",
+            )
+            for name in self.added
+            if name in names and name not in (*self.secret.columns, *self.secret.also)
+        ]
+        if faults:
+            raise InputError(faults)
+
+    def protect(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+        """The table without the secret's columns, with reports; what is refused has none, and is counted."""
+        traced: Traced | None = None
+        if self.tracer is not None:
+            rows, reason = self.snap.rows(frame, self.secret, strays=self.strays)
+            traced = self.tracer.reports(
+                frame, rows, reason, far=None if self.ways is None else partial(self._far, frame)
+            )
+            drawn, reason = traced.outputs, traced.reason
+        elif self.charging is None:
+            drawn, reason = self._drawn(frame)
+        else:
+            drawn, reason = self.charging.reports(frame, self._drawn, self._places)
+            if not (drawn.min(initial=0) >= -1 and drawn.max(initial=0) < len(self.release.outputs)):
+                raise DoesNotHoldError("kept reports: changed: an output that the release does not have")
+        for place, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
+            if count:
+                self.refused[REASONS[place]] += count
+        place = pl.Series(drawn).replace(-1, None)
+        columns = [pl.Series(self.report, self.release.outputs.tolist(), dtype=pl.String).gather(place)]
+        if self.outputs is not None and self.outputs.coordinates is not None:
+            for axis, name in enumerate(self.places):
+                columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(place))
+        if traced is not None:
+            kept, first = self._traces
+            columns += [pl.Series(kept, traced.kept), pl.Series(first, traced.first)]
+        columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
+        backend = frame.implementation
+        made = [
+            nw.from_native(column, series_only=True)
+            if backend.is_polars()
+            else nw.new_series(
+                column.name, column.to_list(), nw.from_native(column, series_only=True).dtype, backend=backend
+            )
+            for column in columns
+        ]
+        left = self.secret.without(frame)
+        self.telling.look(left, frame.select(*self.secret.columns))
+        return left.with_columns(*made)
+
+    def _drawn(self, frame: nw.DataFrame[Any]) -> Drawn:
+        """A report for each row, by its output's number."""
+        strays = None if self.keeps else self.strays  # kept ones were seen when their places were asked for
+        rows, reason = self.snap.rows(frame, self.secret, strays=strays)
+        good = np.flatnonzero(reason < 0)
+        drawn = np.full(len(rows), -1, dtype=np.int64)
+        drawn[good] = draw_each(self.release.weights, rows[good], source=self.source)
+        return drawn, reason
+
+    def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
+        """(B, K) steps from the positions of some rows to all outputs."""
+        assert self.ways is not None  # whoever asks has looked
+        return self.ways.of_points(self.snap.snapped(frame[rows], self.secret))
+
+    def _places(self, frame: nw.DataFrame[Any]) -> Drawn:
+        """The place of each row, fixed beforehand: its record, or its vertex."""
+        return self.snap.rows(frame, self.secret, fixed=True, strays=self.strays)
+
+    @property
+    def sequence(self) -> str | None:
+        """What holds of all reports of a subject, where that is counted."""
+        counted = self.tracer or self.charging
+        return None if counted is None else counted.sequence
+
+    def nothing(self, table: str) -> UsageError:
+        """The error of a table of which no row could be reported, and what was charged for it."""
+        why = words_of(self.refused) or "it has no rows"
+        charged = 0 if self.charging is None else self.charging.charged
+        all_the_same = f"; {charged:,} rows were charged all the same" if charged else ""
+        return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
+
+    def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
+        """What the table's owner must look at before publishing it, a sentence each.
+
+        Args:
+            names: of the table's columns before, and of its index.
+        """
+        gone = {*self.secret.columns, *self.secret.also, *self.secret.beside}
+        left = [name for name in names if name not in gone]
+        copies = [name for name in self.telling.same if name not in gone]
+        left = [name for name in left if name not in copies]
+        positions = [*like_positions(left), *self.telling.positions]
+        places = [*like_places(left), *self.telling.places]
+        return (
+            *_stays(copies, "equal to what is protected, which nothing protects there"),
+            *_stays(self.secret.beside, "of geometries, which nothing protects"),
+            *_stays(positions, "named like positions, which nothing protects"),
+            *_stays(places, "named like places, which may tell where and which nothing protects"),
+            *self.strays.note,
+        )
+
+    def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
+        """What whoever publishes such a table must know, a sentence each, from what the release promises."""
+        less = (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)))
+        if self.secret.kind == "id" or guarantee.kind == NOTHING:
+            return less
+        if self.snap.region is not None:
+            return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
+        worth = "be told apart as their records may"
+        if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not limits_of(guarantee):
+            worth = f"differ by the factor exp({float(guarantee.epsilon):g} d) of their records, d apart"
+        return (
+            *less,
+            "what holds is between records: each position is reported as its nearest record, so two positions, "
+            f"however near, may {worth}",
+        )
+
+
+def words_of(refused: Mapping[str, int]) -> str:
+    """Counts by reason, in words.
+
+    >>> words_of({"unknown id": 1200, "too far": 3})
+    '1,200 unknown id, 3 too far'
+    """
+    return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
+
+
+def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
+    """A sentence about columns that tell more than their row's report does; nothing where there are none."""
+    if not names:
+        return ()
+    listed = ", ".join(map(cut, names[:10])) + (", ..." if len(names) > 10 else "")
+    found, them = (
+        (f"columns {listed} stay as they are and are", "them")
+        if len(names) > 1
+        else (f"column {listed} stays as it is and is", "it")
+    )
+    return (f"{found} {telling}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)
+
+
+def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
+    """What a release does not promise of the rows of a table, a sentence each; none where it holds for all records."""
+    if guarantee.kind == NOTHING:
+        return ("nothing holds: reports of this release may tell what they were drawn for",)
+    lines = []
+    if guarantee.scope == "own-matrix":
+        lines.append("what holds is inside each user's own matrix: nothing is promised between rows of different users")
+    within = guarantee.extra.get("neighbours_within")
+    if within is not None:
+        unit = guarantee.unit.removeprefix("per ")
+        lines.append(f"what holds is between records up to {within:g} {unit} apart: nothing is promised beyond that")
+    return tuple(lines)
+
+
+def _on_earth(space: Space, projection: Projection) -> Space:
+    """Places of a projected plane in degrees."""
+    assert space.coordinates is not None  # it lies on a map
+    degrees = projection.to_earth(np.rint(space.coordinates * MM_PER_KM).astype(np.int64))
+    return Space(ids=space.ids, coordinates=degrees, kind="geographic", source=space.source)
+
+
+def _places(ids: list[str], space: Space) -> Space | None:
+    """The coordinates of some of a space's ids; None where it has none on a map."""
+    points = space.on_map
+    if points is None or list(space.ids) == ids:
+        return None if points is None else space
+    return evolve(space, ids=ids, coordinates=points[space.numbers(ids)], triangles=None)

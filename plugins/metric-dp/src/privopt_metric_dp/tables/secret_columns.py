@@ -1,0 +1,208 @@
+"""Which columns of a table hold the secret, and what they say: a record's id, or a position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats
+from privopt.declare.column_texts import TABLE, texts_of
+from privopt.errors import Fault, InputError, UsageError
+from privopt_metric_dp.space.wkb import points_of
+
+__all__ = ["Secret", "positions_of"]
+
+
+Kind = Literal["id", "geographic", "planar"]
+
+_BOX: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
+
+
+@frozen(kw_only=True)
+class Secret:
+    """The columns of a table that hold the secret.
+
+    Attributes:
+        kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
+        columns: one for ids; latitude and longitude, or x and y; one for geometries.
+        also: further columns that tell it, such as the box around each geometry.
+        beside: columns of geometries that stay, for a second apply.
+    """
+
+    kind: Kind
+    columns: tuple[str, ...]
+    also: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        id: str | None = None,
+        lat: str | None = None,
+        lon: str | None = None,
+        x: str | None = None,
+        y: str | None = None,
+        geometry: str | None = None,
+    ) -> Secret:
+        """The columns named by exactly one of ``id``, ``lat`` and ``lon``, ``x`` and ``y``, ``geometry``.
+
+        Raises:
+            UsageError: another choice.
+        """
+        choices: list[tuple[Kind, tuple[str | None, ...]]] = [
+            ("id", (id,)),
+            ("geographic", (lat, lon)),
+            ("planar", (x, y)),
+            ("geographic", (geometry,)),
+        ]
+        named = [(kind, columns) for kind, columns in choices if any(column is not None for column in columns)]
+        whole = [(kind, columns) for kind, columns in named if all(column is not None for column in columns)]
+        if len(named) != 1 or not whole:
+            given = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
+            found = ", ".join(name for name, column in given.items() if column is not None) or "none"
+            raise UsageError(
+                f"columns of the secret: found {found}, wanted one of id; lat and lon; x and y (km); geometry"
+            )
+        kind, columns = whole[0]
+        if len(set(columns)) < len(columns):
+            raise UsageError(f"columns of the secret: found {columns[0]} twice, wanted two columns")
+        return cls(kind=kind, columns=tuple(str(column) for column in columns))
+
+    @property
+    def geometry(self) -> bool:
+        """Whether they are one column of geometries."""
+        return self.kind == "geographic" and len(self.columns) == 1
+
+    def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
+        """The secret with what tells it beside its columns: the boxes around geometries, a frame's own geometry.
+
+        Beside a secret that is a geometry, others stay without their boxes: a trip's other end, say.
+
+        Args:
+            geometries: a table's columns of geometries, and the columns with their boxes.
+            active: the one that is replaced in any case.
+
+        Raises:
+            InputError: columns of geometries beside ids or coordinates, whose place they may tell exactly.
+        """
+        gone = (*self.columns, *(() if active is None else (active,)))
+        boxes = [box for boxes in geometries.values() for box in boxes]
+        also = dict.fromkeys([*self.also, *gone[len(self.columns) :], *boxes])
+        left = tuple(name for name in geometries if name not in (*gone, *also))
+        if left and not self.geometry:
+            wanted = "none: drop the column first, or name it as the secret"
+            raise InputError([Fault(TABLE, f"column {left[0]}", "geometries that would stay", wanted)])
+        return evolve(self, also=tuple(also), beside=left)
+
+    def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+        """The table without the columns that tell the secret.
+
+        Raises:
+            InputError: boxes around geometries remain, and no metadata say of which.
+        """
+        left = frame.drop([name for name in frame.columns if name in self.columns or name in self.also])
+        for name in left.columns:
+            if _is_box(left[name]):
+                wanted = "none: drop the column first, or leave it out of the table"
+                found = "boxes (xmin, ymin, xmax, ymax) that would stay"
+                raise InputError([Fault(TABLE, f"column {name}", found, wanted)])
+        return left
+
+    def check(self, names: list[str], table: str) -> None:
+        """Refuse a table that lacks the columns, or has two of one name.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        faults = [
+            Fault(table, f"column {name}", "no such column", f"one of {known or 'none: the table has no columns'}")
+            for name in self.columns
+            if name not in names
+        ]
+        faults += [
+            Fault(table, f"column {name}", "this name twice", "columns that differ in name")
+            for name in dict.fromkeys(name for place, name in enumerate(names) if name in names[:place])
+        ]
+        if faults:
+            raise InputError(faults)
+
+    def check_beside(self, says: Mapping[str, str], names: list[str], table: str) -> None:
+        """Refuse a table without columns that are wanted beside the secret's, or one whose secret they are.
+
+        Args:
+            says: what each of them says of a row.
+            names: the table's columns.
+            table: its name, for faults.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        faults = [
+            Fault(
+                table,
+                f"column {name}",
+                "the secret" if name in names else "no such column",
+                f"a column that says {what}",
+            )
+            for name, what in says.items()
+            if name not in names or name in (*self.columns, *self.also)
+        ]
+        if faults:
+            raise InputError(faults)
+
+
+def _is_box(column: nw.Series[Any]) -> bool:
+    """Whether a column holds boxes as GeoParquet writes them; in pandas they are dicts."""
+    if isinstance(column.dtype, nw.Struct):
+        return {field.name.lower() for field in column.dtype.fields} >= _BOX
+    if column.dtype != nw.Object:
+        return False
+    first = next((value for value in column if isinstance(value, Mapping)), {})
+    return {str(name).lower() for name in first} >= _BOX
+
+
+def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
+    """Doubles (NaN where there is none), and 1.0 where something stands that is no number."""
+    if column.dtype.is_numeric():
+        values = column.cast(nw.Float64).to_numpy().astype(np.float64)
+        return values, np.zeros(len(values))
+    text = texts_of(column)
+    numbers = text.cast(pl.Float64, strict=False)
+    return numbers.fill_null(np.nan).to_numpy().copy(), (numbers.is_null() & text.is_not_null()).to_numpy() * 1.0
+
+
+def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
+    """Positions in a table, as records have them.
+
+    Returns:
+        (B, 2) doubles, latitude before longitude, NaN where nothing stands; and (B,) 1.0 where what stands there is
+        neither a number nor a point.
+    """
+    if secret.geometry:
+        return _points(frame[secret.columns[0]])
+    (first, wrong), (second, also) = (_numbers(frame[name]) for name in secret.columns)
+    return np.column_stack([first, second]), np.maximum(wrong, also)
+
+
+def _points(column: nw.Series[Any]) -> tuple[Floats, Floats]:
+    """Points of geometries: a GeoSeries, or well-known binary."""
+    native = column.to_native()
+    if not hasattr(native, "geom_type"):
+        values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
+        return points_of(values, TABLE)
+    if native.crs is None:  # a GeoSeries: what geopandas knows of it is asked of itself
+        wanted = "one: set_crs(4326) where they are longitudes and latitudes"
+        raise InputError([Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", wanted)])
+    native = native.to_crs(4326)
+    given = native.notna().to_numpy()
+    point = (native.geom_type == "Point").to_numpy() & given & ~native.is_empty.to_numpy()
+    flat = np.full((len(native), 2), np.nan)
+    flat[point, 0], flat[point, 1] = native[point].y.to_numpy(), native[point].x.to_numpy()
+    return flat, (given & ~point & ~native.is_empty.to_numpy()) * 1.0

@@ -1,0 +1,238 @@
+"""Tables of traces: each subject's rows in the order of time, the last report kept while it is good.
+
+What is charged, and when, follows from which rows a subject has and from its earlier reports; these are in the table
+that is published. A row without a position is charged as any other, and what it paid for waits for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, Final, Self
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import define, evolve, field, frozen
+
+from privopt.arrays import Bools, Ints
+from privopt.declare.column_texts import texts_of
+from privopt.declare.exact_text import exact_text
+from privopt.errors import UsageError
+from privopt.ledger.subject_columns import subjects_of
+from privopt.numbers.sampling import Source
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.nearest_record import REASONS
+from privopt_metric_dp.tables.time_order import ranks_of
+from privopt_metric_dp.traces.draw_trace import Limit, State, Walked, Walker
+from privopt_metric_dp.traces.interpolate import SLACK, STEP_MM
+
+__all__ = ["Traced", "Tracer", "check_subject"]
+
+
+_SPENT, _NOBODY = REASONS.index("budget spent"), REASONS.index("no subject")
+
+
+def check_subject(release: MatrixRelease, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
+    """Refuse columns that mean nothing for a release, or the lack of those that it needs.
+
+    Args:
+        release: what is drawn from.
+        subject, time: columns.
+        charged: whether a ledger charges the subjects.
+        dashes: what options begin with where they are named.
+
+    Raises:
+        UsageError: it needs a subject and has none, or has one of the two and no use for it.
+    """
+    if release.walker is not None:
+        if subject is None:
+            found = f"no {dashes}subject, wanted a column that says whose each row is"
+            raise UsageError(f"apply: found {found}: this release reports traces")
+        return
+    if time is not None:
+        raise UsageError(f"apply: found {dashes}time, wanted none: this release's reports depend on no earlier ones")
+    if subject is not None and not charged:
+        found = "--subject, wanted --ledger FILE beside" if dashes else "one of ledger and subject, wanted both"
+        raise UsageError(f"apply: found {found}: reports are charged to subjects in a ledger")
+
+
+@frozen(kw_only=True, eq=False)
+class Traced:
+    """Reports of some rows.
+
+    Attributes:
+        outputs: (B,) number of each row's report, -1 for none.
+        reason: (B,) why not, as a place in :data:`privopt_metric_dp.tables.nearest_record.REASONS`, else -1.
+        kept: (B,) whether it is the subject's last one again.
+        first: (B,) whether it is the subject's first in time.
+    """
+
+    outputs: Ints
+    reason: Ints
+    kept: Bools
+    first: Bools
+
+
+@define(kw_only=True, eq=False)
+class Tracer:
+    """Draws the reports of subjects' traces, batch after batch.
+
+    Attributes:
+        walker: of the release.
+        subject: column of whose each row is.
+        time: column that a subject's rows are in the order of; None where they stand in it.
+        source: of random bytes.
+        unit: of distance.
+        more: mm by which the distance between two positions that differ counts more than it is.
+        charging: charges each segment in a ledger, too; None to count in memory alone.
+        limit: what each subject has spent in this table, by its number in the order of first rows.
+    """
+
+    walker: Walker
+    subject: str
+    time: str | None
+    source: Source
+    unit: str
+    more: int = 0
+    charging: Charging | None = None
+    limit: Limit = field(init=False)
+    _state: State = field(factory=State, init=False)
+    _numbers: dict[str, int] = field(factory=dict, init=False)
+    _written: list[str] = field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.limit = Limit(self.walker.terms.total)
+
+    @classmethod
+    def of(
+        cls,
+        release: MatrixRelease,
+        data: MetricData,
+        subject: str | None,
+        time: str | None,
+        source: Source,
+        charging: Charging | None = None,
+    ) -> Self | None:
+        """For a release that reports traces; None for others.
+
+        Raises:
+            UsageError: kept reports of places beside it.
+        """
+        if release.walker is None or subject is None:
+            return None
+        if charging is not None and charging.to.sticky:
+            raise UsageError("apply: found sticky, wanted none: this release keeps reports by a private test")
+        return cls(
+            walker=release.walker,
+            subject=subject,
+            time=time,
+            source=source,
+            unit=data.unit,
+            more=0 if data.region is None else SLACK * STEP_MM,
+            charging=charging,
+        )
+
+    def reports(
+        self,
+        frame: nw.DataFrame[Any],
+        records: Ints,
+        reason: Ints,
+        *,
+        far: Callable[[Ints], Ints] | None = None,
+    ) -> Traced:
+        """Reports of a part of the table.
+
+        Args:
+            frame: the part.
+            records: (B,) record of each row; at every point of a region the vertex that was drawn for it.
+            reason: (B,) why a row has none, as a place in :data:`REASONS`, else -1.
+            far: steps (M, K) from the positions of rows (M,) to outputs; None for those from their records.
+
+        Raises:
+            InputError: rows without a time, or times that have no order.
+        """
+        subjects = self._subjects(frame)
+        some = np.flatnonzero(subjects >= 0)
+        some = some[np.argsort(ranks_of(frame[self.time])[some], kind="stable")] if self.time is not None else some
+        rows = np.where(reason < 0, records, -1)[some]
+        before = np.full(len(self._numbers), -1, dtype=np.int64)
+        before[: len(self._state.last)] = self._state.last
+        found = self._walked(rows, subjects[some], None if far is None else lambda part: far(some[part]))
+        outputs, kept = np.full(len(subjects), -1, dtype=np.int64), np.zeros(len(subjects), dtype=np.bool_)
+        outputs[some], kept[some] = found.outputs, found.kept
+        new = some[(found.outputs >= 0) & (before[subjects[some]] < 0)]
+        first = np.zeros(len(subjects), dtype=np.bool_)
+        first[new[np.unique(subjects[new], return_index=True)[1]]] = True
+        why = np.array(reason)
+        why[subjects < 0] = _NOBODY
+        why[some[found.spent]] = _SPENT
+        return Traced(outputs=outputs, reason=why, kept=kept, first=first)
+
+    def _walked(self, rows: Ints, subjects: Ints, far: Callable[[Ints], Ints] | None) -> Walked:
+        """Reports of rows in the order of time; rows with steps of their own in parts that fit into memory."""
+        if far is None:
+            return self.walker.walk(rows, subjects, self._state, charge=self._charge, source=self.source)
+        outputs = self.walker.weights.shape[1]
+        size, parts = max(1, _STEPS // outputs), []
+        for start in range(0, max(1, len(rows)), size):
+            part = np.arange(start, min(len(rows), start + size))
+            there = rows[part] >= 0
+            steps = np.zeros((len(part), outputs), dtype=np.int64)
+            steps[there] = far(part[there])
+            parts.append(
+                self.walker.walk(
+                    rows[part], subjects[part], self._state, charge=self._charge, source=self.source, steps=steps
+                )
+            )
+        return Walked(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _WALKED})
+
+    def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
+        """(B,) number of each row's subject, -1 for nobody."""
+        names = subjects_of(frame[self.subject])
+        here = pl.DataFrame({"name": names, "text": texts_of(frame[self.subject])}).drop_nulls("name")
+        for name, text in here.unique("name", keep="first", maintain_order=True).rows():
+            if name not in self._numbers:
+                self._numbers[name] = len(self._numbers)
+                self._written.append(text)
+        numbers = {name: self._numbers[name] for name in here["name"].unique().to_list()}
+        return np.asarray(names.replace_strict(numbers, default=-1, return_dtype=pl.Int64), dtype=np.int64)
+
+    def _charge(self, subjects: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
+        """Charge segments, in the ledger durably; what either refuses is refused."""
+        allowed = np.array(self.limit(subjects, epsilon), dtype=bool)
+        if self.charging is None or not allowed.any():
+            return [bool(each) for each in allowed]
+        whose = [self._written[subject] for subject, good in zip(subjects, allowed, strict=True) if good]
+        cost = evolve(self.charging.cost, epsilon=epsilon)
+        allowed[allowed] = self.charging.charge(whose, cost)
+        return [bool(each) for each in allowed]
+
+    @property
+    def sequence(self) -> str:
+        """What holds of all reports of a subject, and what is charged for it, in words."""
+        terms = self.walker.terms
+        first, segment, stay, total = (
+            "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"
+            for epsilon in (terms.report, terms.segment, terms.threshold, terms.total)
+        )
+        until = f", up to {total} in one table" if total else ""
+        more = (
+            f", which counts {self.more} mm more than it is where the two differ, for tests go by whole millimetres"
+            if self.more
+            else ""
+        )
+        return (
+            f"what holds of all reports of a subject: epsilon {first} for the first, {segment} for each segment up to "
+            f"the next fresh one{until}, times the greatest distance between two traces in that segment{more}; one "
+            f"that has not ended tells {stay}, and is charged like the others; charges follow from the rows that there "
+            "are and from earlier reports"
+        )
+
+
+_STEPS: Final = 1 << 22
+"""Steps that are held at once."""
+
+_WALKED: Final = ("outputs", "kept", "spent")

@@ -1,0 +1,250 @@
+"""Reports along traces: keep the last one where a private test says that it is still good, else draw a fresh one.
+
+A subject's first report is fresh. Then come segments: a noisy threshold is drawn once, each further position is tested
+against it with fresh noise, and the first test that fails ends the segment with a fresh report. All noise is drawn in
+integers from exact distributions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import define, field, frozen
+
+from privopt.arrays import Bools, Floats, Ints, Unsigned
+from privopt.execution.compiled import jit
+from privopt.numbers.laplace import falls, geometric
+from privopt.numbers.sampling import Source
+
+if TYPE_CHECKING:
+    from privopt_metric_dp.traces.prediction import Prediction, Terms
+else:
+    Prediction = Terms = Any
+
+__all__ = ["Charge", "Limit", "State", "Walked", "Walker"]
+
+#: ``charge(subjects, epsilon)``: whether each may spend so much, which is then charged before anything is drawn.
+Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
+
+UNLIKELY: Final = 1e-9
+_WORDS = 1 << 19
+_FEW = 1 << 10  # far more than a row takes
+_NOBODY = -1
+
+
+@define
+class State:
+    """Where each subject is in its trace; what a further batch of its rows goes on from.
+
+    Attributes:
+        last: (S,) output that was reported last, -1 before the first report.
+        level: (S,) noisy threshold of the running segment, in steps; -1 where none runs.
+        paid: (S,) whether the next fresh report, or the running segment, is charged already.
+        spent: (S,) whether a charge was refused; no report comes after.
+    """
+
+    last: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
+    level: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
+    paid: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
+    spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    def grown(self, subjects: int) -> None:
+        """Make room for so many subjects."""
+        more = max(0, subjects - len(self.last))
+        self.last = np.concatenate([self.last, np.full(more, _NOBODY)])
+        self.level = np.concatenate([self.level, np.full(more, _NOBODY)])
+        self.paid = np.concatenate([self.paid, np.zeros(more, dtype=np.bool_)])
+        self.spent = np.concatenate([self.spent, np.zeros(more, dtype=np.bool_)])
+
+
+@frozen(kw_only=True, eq=False)
+class Walked:
+    """Reports of some rows.
+
+    Attributes:
+        outputs: (B,) number of each row's report, -1 for none.
+        kept: (B,) whether it is the last one again.
+        spent: (B,) whether the subject's budget was spent before; then there is none, whatever the position.
+    """
+
+    outputs: Ints
+    kept: Bools
+    spent: Bools
+
+
+class Limit:
+    """Charges in memory, up to a total for each subject; None for no limit."""
+
+    def __init__(self, total: Fraction | None) -> None:
+        self._total = total
+        self.spent: dict[int, Fraction] = {}
+
+    def __call__(self, subjects: Sequence[int], epsilon: Fraction) -> list[bool]:
+        """Charge each subject, or refuse."""
+        allowed = []
+        for subject in subjects:
+            after = self.spent.get(subject, Fraction(0)) + epsilon
+            allowed.append(self._total is None or after <= self._total)
+            if allowed[-1]:
+                self.spent[subject] = after
+        return allowed
+
+
+@frozen(kw_only=True, eq=False)
+class Walker:
+    """Draws the reports of traces, exactly as a release was certified.
+
+    Attributes:
+        weights: (N, K) of fresh reports.
+        prediction: the test's numbers.
+        terms: what it costs.
+    """
+
+    weights: Unsigned
+    prediction: Prediction
+    terms: Terms
+
+    def walk(
+        self,
+        rows: Ints,
+        subjects: Ints,
+        state: State,
+        *,
+        charge: Charge,
+        source: Source,
+        steps: Ints | None = None,
+    ) -> Walked:
+        """Reports for rows in the order of time.
+
+        What is charged, and when, follows from which rows there are and from earlier reports alone: a row without a
+        position is charged like any other, and what was charged stays for the next.
+
+        Args:
+            rows: (B,) record of each row, -1 where it has no position: it gets no report, and changes nothing. At
+                every point of a region the vertex that was drawn for it, which a fresh report comes from.
+            subjects: (B,) number of each row's subject.
+            state: is changed.
+            charge: asked before a first report and before a segment's first test.
+            source: of random bytes.
+            steps: (B, K) from each row's own position to the outputs, which tests go by; None: from its record.
+        """
+        table, places = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
+        count = int(subjects.max(initial=-1)) + 1
+        state.grown(count)
+        order = np.argsort(subjects, kind="stable").astype(np.int64)
+        ends = np.cumsum(np.bincount(subjects, minlength=count)).astype(np.int64)
+        at = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
+        outputs, kept = np.full(len(rows), _NOBODY, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+        cumulated = np.cumsum(self.weights, axis=1, dtype=np.uint64)
+        numbers = self.prediction
+        rates = np.array([numbers.threshold.as_integer_ratio(), numbers.test.as_integer_ratio()], np.uint64).ravel()
+        left, used = np.empty(0, dtype=np.uint64), 0
+        while True:
+            self._charge_due(at < ends, state, charge)
+            if not ((at < ends) & state.paid[:count]).any():
+                break
+            if len(left) < _FEW or used == 0:
+                size = min(_WORDS, _FEW + 8 * int((ends - at).sum()))
+                left = np.concatenate([left, np.frombuffer(source(8 * size), dtype="<u8")])
+            used = _walk(
+                left,
+                rows,
+                order,
+                at,
+                ends,
+                (state.last, state.level, state.paid),
+                table,
+                places,
+                cumulated,
+                numbers.level,
+                rates,
+                outputs,
+                kept,
+            )
+            left = left[used:]
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        spent = state.spent[subjects] & (rank >= at[subjects])
+        return Walked(outputs=outputs, kept=kept, spent=spent)
+
+    def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
+        """Charge subjects with rows left for their next report or segment, where they have not paid for it yet."""
+        count = len(rows_left)
+        for epsilon, first in ((self.terms.report, True), (self.terms.segment, False)):
+            waiting = rows_left & ~state.paid[:count] & ~state.spent[:count]
+            due = np.flatnonzero(waiting & ((state.last[:count] < 0) == first))
+            allowed = np.array(charge(due.tolist(), epsilon), dtype=np.bool_)
+            state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
+
+    def nodes(self, count: int) -> tuple[Floats, Ints]:
+        """The threshold's noise in a few values, for attacks: (R,) probabilities and (R,) values, in steps."""
+        rate = float(self.prediction.threshold)
+        middles = (np.arange(count) + 0.5) / count
+        return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
+
+    def renewals(self, last: int, noise: Ints) -> Floats:
+        """(N, R) probability that a test ends in renewal, by record and by the threshold's noise (R,); for attacks."""
+        over = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
+        renewed = np.exp(-float(self.prediction.test) * np.maximum(over, 0))
+        return np.asarray(np.clip(renewed, UNLIKELY, 1.0 - UNLIKELY))  # a few values of noise cannot rule anything out
+
+
+@jit()
+def _fresh(words, at, cumulated):  # type: ignore[no-untyped-def]
+    """An output by its cumulated weights, and the place of the next word."""
+    if at >= words.size:
+        return 0, -1
+    return np.searchsorted(cumulated, words[at] >> np.uint64(1), side="right"), at + 1
+
+
+@jit()
+def _one(words, at, record, place, last, level, steps, cumulated, good, rates):  # type: ignore[no-untyped-def]
+    """One row: its output, the segment's level (-1: it ended in this fresh report), the place of the next word.
+
+    Renewal has the probability exp(-rate (level - steps)), 1 below the level: noise from 0 upwards on either side.
+    """
+    if last >= 0:
+        if level < 0:
+            noise, at = geometric(words, at, rates[0], rates[1])
+            if at < 0:
+                return last, level, at
+            level = good + noise
+        over = level - steps[place, last]
+        renewed = True
+        if over > 0:
+            renewed, at = falls(words, at, np.uint64(over), rates[2], rates[3])
+            if at < 0:
+                return last, level, at
+        if not renewed:
+            return last, level, at
+    output, at = _fresh(words, at, cumulated[record])
+    return output, -1, at
+
+
+@jit()
+def _walk(words, rows, order, at, ends, state, steps, places, cumulated, good, rates, outputs, kept):  # type: ignore[no-untyped-def]
+    """Go on with every subject up to its next charge, its end, or that of the words; the words used by whole rows.
+
+    A row in whose middle the words ran out starts again from its own first word.
+    """
+    last, level, paid = state
+    word = 0
+    for subject in range(at.size):
+        while at[subject] < ends[subject] and paid[subject]:
+            row = order[at[subject]]
+            if rows[row] >= 0:
+                output, after_level, after = _one(
+                    words, word, rows[row], places[row], last[subject], level[subject], steps, cumulated, good, rates
+                )
+                if after < 0:
+                    return word
+                word = after
+                kept[row] = after_level >= 0
+                outputs[row] = output
+                last[subject], level[subject] = output, after_level
+                paid[subject] = after_level >= 0
+            at[subject] += 1
+    return word

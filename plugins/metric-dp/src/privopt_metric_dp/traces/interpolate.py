@@ -1,0 +1,107 @@
+"""How far any point of a region is from every output, in whole steps: what tests of traces go by at every point.
+
+A test looks at the position itself, never at the vertex that a fresh report is drawn from: a vertex is drawn anew for
+each row, so which of two near points a stay is at would show in how often the report is kept.
+
+Doubles tell each distance within :data:`MOST_OFF` mm, and floor() to whole steps of :data:`STEP_MM` moves two distances
+apart by less than one: so two positions at a way of d mm from one another differ by d / STEP_MM + SLACK steps at most.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import Fault, InputError
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
+from privopt_metric_dp.region.snap_to_region import Snapped, read_positions
+
+__all__ = ["SLACK", "STEP_MM", "Ways"]
+
+STEP_MM: Final = 1
+"""Length of a step."""
+
+SLACK: Final = 2
+"""Steps by which distances of two positions to an output may differ beside the way between them."""
+
+MOST_OFF: Final = 0.25
+"""Millimetres by which a sum of lengths in doubles may be off."""
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Ways:
+    """From points of a region to outputs.
+
+    Attributes:
+        region: planes are measured straight, which is no longer than any way inside; streets along them.
+        outputs: (K, 2) mm, on a plane; empty on streets.
+        table: (N, K) mm from vertices along streets; empty on a plane.
+    """
+
+    region: Region
+    outputs: Ints = field(factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    table: Floats = field(factory=lambda: np.zeros((0, 0)))
+
+    @classmethod
+    def of(cls, data: MetricData) -> Ways:
+        """The ways of a problem whose guarantee holds at every point.
+
+        Raises:
+            InputError: outputs without a place on the plane, or ways too long for doubles.
+        """
+        region = data.region
+        assert region is not None  # whoever asks has looked
+        if isinstance(region, Plane):
+            space = data.outputs
+            if space.coordinates is None or space.kind not in ("planar", "geographic"):
+                raise InputError([Fault(data.file, "outputs", f"{space.kind} places", "places on the region's plane")])
+            projection = region.projection if space.kind == "geographic" else None
+            return cls(region=region, outputs=read_positions(space.coordinates, projection))
+        assert isinstance(region, Streets)
+        far = data.distance.to_outputs() * MM_PER_KM
+        known = np.isfinite(far)
+        top = float(far[known].max(initial=0.0))
+        if max(top, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
+            found = f"ways of {top / MM_PER_KM:.3g} km over {region.size:,} junctions"
+            raise InputError([Fault(data.file, "privacy.everywhere", found, "ways that doubles tell to a millimetre")])
+        return cls(region=region, table=np.where(known, far, top))
+
+    @cached_property
+    def from_vertices(self) -> Floats:
+        """(N, K) steps from the vertices, before they are made whole."""
+        if isinstance(self.region, Plane):
+            return self._straight(self.region.vertices.astype(np.float64)) / STEP_MM
+        return self.table / STEP_MM
+
+    @property
+    def of_vertices(self) -> Ints:
+        """(N, K) whole steps from the vertices."""
+        return np.floor(self.from_vertices).astype(np.int64)
+
+    def covers(self, steps: Ints) -> bool:
+        """Whether steps (N, K) from the vertices, maybe another machine's, keep what :data:`SLACK` says.
+
+        Within MOST_OFF of these, which are as near the truth: between 1 + 2 MOST_OFF below it and 2 MOST_OFF above.
+        """
+        far = self.from_vertices
+        return bool(((steps >= far - 1.0 - MOST_OFF) & (steps <= far + MOST_OFF)).all())
+
+    def of_points(self, points: Snapped) -> Ints:
+        """(B, K) steps from points, given as what they are mixtures of."""
+        linear = points.linear
+        if isinstance(self.region, Plane):
+            places = (linear[:, :, None] * self.region.vertices[points.corners]).sum(axis=1)
+            return np.floor(self._straight(places) / STEP_MM).astype(np.int64)
+        assert isinstance(self.region, Streets)
+        long = self.region.km[points.streets] * MM_PER_KM
+        ends = [self.table[points.corners[:, end]] + (long * linear[:, 1 - end])[:, None] for end in (0, 1)]
+        return np.floor(np.minimum(*ends) / STEP_MM).astype(np.int64)
+
+    def _straight(self, places: Floats) -> Floats:
+        off = places[:, None, :] - self.outputs[None].astype(np.float64)
+        return np.hypot(off[..., 0], off[..., 1])

@@ -1,0 +1,99 @@
+"""Open a picture's file by the decoders of the listed suffixes alone, with nothing printed, or raise one InputError."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Final
+
+from PIL import Image, UnidentifiedImageError
+
+from privopt.errors import Fault, InputError, PrivoptError, reason_of
+
+__all__ = ["HEIF", "MODERN", "SUFFIXES", "heif", "opened", "readable"]
+
+SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+HEIF: Final = (".heic", ".heif", ".hif")
+"""Read where pillow-heif is installed."""
+MODERN: Final = (*HEIF, ".avif")
+"""Formats whose decoders are not everywhere: a file that none reads is left out and listed."""
+DECODERS: Final = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
+"""Pillow's names of these formats. It knows others, one of which (PostScript) it hands to another program."""
+TIFF: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""First bytes of a TIFF, whose library prints on the process's standard error."""
+
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler Python prints Pillow's log
+
+
+@cache
+def heif() -> bool:
+    """Whether HEIC files can be read: pillow-heif is installed (extra ``heif``), and is Pillow's reader from now on."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
+
+
+@cache
+def _decoders() -> tuple[str, ...]:
+    """Return those of :data:`DECODERS` that are installed: Pillow raises KeyError for others."""
+    heif()
+    Image.init()
+    return tuple(name for name in DECODERS if name in Image.OPEN)
+
+
+@contextmanager
+def opened(contents: bytes) -> Iterator[Image.Image]:
+    """Open a picture from its file's bytes; one of more than 89 million pixels is refused.
+
+    Nothing is printed inside: neither Pillow's warnings nor what the TIFF library says of a broken file.
+
+    Raises:
+        Exception: of any class, since Pillow's decoders share none; :func:`readable` makes one of them.
+    """
+    with _muted() if contents.startswith(TIFF) else nullcontext(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(io.BytesIO(contents), formats=_decoders()) as photo:
+            yield photo
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Send what compiled code prints on standard error nowhere."""
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    try:
+        saved = os.dup(2)
+    except OSError:  # the process has no standard error
+        yield
+        return
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+@contextmanager
+def readable(name: str, what: str = "read") -> Iterator[None]:
+    """Raise InputError with the photo's name if it cannot be decoded; nothing but decoding belongs inside."""
+    try:
+        yield
+    except PrivoptError:
+        raise
+    except Exception as error:  # a decoder raises whatever it likes at a wrong byte
+        said = "no picture, or a broken one" if isinstance(error, UnidentifiedImageError) else reason_of(error)
+        wanted = "a photo of 8 or 16 bits a channel"
+        raise InputError([Fault(name, "", f"a photo that cannot be {what} ({said})", wanted)]) from None

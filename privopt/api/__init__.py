@@ -1,0 +1,1 @@
+"""Releases in Python: solved, opened, sampled, estimated, and charged to subjects."""

@@ -1,0 +1,114 @@
+"""Draws for one secret, by hand (``privopt sample``), each charged to a subject before it is drawn, where asked for.
+
+As ``apply`` charges rows: whatever the secret is, even where no record is called so, and as many as the limit allows.
+What tables and ledgers take is imported where it is needed: a draw for a record needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from privopt.errors import UsageError, cut
+from privopt.interfaces import Progress, Release, Result
+from privopt.ledger.charge import Charge
+
+__all__ = ["Draw", "Sampled", "draw_of", "in_blocks", "sampled"]
+
+Draw = Callable[[int], list[str]]
+"""So many reports of one secret, which is not looked at before it is called."""
+BLOCK: Final = 100_000
+"""Draws that are held at once."""
+
+
+def draw_of(name: str, release: Release, input_id: str) -> Draw:
+    """Draws for a record.
+
+    Args:
+        name: of the mechanism, for messages.
+        release: to draw from.
+        input_id: the record's id; one that is none raises :class:`UnknownNameError` when it is drawn for.
+
+    Raises:
+        UsageError: this kind of release cannot be sampled.
+    """
+    if type(release).sample is Release.sample:
+        raise UsageError(f"{name} has no distribution to sample: its release is one published result")
+    return lambda count: release.sample(input_id, count)
+
+
+@frozen(kw_only=True)
+class Sampled:
+    """What is drawn, and was charged.
+
+    Attributes:
+        reports: ids of outputs, a block at a time, drawn as they are asked for.
+        refused: how many draws the limit did not allow, in words; None where it allowed all.
+        sequence: what holds of all reports of the subject.
+    """
+
+    reports: Iterator[list[str]]
+    refused: str | None
+    sequence: str
+
+
+def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
+    """So many draws, a block at a time: the first at once, so that a secret that is none is known before any is used.
+
+    Raises:
+        UsageError: as ``draw`` does.
+    """
+    first = draw(min(BLOCK, count))
+    return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
+
+
+def sampled(
+    draw: Draw, count: int, charge: Charge, folder: Path, result: Result, progress: Progress | None = None
+) -> Sampled:
+    """Charge draws to their subject, durably, and then draw.
+
+    All are charged, or as many as the limit allows; which is no function of the secret, for that is not looked at
+    before.
+
+    Args:
+        draw: for the secret.
+        count: draws.
+        charge: whom, and where.
+        folder, result: of the release.
+        progress: called with what is being done.
+
+    Raises:
+        BudgetSpentError: the limit allows none; nothing was charged.
+        UsageError: no name of a subject, a release that promises nothing, or a secret that is none: what was charged
+            for it is said.
+        InputError, DoesNotHoldError: a ledger that will not do.
+    """
+    from privopt.declare.exact_text import exact_text
+    from privopt.ledger.cost_of_report import cost_of, sequence_of
+    from privopt.ledger.subject_names import subject_name
+
+    subject = charge.subject or ""
+    subject_name(subject)  # what is none is refused before a ledger is made
+    cost = cost_of(folder, result, "sample")
+    with charge.opened(progress) as ledger:
+        if progress is not None:
+            progress("charging", 0, None, None)
+        granted = ledger.charge_times(subject, count, cost)
+        if not granted:
+            raise ledger.refusal(subject, cost)
+        left, limit = ledger.account(subject).left, ledger.limit
+    try:
+        reports = in_blocks(draw, granted)
+    except UsageError as error:
+        raise UsageError(f"{error}; {granted:,} draws were charged all the same") from error
+    refused = None
+    if granted < count and left is not None:
+        refused = (
+            f"{count - granted:,} of {count:,} draws refused: budget spent: subject {cut(subject)} has "
+            f"{exact_text(left)} left, each takes {exact_text(cost.epsilon)}"
+        )
+    return Sampled(reports=reports, refused=refused, sequence=sequence_of(cost, limit, "draw"))

@@ -1,0 +1,344 @@
+"""A release in the hand: solved in memory or opened from a folder, with what it promises and what it can do."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from attrs import field, fields, frozen
+from numpy.typing import NDArray
+
+from privopt.api.draws import Draw, draw_of, sampled
+from privopt.declare.column_texts import REPORT
+from privopt.declare.notebook import card
+from privopt.declare.problems_in_memory import Problem
+from privopt.errors import DoesNotHoldError, UsageError
+from privopt.estimate.estimate_tables import estimates
+from privopt.estimate.leakage import leakage as leaked
+from privopt.estimate.posterior import Prior, chances
+from privopt.estimate.shares import Asked, Estimate, Intervals
+from privopt.files.release_folder import check_sums
+from privopt.interfaces import Certificate, Guarantee, Result
+from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
+from privopt.registry import load_class, registry
+from privopt.run import audit as auditing
+from privopt.run.options import Options
+from privopt.run.publish import new_folder
+from privopt.run.solve import solve as solve_into
+from privopt.run.verify import Opened, open_verified
+
+__all__ = ["PrivoptWarning", "Released", "handle_of", "open_release", "solve", "warn_all"]
+
+T = TypeVar("T")
+
+FOLDER: Final = "release"
+
+
+class PrivoptWarning(UserWarning):
+    """What whoever uses a release or a protected table must know though all holds."""
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Released:
+    """A certified release.
+
+    Attributes:
+        opened: as it was read from its folder, after it was checked.
+        meaning: what the guarantee comes to, a sentence each; known where it was just solved.
+    """
+
+    opened: Opened = field(repr=False)
+    meaning: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> Result:
+        """Everything that result.json says of the release."""
+        return self.opened.result
+
+    @property
+    def loss(self) -> float:
+        """The loss of the release, in :attr:`unit`."""
+        return self.result.objective.value
+
+    @property
+    def bound(self) -> float | None:
+        """Proved bound on the loss of any release with this guarantee (upper where it is maximised); None for none."""
+        return self.result.objective.lower_bound
+
+    @property
+    def unit(self) -> str:
+        """Unit of :attr:`loss`."""
+        return self.result.objective.unit
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is claimed: kind, epsilon, unit, scope."""
+        return self.result.guarantee
+
+    @property
+    def promise(self) -> str:
+        """The guarantee in one sentence for everybody."""
+        said: str = registry().kind("notion", self.guarantee.kind).load().promise(self.result)
+        return said
+
+    @property
+    def certificate(self) -> Certificate:
+        """What was checked of it, and how."""
+        return self.result.certificate
+
+    def apply(self, table: T, *args: Any, **columns: Any) -> T:
+        """Protect a table: a report in each row in place of the secret's columns.
+
+        Raises:
+            UsageError: this kind of release has no report for a row; those that have override this method.
+        """
+        raise UsageError(
+            f"apply: {self.result.mechanism} writes no mechanism.npz to draw from: its release is one result"
+        )
+
+    def draws_at(
+        self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
+    ) -> Draw:
+        """Return what draws reports for a position.
+
+        Args:
+            position: latitude and longitude, or x and y in km.
+            degrees: which of the two.
+            note: called with each sentence that the position's owner should know, before the first draw is given.
+
+        Raises:
+            UsageError: this kind of release has no places; those that have override this method.
+        """
+        raise UsageError(f"{self.result.mechanism} has no places to draw a report for")
+
+    def _map(self) -> str:
+        """Return a small map of the release as SVG, for notebooks; empty without places."""
+        return ""
+
+    def sample(
+        self,
+        input_id: str | None = None,
+        count: int = 1,
+        *,
+        at: tuple[float, float] | None = None,
+        xy: tuple[float, float] | None = None,
+        ledger: Ledger | Path | str | None = None,
+        subject: str | None = None,
+    ) -> list[str]:
+        """Draws for one secret, from the operating system's entropy.
+
+        Args:
+            input_id: a record's id.
+            count: draws.
+            at: in place of it a position, latitude and longitude; its nearest record, or that very point where the
+                scope is "everywhere".
+            xy: the same in km.
+            ledger: charges each draw, whatever the secret, durably and before anything is drawn. Fewer come back, with
+                a :class:`PrivoptWarning`, where its limit does not allow all.
+            subject: whom the draws are about: with a ledger.
+
+        Raises:
+            UsageError: this kind of release cannot be sampled, the input is unknown (which is charged all the same), or
+                one of ``ledger`` and ``subject`` without the other.
+            BudgetSpentError: a ledger's limit allows no draw; nothing was charged.
+            InputError, DoesNotHoldError: a ledger that will not do.
+        """
+        if sum(given is not None for given in (input_id, at, xy)) != 1:
+            raise UsageError("sample: wanted one of an id, at = (lat, lon) and xy = (x, y)")
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise UsageError(f"count: found {count!r}, wanted a whole number of draws, at least 1")
+        position = at if xy is None else xy
+        if position is not None:
+            draw = self.draws_at(position, degrees=at is not None)
+        else:
+            draw = draw_of(self.result.mechanism, self.opened.release, str(input_id))
+        if ledger is None and subject is None:
+            return draw(int(count))
+        if ledger is None or subject is None:
+            raise UsageError("sample: found one of ledger and subject, wanted both: draws are charged to a subject")
+        charge = Charge(ledger=ledger, subject=subject)
+        made = sampled(draw, int(count), charge, self.opened.folder, self.result)
+        warn_all([made.refused] if made.refused is not None else [])
+        return list(chain.from_iterable(made.reports))
+
+    def estimate(
+        self,
+        reports: object,
+        *,
+        column: str = REPORT,
+        subject: str | None = None,
+        by: Mapping[str, str] | None = None,
+        also: Sequence[tuple[Released, object]] = (),
+        prior: Prior = None,
+        worth: float = 100.0,
+        confidence: float = 0.95,
+        gap: float = 1e-6,
+        intervals: Intervals = "finite-sample",
+        resolution: float | None = None,
+    ) -> Estimate:
+        """What reports say of the truth: shares of the records, or of groups of them, with intervals.
+
+        Args:
+            reports: any kind of table, or an array of ids of outputs; of noisy counts an array of numbers.
+            column: of the table that holds the reports; empty ones are skipped and counted.
+            subject: column of who sent each report, in every table: only the first of each counts, over all releases,
+                for several are not independent. Left out, reports are taken for different people's.
+            by: group of each record, in whose place groups are estimated.
+            also: further releases over the same records, each with its reports.
+            prior: for the most probable shares under a Dirichlet prior with these means, worth ``worth`` reports; left
+                out: maximum likelihood.
+            worth: see ``prior``.
+            confidence: of the intervals.
+            gap: to what ``method`` maximises, per report, at which to end: see :class:`Estimate`.
+            intervals: ``"finite-sample"`` ones hold all at once, ``"asymptotic"`` ones each, for many reports.
+            resolution: of smooth shares, in the unit of distance; 0 for the maximum over all distributions; left out:
+                as fine as the reports bear, over more than 300 records.
+
+        Raises:
+            UsageError: a release without a channel, no reports, or options that cannot be meant so.
+            InputError: reports that the release does not have.
+        """
+        others = [(release.opened, given) for release, given in also]
+        asked = Asked(worth=worth, confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
+        found = estimates(
+            self.opened, reports, asked, column=column, subject=subject, by=by, also=others, prior=prior
+        ).estimates[""]
+        warn_all([*found.notes, *self._marked()])
+        return found
+
+    def _marked(self) -> list[str]:
+        """What is to be said of a release that is not to be used as it is."""
+        return [f"this release: {self.result.mark}"] if self.result.mark else []
+
+    def estimate_batches(
+        self,
+        reports: object,
+        batch: str,
+        *,
+        column: str = REPORT,
+        subject: str | None = None,
+        asked: Asked | None = None,
+    ) -> dict[str, Estimate]:
+        """An estimate for each value of a column, an hour or a day say, by value; see :meth:`estimate`.
+
+        Of several reports of a subject the first in each batch counts. A warning names each batch without reports.
+        """
+        found = estimates(self.opened, reports, asked or Asked(), column=column, subject=subject, batch=batch)
+        notes = [f"{name}: {line}" for name, each in found.estimates.items() for line in each.notes]
+        warn_all([*notes, *found.left_out, *self._marked()])
+        return dict(found.estimates)
+
+    def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
+        """(N,) probability of each record, in their order, given one report.
+
+        Args:
+            report: id of an output.
+            prior: how likely records are: an estimate, weights by id, an array; the problem's own where left out.
+        """
+        return chances(self.opened, report, prior)
+
+    def audit(
+        self, *, leakage: bool = False, gains: Path | str | None = None, over_time: int | None = None
+    ) -> Mapping[str, Any]:
+        """What an attacker gets from it: see ``privopt audit --json``.
+
+        Args:
+            leakage: whether to add what it leaks: min-entropy leakage, capacities, error over distance.
+            gains: a file of gains, for the g-vulnerability.
+            over_time: reports of one place, at most, for attacks on many reports.
+        """
+        found = auditing.audit(self.opened.folder, over_time=over_time)
+        if leakage or gains is not None:
+            found["leakage"] = leaked(self.opened.folder, None if gains is None else Path(gains))
+        return found
+
+    def save(self, folder: Path | str, *, force: bool = False) -> Path:
+        """Write it as a folder, as ``privopt solve`` does.
+
+        Raises:
+            UsageError: the folder is there already, without ``force``.
+            DoesNotHoldError: a file has changed since the release was opened.
+        """
+        target = Path(folder)
+        private = self.opened.mechanism.private_folder
+        with new_folder(target, force=force, private=private, called=("save:", "force=True")) as work:
+            shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
+            changed = check_sums(work)  # new_folder will write sums of whatever is there
+            if changed:
+                raise DoesNotHoldError("\n".join(f"{self.opened.folder}: {line}" for line in changed))
+        return target
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, Any] = {
+            "loss": f"{self.loss:.6g} {self.unit}",
+            "bound": "none" if self.bound is None else f"{self.bound:.6g} {self.unit}",
+            "guarantee": self.promise,
+            "certificate": f"{self.certificate.evidence}: {self.certificate.arithmetic}",
+        }
+        if self.result.mark:
+            facts["warning"] = self.result.mark
+        if self.meaning:
+            facts["what it comes to"] = " ".join(self.meaning)
+        return card(f"Release of {self.result.mechanism}", facts, more=self._map())
+
+
+def warn_all(lines: Iterable[str]) -> None:
+    """Warn whoever called the public function that calls this one."""
+    for line in lines:
+        warnings.warn(line, PrivoptWarning, stacklevel=3)
+
+
+def handle_of(opened: Opened, meaning: Iterable[str] = ()) -> Released:
+    """Return an opened release as the object that its mechanism names (:attr:`Mechanism.handle`).
+
+    Raises:
+        RegistryError: that object cannot be loaded, or is not a :class:`Released`.
+    """
+    made: Released = load_class(opened.mechanism.handle, Released)(opened=opened, meaning=tuple(meaning))
+    return made
+
+
+def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> Released:
+    """Solve a problem, certify the release: the pipeline of ``privopt solve``, without a folder of one's own.
+
+    Args:
+        mechanism: its name.
+        problem: in memory, or the path of a problem file.
+        options: those of :class:`privopt.run.options.Options`: method, gap, time_limit, jobs, seed, ...
+
+    Raises:
+        PrivoptError: as ``privopt solve`` would end.
+    """
+    given = problem.source if isinstance(problem, Problem) else Path(problem)
+    known = [field.name for field in fields(Options)]
+    if unknown := sorted(set(options) - set(known)):
+        raise UsageError(f"solve: no option {', '.join(unknown)}; there are {', '.join(known)}")
+    kept = Path(tempfile.mkdtemp(prefix="privopt-"))  # its owner's alone, gone with the release
+    try:
+        solved = solve_into(mechanism, given, kept / FOLDER, Options(**options))  # type: ignore[arg-type]
+        made = handle_of(open_verified(solved.folder), solved.meaning)
+    except BaseException:
+        shutil.rmtree(kept, ignore_errors=True)
+        raise
+    weakref.finalize(made, shutil.rmtree, kept, ignore_errors=True)
+    warn_all(solved.warnings)
+    return made
+
+
+def open_release(folder: Path | str) -> Released:
+    """A release from its folder, checked before it is used.
+
+    Raises:
+        DoesNotHoldError: a sum or a claim does not hold.
+        InputError: it cannot be read.
+    """
+    opened = open_verified(Path(folder))
+    return handle_of(opened, opened.mechanism.meaning(opened.problem, opened.release, opened.result))

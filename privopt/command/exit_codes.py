@@ -1,0 +1,179 @@
+"""What all commands share: errors become lines and exit codes, options are read and checked."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Final, ParamSpec
+
+import click
+
+from privopt.command.terminal import complain
+from privopt.errors import PrivoptError
+
+__all__ = [
+    "DOES_NOT_HOLD",
+    "DONE",
+    "HASH_SUBJECTS",
+    "JOBS",
+    "PATH",
+    "SEED",
+    "SOLVER",
+    "STOPPED_FEASIBLE",
+    "ending",
+    "guarded",
+    "pair",
+    "positive",
+    "say_when_compiling",
+    "share",
+    "utf8",
+    "warn_of_no_privacy",
+]
+
+P = ParamSpec("P")
+
+DONE: Final = 0
+DOES_NOT_HOLD: Final = 1
+BAD_USAGE: Final = 2
+STOPPED_FEASIBLE: Final = 4
+STOPPED_EMPTY: Final = 5
+NO_PRIVACY: Final = 6
+
+START: Final = 1.0
+"""Seconds that an interpreter takes to start, at most: a process that became privopt has lived longer."""
+
+PATH: Final = click.Path(path_type=Path)
+SEED: Final = click.IntRange(0, 2**63 - 1)
+JOBS: Final = click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
+)
+HASH_SUBJECTS: Final = click.option(
+    "--hash-subjects",
+    "key",
+    type=PATH,
+    metavar="KEYFILE",
+    help="With --ledger: it names subjects by a hash under this key, made where there is none.",
+)
+SOLVER: Final = click.option(
+    "--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one."
+)
+
+
+def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+    """Turn privopt's errors into their lines and exit codes, and interrupts into 5."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except PrivoptError as error:
+            complain("\n".join((str(error), *_notes(error))))
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt as error:
+            complain("\n".join(("interrupted", *_notes(error))))
+            sys.exit(STOPPED_EMPTY)
+        except BrokenPipeError:
+            sys.stderr.close()
+            sys.exit(DONE)
+        except OSError as error:
+            found = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
+            complain("\n".join((found, *_notes(error))))
+            sys.exit(STOPPED_EMPTY)
+        except MemoryError:
+            complain("out of memory")
+            sys.exit(STOPPED_EMPTY)
+        except Exception as error:  # code 1 would say that a claim does not hold, which nobody has found
+            if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
+                raise
+            complain(traceback.format_exc().rstrip())
+            complain("a fault of privopt or of a plugin, not of your input: please report what stands above")
+            sys.exit(STOPPED_EMPTY)
+        sys.exit(code or DONE)
+
+    return run
+
+
+def _notes(error: BaseException) -> list[str]:
+    """What else belongs to an error: what a ledger was charged before it, say."""
+    return getattr(error, "__notes__", [])
+
+
+@contextmanager
+def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
+    """A block of a command that has a time limit: code 5 where nothing in it looked at the clock in time.
+
+    Args:
+        limit: seconds for the whole command, or None.
+        also: what else is to be said then.
+    """
+    from privopt.execution.hard_limit import ended_after, lived
+    from privopt.execution.limits import EXIT, GRACE, OVER
+
+    def end() -> None:
+        complain(f"the time limit came before a result was certified and written; nothing written{also}")
+        sys.stderr.flush()
+        os._exit(STOPPED_EMPTY)
+
+    began = click.get_current_context().find_root().obj  # None in another program that calls commands
+    before = 0.0 if began is None else min(lived(), START + time.monotonic() - began)
+    with ended_after(None if limit is None else OVER * limit + GRACE - EXIT - before, end):
+        yield
+
+
+def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """A finite number above 0."""
+    if value is not None and not (0 < value < float("inf")):
+        raise click.BadParameter(f"{value:g} is not a finite number above 0")
+    return value
+
+
+def share(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """A number between 0 and 1: a gap of 1 would call anything optimal."""
+    if value is not None and not 0 < value < 1:
+        raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
+    return value
+
+
+def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Ids and names of columns are UTF-8, whatever the locale takes an argument's bytes for."""
+    if value is None:
+        return None
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that an ASCII locale could not read
+        return os.fsencode(value).decode("utf-8", "replace")
+    return value
+
+
+def say_when_compiling(*, quiet: bool = False) -> None:
+    """Unless quiet, a line where this run compiles what later ones find done: it takes seconds that they do not."""
+    from privopt.execution.compiled import when_compiling
+
+    if not quiet:
+        when_compiling(complain)
+
+
+def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    """Two numbers with a comma between."""
+    if value is None:
+        return None
+    try:
+        first, second = (float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not two numbers with a comma between") from None
+    return first, second
+
+
+def warn_of_no_privacy(folder: Path) -> None:
+    """A line for whoever uses a release that holds and yet gives no privacy."""
+    from privopt.run.result_file import read_result
+
+    words = read_result(folder).mark
+    if words:
+        complain(f"warning: {folder}: {words}")

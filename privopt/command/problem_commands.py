@@ -1,0 +1,55 @@
+"""The command that comes before a release: plan.
+
+As in :mod:`privopt.command.cli`, each imports what it needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from privopt.command.exit_codes import (
+    PATH,
+    guarded,
+    say_when_compiling,
+)
+from privopt.command.terminal import progress_display, say, say_json
+from privopt.errors import UsageError, faults_in
+
+__all__ = ["plan"]
+
+
+@click.command()
+@click.argument("mechanism")
+@click.argument("problem", type=PATH)
+@click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
+@click.option("--json", "as_json", is_flag=True, help="The same on standard output as one object.")
+@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@guarded
+def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
+    """Errors to expect before epsilon is chosen; secret files are not opened."""
+    from privopt.declare.schema import File
+    from privopt.files.release_folder import dump_json
+    from privopt.interfaces import Mechanism, SolveContext
+    from privopt.registry import registry
+    from privopt.run.verify import read_problem
+
+    found = registry().get(mechanism)
+    chosen = found.method(method)
+    if not found.spec.promises(chosen):
+        raise UsageError(f"plan: method {chosen.name} gives no privacy; wanted one that does")
+    loaded: Mechanism[Any, Any] = found.load()
+    if type(loaded).plan is Mechanism.plan:
+        other = loaded.expects or "curve compares epsilons of mechanisms over places"
+        raise UsageError(f"plan: {mechanism} cannot tell its errors before it is solved; {other}")
+    declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)
+    say_when_compiling(quiet=quiet)
+    with progress_display(quiet=quiet) as progress, faults_in(problem.name):
+        made = loaded.plan(declared, problem.name, SolveContext(method=chosen.name, progress=progress))
+    if as_json:
+        say_json(dump_json({"mechanism": mechanism, **made.to_json()}))
+    else:
+        for line in made.lines():
+            say(line)

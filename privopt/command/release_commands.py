@@ -1,0 +1,261 @@
+"""The commands that use a release: sample, estimate, audit.
+
+As in :mod:`privopt.command.cli`, each imports what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from privopt.command.exit_codes import (
+    HASH_SUBJECTS,
+    PATH,
+    guarded,
+    pair,
+    positive,
+    say_when_compiling,
+    utf8,
+    warn_of_no_privacy,
+)
+from privopt.command.ledger_commands import charge_of
+from privopt.command.terminal import complain, say, say_ids, say_json
+from privopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privopt.api.draws import Draw
+    from privopt.ledger.charge import Charge
+
+__all__ = ["audit", "estimate", "sample"]
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--input", "input_id", metavar="ID", callback=utf8, help="The secret: id of a record.")
+@click.option(
+    "--at",
+    metavar="LAT,LON",
+    callback=pair,
+    help="The secret: a position; its nearest record, or that very point where the release holds everywhere.",
+)
+@click.option("--xy", metavar="X,Y", callback=pair, help="The same in km.")
+@click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
+@click.option(
+    "--ledger",
+    type=PATH,
+    metavar="FILE",
+    help="Charge each draw before it is drawn, whatever the secret; as many are drawn as the limit allows. Made where "
+    "there is none.",
+)
+@click.option("--subject", metavar="ID", callback=utf8, help="With --ledger: whom the draws are about.")
+@HASH_SUBJECTS
+@guarded
+def sample(
+    folder: Path,
+    input_id: str | None,
+    at: tuple[float, float] | None,
+    xy: tuple[float, float] | None,
+    count: int,
+    ledger: Path | None,
+    subject: str | None,
+    key: Path | None,
+) -> None:
+    """Draw outputs for one secret, one a line, from the operating system's entropy."""
+    from privopt.api.draws import draw_of, in_blocks
+    from privopt.api.released import handle_of
+    from privopt.command.terminal import progress_display
+    from privopt.run.verify import open_to_sample, open_verified
+
+    if sum(given is not None for given in (input_id, at, xy)) != 1:
+        raise UsageError("sample: wanted one of --input ID, --at LAT,LON and --xy X,Y")
+    because = "draws are charged to a subject in a ledger"
+    charge = charge_of("sample", ledger, subject, key, whom="ID", because=because)
+    if charge is not None:
+        charge.check_apart(folder)
+    say_when_compiling()
+    position = at or xy
+    if position is not None:
+        with progress_display(quiet=False) as progress:
+            opened = open_verified(folder, progress=progress)
+        draw = handle_of(opened).draws_at(position, degrees=at is not None, note=lambda said: complain(f"note: {said}"))
+    else:
+        with progress_display(quiet=False) as progress:
+            name, release = open_to_sample(folder, progress=progress)
+        draw = draw_of(name, release, str(input_id))
+    drawn = in_blocks(draw, count) if charge is None else _charged(draw, count, charge, folder)
+    warn_of_no_privacy(folder)
+    for block in drawn:
+        say_ids(block)
+
+
+def _charged(draw: Draw, count: int, charge: Charge, folder: Path) -> Iterator[list[str]]:
+    """As many draws as the limit allows, charged before; what else is to be said of them on standard error."""
+    from privopt.api.draws import sampled
+    from privopt.command.terminal import progress_display
+    from privopt.run.result_file import read_result
+
+    with progress_display(quiet=False) as progress:
+        made = sampled(draw, count, charge, folder, read_result(folder), progress)
+    complain(f"note: {made.sequence}")
+    if made.refused is not None:
+        complain(f"{charge.path}: {made.refused}")
+    return made.reports
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("reports", metavar="REPORTS", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="FILE.csv", help="Table to write.")
+@click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
+@click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: the first of each counts.")
+@click.option(
+    "--batch", metavar="COLUMN", callback=utf8, help="An estimate for each value: an hour, a day; 1,000 at most."
+)
+@click.option(
+    "--also",
+    type=(PATH, PATH),
+    multiple=True,
+    metavar="DIR REPORTS",
+    help="A further release of the same records, and its reports: other people's, unless --subject says whose.",
+)
+@click.option("--by", "groups", type=PATH, metavar="FILE", help="Table id,group: groups instead.")
+@click.option("--prior", type=PATH, metavar="FILE", help="Table id,p or id,share: most probable shares.")
+@click.option("--worth", type=float, default=100.0, show_default=True, metavar="N", help="Reports it counts for.")
+@click.option(
+    "--resolution",
+    type=click.FloatRange(0),
+    metavar="D",
+    help="Smooth shares, in the unit of distance; 0: the maximum over all distributions; default: 0 up to 300 "
+    "records, as the reports bear above.",
+)
+@click.option("--confidence", type=float, default=0.95, show_default=True, metavar="C", help="Of the intervals.")
+@click.option(
+    "--intervals",
+    type=click.Choice(["finite-sample", "asymptotic"]),
+    default="finite-sample",
+    show_default=True,
+    help="All at once and always, or each for many reports.",
+)
+@click.option(
+    "--gap",
+    type=float,
+    callback=positive,
+    default=1e-6,
+    show_default=True,
+    metavar="G",
+    help="Of the log-likelihood, per report, to its maximum: over all distributions (method maximum-likelihood), among "
+    "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all), with the prior's term "
+    "(maximum-a-posteriori).",
+)
+@click.option("--report", "page", type=PATH, metavar="FILE.html", help="Also one page.")
+@click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
+@guarded
+def estimate(
+    folder: Path,
+    reports: Path,
+    out: Path,
+    column: str,
+    subject: str | None,
+    batch: str | None,
+    also: tuple[tuple[Path, Path], ...],
+    groups: Path | None,
+    prior: Path | None,
+    worth: float,
+    resolution: float | None,
+    confidence: float,
+    intervals: Literal["finite-sample", "asymptotic"],
+    gap: float,
+    page: Path | None,
+    as_json: bool,
+    quiet: bool,
+    force: bool,
+) -> None:
+    """What reports say of the truth: shares of the records with intervals."""
+    from privopt.command.terminal import progress_display
+    from privopt.estimate.estimate_tables import write_estimate
+    from privopt.estimate.shares import Asked
+
+    asked = Asked(worth=worth, resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
+    say_when_compiling(quiet=quiet)
+    with progress_display(quiet=quiet) as progress:
+        made = write_estimate(
+            folder,
+            reports,
+            out,
+            asked,
+            column=column,
+            subject=subject,
+            batch=batch,
+            also=also,
+            groups=groups,
+            prior=prior,
+            page=page,
+            force=force,
+            progress=progress,
+        )
+    warn_of_no_privacy(folder)
+    batched = batch is not None
+    for line in made.left_out:
+        complain(f"note: {line}")
+    for name, found in made.estimates.items():
+        head = f"{name}: " if batched else ""
+        for line in found.notes:
+            complain(f"note: {head}{line}")
+        if found.skipped:
+            complain(f"{reports}: {head}{found.skipped:,} rows without a report were skipped")
+        if not quiet:
+            shares = f"{len(found.ids):,} shares from {found.n:,} reports"
+            complain(f"{out}: {head}{shares} ({found.method}{found.gaps})")
+    if as_json:
+        shown = {name: found.to_json() for name, found in made.estimates.items()}
+        batches = {"batches": shown, "notes": list(made.left_out)}
+        say_json(json.dumps(batches if batched else shown[""], indent=2, ensure_ascii=False))
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--leakage", is_flag=True, help="Also min-entropy leakage, capacities, error over distance.")
+@click.option(
+    "--gains",
+    type=PATH,
+    metavar="FILE",
+    help="Also the g-vulnerability: table guess,id,gain, or .npy (guesses, records).",
+)
+@click.option(
+    "--over-time",
+    type=click.IntRange(1, 1_000_000),
+    is_flag=False,
+    flag_value=1000,
+    metavar="[N]",
+    help="Also attacks on up to N reports of one place (1000 where N is left out) and on traces.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@guarded
+def audit(folder: Path, leakage: bool, gains: Path | None, over_time: int | None, as_json: bool) -> None:
+    """What an attacker gets from a release."""
+    from privopt.command.terminal import progress_display
+    from privopt.files.release_folder import dump_json
+    from privopt.run.audit import audit as run
+    from privopt.run.audit import table
+
+    say_when_compiling()
+    with progress_display(quiet=False) as progress:
+        found = run(folder, over_time=over_time, progress=progress)
+        if leakage or gains is not None:
+            from privopt.estimate.leakage import leakage as leaked
+
+            if progress is not None:
+                progress("what it leaks", 0, None, None)
+            found["leakage"] = leaked(folder, gains)
+    warn_of_no_privacy(folder)
+    if as_json:
+        say_json(dump_json(found))
+    else:
+        say(table(found).rstrip("\n"))

@@ -1,0 +1,70 @@
+"""Columns of tables as text; names of the columns that apply writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import evolve
+
+from privopt.declare.tables import plain_texts
+from privopt.errors import Fault, InputError
+
+__all__ = ["FIRST", "KEPT", "REPORT", "STICKY", "TABLE", "naming", "texts_of"]
+
+STICKY: Final = "sticky"
+"""The column that marks a table whose reports repeat."""
+
+
+REPORT: Final = "report"
+
+
+KEPT: Final = "kept"
+"""The column that says which reports repeat the subject's last."""
+
+
+FIRST: Final = "report_first"
+"""The column that says which report is its subject's first in time, drawn whatever came of the others: estimates take
+it alone, for which of the others are fresh depends on the reports before."""
+
+
+TABLE: Final = "table"
+"""What faults call a table that is in memory, or whose file they do not know."""
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Faults in a block name the file that the table is from: whoever looks at columns alone does not know it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError([evolve(each, file=file) if each.file == TABLE else each for each in error.faults]) from None
+
+
+def texts_of(column: nw.Series[Any]) -> pl.Series:
+    """A column as text, stripped; null where it is missing or blank. A whole number has no decimal point.
+
+    >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
+    ['7', None, '3.5']
+
+    Raises:
+        InputError: a column of lists, structures or bytes.
+    """
+    if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary)):
+        found = f"values of type {column.dtype}"
+        raise InputError([Fault(TABLE, f"column {column.name}", found, "text or numbers")])
+    native = column.to_native()
+    if column.dtype.is_float():
+        double = np.float32 if column.dtype == nw.Float32 else np.float64
+        doubles = native if isinstance(native, pl.Series) else pl.Series(column.to_numpy().astype(double))
+        native = plain_texts(doubles.fill_nan(None)).alias(column.name)
+    elif not isinstance(native, pl.Series):
+        missing = column.is_null().to_list()
+        texts = [None if gone else str(value) for value, gone in zip(column.to_list(), missing, strict=True)]
+        native = pl.Series(column.name, texts, dtype=pl.String)
+    text = native.cast(pl.String).str.strip_chars()
+    return pl.select(pl.when(text != "").then(text)).to_series().alias(column.name)

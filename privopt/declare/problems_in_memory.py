@@ -1,0 +1,263 @@
+"""Problems in memory: tables and arrays in the places where a problem file names files.
+
+A problem is the text of a problem file and the bytes of the files that it names, so everything after that, checks and
+messages included, is the same whether it lies on disk or not.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import evolve, field, frozen
+
+from privopt.declare.schema import File
+from privopt.declare.tables import csv_bytes
+from privopt.declare.write import to_toml
+from privopt.errors import Fault, InputError, UsageError, reason_of
+from privopt.files.archive import npy_bytes
+
+__all__ = [
+    "NAME",
+    "Part",
+    "Problem",
+    "frame_of",
+    "keep",
+    "npy_bytes",
+    "problem",
+    "read_problem",
+    "table",
+    "text_frame",
+    "values_of",
+]
+
+NAME: Final = "problem.toml"
+
+
+@frozen(kw_only=True, eq=False)
+class Part:
+    """A table of a problem file, and the files that it names.
+
+    Attributes:
+        values: key -> value, or name of a file.
+        files: name -> bytes.
+    """
+
+    values: Mapping[str, object]
+    files: Mapping[str, bytes] = field(factory=dict, repr=False)
+
+
+@frozen(kw_only=True, eq=False)
+class Problem:
+    """A problem: the text of its file, and the files beside it.
+
+    Attributes:
+        source: what mechanisms read.
+    """
+
+    source: File
+
+    @property
+    def toml(self) -> str:
+        """The problem file."""
+        return self.source.contents.decode("utf-8-sig")
+
+    def write(self, folder: Path | str) -> Path:
+        """Write the problem file and what it names into a folder, which is made where there is none.
+
+        Returns:
+            The problem file.
+
+        Raises:
+            UsageError: a file that would be written is there already, or one that the problem names lies outside the
+                folder of its file.
+        """
+        folder = Path(folder)
+        left = [] if self.source.path is None else [name for name in _named(self.source) if ".." in Path(name).parts]
+        if left:
+            raise UsageError(
+                f"{self.source.path}: names {', '.join(left)}, wanted files beside it, to write them with it"
+            )
+        contents = {NAME: self.source.contents, **self.source.beside}
+        there = [name for name in contents if (folder / name).exists()]
+        if there:
+            raise UsageError(f"{folder}: found {', '.join(there)} there already, wanted a folder without")
+        for name, raw in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(raw)
+        return folder / NAME
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.toml)}</pre>"
+
+
+def read_problem(path: Path | str) -> Problem:
+    """A problem file, with the files beside it that it names: :meth:`Problem.write` writes them again.
+
+    Raises:
+        InputError: it cannot be read, or is no TOML.
+    """
+    path = Path(path)
+    source = File.read(path, wanted="a problem file in TOML")
+    inside = [name for name in _named(source) if not Path(name).is_absolute() and ".." not in Path(name).parts]
+    beside = {name: File.read(path.parent / name, name).contents for name in inside}
+    return Problem(source=evolve(source, beside=beside))
+
+
+def _named(source: File) -> list[str]:
+    """The files that a problem file names, in order of their names.
+
+    Raises:
+        InputError: it is no TOML.
+    """
+    assert source.path is not None
+    try:
+        values = tomllib.loads(source.contents.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InputError([Fault(source.name, "", f"text that is not TOML: {reason_of(error)}", "TOML 1.0")]) from None
+    return sorted({text for text in _texts(values) if _is_file(source.path.parent, text)})
+
+
+def _is_file(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_file()
+    except (OSError, ValueError):  # a text too long for a name, or with a zero byte
+        return False
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def problem(**tables: object) -> Problem:
+    """A problem of any mechanism: each table of its problem file a mapping, with tables and arrays in place of files.
+
+    ::
+
+        po.problem(hierarchy={"counts": counts, "sizes": 12}, privacy={"epsilon": 0.1})
+
+    Underscores in names of tables stand for hyphens. A value may be what TOML holds, a rational, a table of any kind
+    (pandas, polars, pyarrow; a dict of columns as ``po.table(columns)``), or an array, which becomes a .npy file.
+
+    Raises:
+        UsageError: a value that no problem file can hold.
+    """
+    files: dict[str, bytes] = {}
+    values: dict[str, object] = {}
+    for name, given in tables.items():
+        if given is None:
+            continue
+        where = name.replace("_", "-")
+        if not isinstance(given, Part | Mapping):
+            raise UsageError(f"{where}: found {type(given).__name__}, wanted a mapping from keys to values")
+        part = given if isinstance(given, Part) else Part(values=given)
+        files |= part.files
+        values[where] = {key: _plain(f"{where}-{key}", value, files) for key, value in part.values.items()}
+    contents = to_toml(values).encode()
+    return Problem(source=File(name=NAME, path=None, kept=contents, beside=files))
+
+
+def _plain(where: str, value: object, files: dict[str, bytes]) -> object:
+    """A value as the problem file has it; tables and arrays become files."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(f"{where}-{key}", inner, files) for key, inner in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Part):
+        files |= value.files
+        return {str(key): inner for key, inner in value.values.items()}
+    if isinstance(value, np.ndarray) and value.ndim:
+        return keep(f"{where}.npy", npy_bytes(value), files)
+    if isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame):
+        return keep(f"{where}.csv", csv_bytes(table(value)), files)
+    return value  # what no problem file can hold is refused when it is written
+
+
+def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
+    """Put a file where a problem keeps them; its name."""
+    files[name] = raw
+    return name
+
+
+def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
+    """Any kind of table, or a dict of columns, as a narwhals frame.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(given, nw.DataFrame):
+        return given
+    if isinstance(given, Mapping):
+        for name, column in given.items():
+            if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
+                found = f"{type(column).__name__} as column {name}"
+                raise UsageError(f"{what}: found {found}, wanted a list or an array: {{{str(name)!r}: [...]}}")
+        columns = [_column(str(name), list(column)) for name, column in given.items() if isinstance(column, Iterable)]
+        lengths = sorted({len(column) for column in columns})
+        if len(lengths) > 1:
+            raise UsageError(
+                f"{what}: found columns of {lengths[0]} to {lengths[-1]} rows, wanted the same number of rows"
+            )
+        return nw.from_native(pl.DataFrame(columns), eager_only=True)
+    if nw.dependencies.is_pandas_dataframe(given):
+        odd = next((name for name in given.columns if not isinstance(name, str)), None)
+        if odd is not None:
+            raise UsageError(f"{what}: found the column name {odd!r}, wanted text")
+        if not given.columns.is_unique:
+            again = given.columns[given.columns.duplicated()][0]
+            raise UsageError(f"{what}: found the column {again} twice, wanted columns that differ in name")
+    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        hint = "; a lazy one is to be collected first" if hasattr(given, "collect") else ""
+        raise UsageError(
+            f"{what}: found {type(given).__name__}, wanted a table: pandas, polars, pyarrow or a dict of columns{hint}"
+        )
+    return frame
+
+
+def values_of(given: object) -> object:
+    """A single column, of pandas say, as a list; anything else unchanged."""
+    column = nw.from_native(given, series_only=True, pass_through=True)
+    return column.to_list() if isinstance(column, nw.Series) else given
+
+
+def table(given: object) -> pl.DataFrame:
+    """A dict of columns, or any other kind of table, as a table for :func:`problem`."""
+    return text_frame(frame_of(given, "table"))
+
+
+def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:
+    """A table's columns in polars; values that are no text, number or truth value become text."""
+    columns = []
+    for name in frame.columns:
+        native = frame[name].to_native()
+        values = native if isinstance(native, pl.Series) else _series(name, frame[name])
+        columns.append(values.cast(pl.String) if values.dtype in (pl.Categorical, pl.Enum) else values)
+    return pl.DataFrame(columns)
+
+
+def _series(name: str, column: nw.Series[Any]) -> pl.Series:
+    missing = column.is_null().to_list()
+    return _column(name, [None if gone else value for value, gone in zip(column.to_list(), missing, strict=True)])
+
+
+def _column(name: str, values: list[Any]) -> pl.Series:
+    """Values as a column; as text where they are of several types, for the fault to name the one that is wrong."""
+    try:
+        return pl.Series(name, values)
+    except TypeError:
+        return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)

@@ -1,0 +1,266 @@
+"""Tables from wherever; those in files, CSV and Parquet, read in batches that fit memory, written batch by batch.
+
+Cells of a CSV file are text and stay what they are, to the letter: an id 007 is none 7, and 1.10 no 1.1. A line with
+nothing in it is no row; one of commas alone is. No message quotes a cell: it may be the secret.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NoReturn, Self
+
+import narwhals as nw
+import polars as pl
+from attrs import define, field, frozen
+
+from privopt.declare.tables import stripped
+from privopt.errors import Fault, InputError, StoppedError, UsageError
+from privopt.files import Unreadable, open_regular
+
+__all__ = ["ENDINGS", "TableSource", "TableWriter", "ending_of", "refuse_table"]
+
+ENDINGS: Final = (".csv", ".parquet")
+
+LARGEST: Final = 1 << 50
+"""Bytes of the largest table; it is never held whole."""
+
+BATCH_BYTES: Final = 64 * 2**20
+"""Size of a batch in memory, about."""
+
+BATCH_ROWS: Final = 500_000
+"""Rows of a batch, at most."""
+
+HEADER: Final = 1 << 20
+"""Bytes of the longest header."""
+
+SAMPLE: Final = 1_000
+"""Rows from which the size of one is guessed."""
+
+
+def ending_of(path: Path, option: str) -> str:
+    """``".csv"`` or ``".parquet"``.
+
+    Raises:
+        UsageError: another ending.
+    """
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise UsageError(f"{option} {path}: the ending {path.suffix!r}, wanted {' or '.join(ENDINGS)}")
+    return ending
+
+
+@frozen(kw_only=True, eq=False)
+class TableSource:
+    """A table, from wherever: the names of its columns, and its rows in batches.
+
+    Attributes:
+        name: for faults: a file's, or what a table in memory is called.
+        columns: their names, in order.
+        batches: gives the rows in order, a batch at a time, from the first again each time it is called.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    batches: Callable[[], Iterator[nw.DataFrame[Any]]]
+
+    @classmethod
+    def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
+        """A table in memory: one batch."""
+        return cls(name=name, columns=tuple(frame.columns), batches=lambda: iter([frame]))
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """A table in a file, whose header alone is read now.
+
+        Raises:
+            UsageError: its name ends otherwise.
+            InputError: it cannot be read, or is no table; so does a row, or bytes, that are none, as they are reached.
+        """
+        ending = ending_of(path, "TABLE")
+        try:
+            with open_regular(path, largest=LARGEST) as (stream, size):
+                if not size:
+                    refuse_table(path, "an empty file", "a header and rows" if ending == ".csv" else "a Parquet file")
+                head = stream.read(HEADER) if ending == ".csv" else b""
+        except Unreadable as error:
+            raise InputError([Fault(path.name, "", error.found, "a table")]) from None
+        if ending == ".csv":
+            columns = _header(path, head)
+        else:
+            try:
+                columns = stripped(_scan_parquet(path).collect_schema().names())
+            except (pl.exceptions.PolarsError, OSError):
+                refuse_table(path, "a file that is no Parquet", "a Parquet file")
+        return cls(name=path.name, columns=columns, batches=lambda: _batches(path, ending, columns))
+
+
+def _batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.DataFrame[Any]]:
+    try:
+        lazy = _scan(path, ending, columns)
+        row = lazy.head(SAMPLE).collect()
+        size = row.estimated_size() / max(1, len(row))
+        rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))
+        batches = lazy.collect_batches(chunk_size=rows, maintain_order=True)
+        for batch in batches if ending == ".parquet" else _without_blank(path, batches):
+            yield nw.from_native(batch, eager_only=True)
+    except pl.exceptions.PolarsError:
+        if ending == ".csv":
+            raise InputError([_csv_fault(path)]) from None
+        refuse_table(path, "a file that is no Parquet", "a Parquet file")
+
+
+def _scan(path: Path, ending: str, columns: tuple[str, ...]) -> pl.LazyFrame:
+    if ending == ".parquet":
+        lazy = _scan_parquet(path)
+    else:
+        lazy = pl.scan_csv(path.absolute(), infer_schema=False, glob=False)
+    names = lazy.collect_schema().names()
+    if len(names) != len(columns):
+        refuse_table(path, "a header that cannot be read", "names of columns, and lines that end in \\n or \\r\\n")
+    return lazy.rename(dict(zip(names, columns, strict=True)))  # polars leaves doubled quotes as they are
+
+
+def _scan_parquet(path: Path | list[Path]) -> pl.LazyFrame:
+    """Exactly the files of these names, with the columns that they hold; polars would expand ``*``, ``[`` and ``~``."""
+    paths = path if isinstance(path, list) else path.absolute()
+    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+
+
+def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Batches of a CSV file without its blank lines, which polars takes for rows whose cells are all empty (``,,``).
+
+    Which is which is seen by reading the file once more beside them, as far as there are such rows; what is in doubt
+    stays a row.
+    """
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+        lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
+        before = 0
+        for batch in batches:
+            empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            if not empty.any():
+                before += len(batch)
+                yield batch
+                continue
+            said: list[bool] = []
+            with suppress(csv.Error):  # a cell longer than it takes
+                said = [not cells for cells in islice(lines, before, before + len(batch))]
+            before, blank = 0, pl.Series(said, dtype=pl.Boolean)
+            if len(said) == len(batch) and not (blank & ~empty).any():
+                batch = batch.filter(~blank)
+            else:
+                lines = iter(())
+            yield batch
+
+
+def refuse_table(path: Path, found: str, wanted: str) -> NoReturn:
+    """Raise the fault of a whole table.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError([Fault(path.name, "", found, wanted)])
+
+
+def _header(path: Path, head: bytes) -> tuple[str, ...]:
+    """Names of columns, from the first bytes of a file."""
+    text = head.decode("utf-8-sig", "surrogateescape")  # rows that are no text have faults of their own
+    try:
+        names = next(csv.reader(io.StringIO(text, newline="")), [])
+    except csv.Error:
+        refuse_table(path, "a header that cannot be read", "names of columns in UTF-8, of less than 1 MiB")
+    if not names:
+        refuse_table(path, "an empty header", "names of columns")
+    odd = next((letter for name in names for letter in name if "\udc80" <= letter <= "\udcff"), None)
+    if odd is not None:
+        refuse_table(path, f"byte 0x{ord(odd) - 0xDC00:02x} in the header", "text in UTF-8")
+    if b"\r" in head and b"\n" not in head:
+        refuse_table(path, "lines that end in \\r", "lines that end in \\n or \\r\\n")
+    return stripped(names)
+
+
+def _csv_fault(path: Path) -> Fault:
+    """The first row that is no row, found by reading the file again, slowly."""
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return Fault(path.name, f"row {number}", f"byte 0x{line[error.start]:02x}", "text in UTF-8")
+    number = 1
+    with path.open(encoding="utf-8-sig", newline="") as text, suppress(csv.Error):
+        rows = csv.reader(text, strict=True)
+        width = len(next(rows))
+        for number, row in enumerate(rows, start=2):
+            if len(row) > width:
+                return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
+        return Fault(path.name, "", "text that is no table", "comma-separated values")
+    return Fault(path.name, f"row {number + 1}", "text that is no row", "fields whose quotes are closed")
+
+
+@define
+class TableWriter:
+    """Writes a table that comes in batches.
+
+    Parquet is gathered from parts in a folder beside it, so that no more than a batch is in memory.
+
+    Attributes:
+        path: of the file; parts lie beside it until :meth:`finish`.
+        ending: ``".csv"`` or ``".parquet"``.
+    """
+
+    path: Path
+    ending: str
+    _parts: list[Path] = field(factory=list)
+    _begun: bool = False
+
+    def write(self, batch: pl.DataFrame) -> None:
+        """Add rows.
+
+        Raises:
+            UsageError: values that CSV cannot hold.
+            StoppedError: it cannot be written.
+        """
+        with self._said():
+            self._add(batch)
+
+    def _add(self, batch: pl.DataFrame) -> None:
+        if self.ending == ".csv":
+            for name, kind in batch.schema.items():
+                if kind.is_nested() or kind in (pl.Binary, pl.Object):
+                    found = f"column {name}: found values of type {kind}, which CSV cannot hold"
+                    raise UsageError(f"--out: {found}; wanted .parquet, or a table without the column")
+            with self.path.open("ab") as stream:
+                batch.write_csv(stream, include_header=not self._begun)
+        else:
+            folder = self.path.with_name("parts")  # no table's name: it has no ending
+            folder.mkdir(exist_ok=True)
+            part = folder / f"{len(self._parts):06d}.parquet"
+            batch.write_parquet(part, compression="lz4")
+            self._parts.append(part)
+        self._begun = True
+
+    def finish(self) -> None:
+        """Finish the file: it appears whole, under its own name.
+
+        Raises:
+            StoppedError: it cannot be written.
+        """
+        if self._parts:
+            with self._said():
+                _scan_parquet(self._parts).sink_parquet(self.path)
+            shutil.rmtree(self._parts[0].parent)
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """A full disk, say, in one sentence; where Python itself writes, whoever made the file says it."""
+        try:
+            yield
+        except pl.exceptions.PolarsError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise StoppedError(f"{self.path.name}: {reason}; nothing written") from None

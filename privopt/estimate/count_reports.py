@@ -1,0 +1,250 @@
+"""Reports counted from tables, in files or in memory, and what is estimated beside them: groups and priors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import define, field
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, naming, texts_of
+from privopt.declare.schema import File, show
+from privopt.declare.table_files import TableSource
+from privopt.declare.tables import Column, each_once, read_table
+from privopt.errors import Fault, InputError
+from privopt.estimate.shares import Observed
+from privopt.interfaces import Channel, NoisyCounts
+from privopt.ledger.subject_columns import subjects_of
+
+__all__ = ["count_all", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
+
+BATCHES: Final = 1_000
+"""Batches of one table, at most: more are no hours or days, but each row's own time."""
+
+
+@define
+class Counter:
+    """Counts reports, batch of rows by batch of rows.
+
+    Attributes:
+        channel: whose outputs they are.
+        table: name of the table, for faults.
+        column: that holds the reports.
+        subject: column of who sent each; of each only the first report of a batch counts, for several are not
+            independent. Of traces it is the first in time, in the batch that it lies in: which of the others are fresh
+            depends on the reports before.
+        batch: column whose values are counted apart; None for one batch, called "".
+        known: batch and subject of the reports that count; shared by the counters of several releases, for one person's
+            reports to two of them are no more independent.
+    """
+
+    channel: Channel
+    table: str
+    column: str
+    subject: str | None
+    batch: str | None
+    known: set[tuple[str, str]]
+    _found: dict[str, Observed] = field(factory=dict)
+    _rows: int = 0
+    _traced: bool = False
+    _mark: str = FIRST
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse a table without the columns.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        wanted = [name for name in (self.column, self.subject, self.batch) if name is not None]
+        shown = ", ".join(names)
+        faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
+        own = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
+        if REPORT not in names and not any(f"{own}{mark}" in names for mark in (STICKY, KEPT, FIRST)):
+            own = ""  # a column that was renamed: the marks beside it are those of its reports
+        sticky, kept, self._mark = (f"{own}{mark}" for mark in (STICKY, KEPT, FIRST))
+        repeats = {sticky: "the first of a subject's place", kept: "the last of a subject"}
+        for name, which in repeats.items() if self.subject is None else ():
+            if name in names:
+                found = f"reports that repeat {which}, which are not independent"
+                faults.append(
+                    Fault(self.table, f"column {name}", found, "whose each is: one of each counts (--subject)")
+                )
+        if kept in names and self._mark not in names:
+            found = f"reports of traces without a column {self._mark}"
+            faults.append(Fault(self.table, f"column {kept}", found, "the table as apply wrote it: one of each counts"))
+        self._traced = kept in names
+        if faults:
+            raise InputError(faults)
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Count rows.
+
+        Raises:
+            InputError: an output that the release does not have, a report of nobody where subjects are asked for, or
+                more than :data:`BATCHES` batches.
+        """
+        place = {name: k for k, name in enumerate(self.channel.outputs)}
+        report = self._texts(frame, self.column)
+        there = report.is_not_null()
+        at = report.replace_strict(place, default=-1, return_dtype=pl.Int64)
+        unknown = (there & (at < 0)).arg_true()
+        if len(unknown):
+            row = self._rows + int(unknown[0]) + 2
+            value = show(str(report[int(unknown[0])]))
+            found = f"{value}, an output that the release does not have ({len(unknown):,} such rows)"
+            wanted = f"one of its {len(place):,}, or nothing"
+            raise InputError([Fault(self.table, f"row {row:,}, column {self.column}", found, wanted)])
+        batch = pl.Series("batch", [""]).new_from_index(0, len(frame))
+        if self.batch is not None:
+            batch = self._texts(frame, self.batch).fill_null("")
+            several = self._found.keys() | set(batch.unique().to_list())
+            if len(several) > BATCHES:
+                found = f"more than {BATCHES:,} values, of which each would be an estimate of its own"
+                raise InputError(
+                    [Fault(self.table, f"column {self.batch}", found, "an hour or a day, say, of each row")]
+                )
+        first = self._first(frame, batch, there)
+        self._rows += len(frame)
+        rows = pl.DataFrame({"batch": batch, "at": at, "there": there, "first": first})
+        for (name,), part in rows.group_by("batch", maintain_order=True):
+            kept = part.filter(pl.col("there") & pl.col("first"))["at"].to_numpy()
+            before = self._found.get(str(name), self._none)
+            self._found[str(name)] = Observed(
+                channel=self.channel,
+                counts=before.counts + np.bincount(kept, minlength=len(place)),
+                skipped=before.skipped + int((~part["there"]).sum()),
+                repeated=before.repeated + int((part["there"] & ~part["first"]).sum()),
+            )
+
+    def _texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
+        with naming(self.table):
+            return texts_of(nw.from_native(frame[column], series_only=True))
+
+    def _first(self, frame: pl.DataFrame, batch: pl.Series, there: pl.Series) -> pl.Series:
+        """Whether each row with a report is its subject's first of its batch."""
+        if self.subject is None:
+            return pl.Series([True]).new_from_index(0, len(frame))
+        with naming(self.table):
+            names = subjects_of(nw.from_native(frame[self.subject], series_only=True)).fill_null("")
+        nobody = (there & (names == "")).arg_true()
+        if len(nobody):
+            row = self._rows + int(nobody[0]) + 2
+            found = f"nobody beside a report ({len(nobody):,} such rows)"
+            raise InputError([Fault(self.table, f"row {row:,}, column {self.subject}", found, "who sent each report")])
+        made = []
+        may = there & self._marked(frame[self._mark]) if self._traced else there
+        for key, good in zip(zip(batch.to_list(), names.to_list(), strict=True), may.to_list(), strict=True):
+            made.append(key not in self.known and (good or not self._traced))
+            if good:
+                self.known.add(key)
+        return pl.Series(made, dtype=pl.Boolean)
+
+    def _marked(self, marks: pl.Series) -> pl.Series:
+        """Whether each report is its subject's first in time, as the table says."""
+        said = marks.cast(pl.String, strict=False).str.to_lowercase().fill_null("")
+        odd = (~said.is_in(["true", "false"])).arg_true()
+        if len(odd):
+            where = f"row {self._rows + int(odd[0]) + 2:,}, column {self._mark}"
+            raise InputError([Fault(self.table, where, f"neither ({len(odd):,} such rows)", "true or false")])
+        return said == "true"
+
+    def found(self) -> dict[str, Observed]:
+        """Batches by name, in order of their names."""
+        return {name: self._found[name] for name in sorted(self._found)} or {"": self._none}
+
+    @property
+    def _none(self) -> Observed:
+        return Observed(channel=self.channel, counts=np.zeros(len(self.channel.outputs), dtype=np.int64))
+
+
+def count_all(
+    tables: Iterable[tuple[Channel, TableSource]],
+    *,
+    column: str,
+    subject: str | None,
+    batch: str | None,
+) -> list[dict[str, Observed]]:
+    """The reports of several releases, of each by batch.
+
+    Args:
+        tables: of each the channel, and a table of its reports.
+        column, subject, batch: as of :class:`Counter`.
+
+    Raises:
+        InputError: columns or reports that will not do.
+    """
+    known: set[tuple[str, str]] = set()
+    made = []
+    for channel, source in tables:
+        counter = Counter(channel=channel, table=source.name, column=column, subject=subject, batch=batch, known=known)
+        counter.check(source.columns)
+        for frame in source.batches():
+            counter.add(frame.to_polars())
+        made.append(counter.found())
+    return made
+
+
+def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
+    """(N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
+
+    Rows of other ids whose count is empty are left out: sites where nobody is counted.
+
+    Raises:
+        InputError: columns, ids or numbers that will not do.
+    """
+    file = File(name=path.name, path=path)
+    counted = Column(name="count", label=column, unit="people", blank=math.nan)
+    table = read_table(file, [Column(name="id", kind="id"), counted])
+    kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))
+    lost = np.flatnonzero(kept & np.isnan(table["count"]))[:20].tolist()
+    if lost:
+        wanted = "a finite number (people)"
+        raise InputError([Fault(file.name, f"row {row + 2}, column {column}", "nothing", wanted) for row in lost])
+    counts = np.zeros(len(channel.inputs))
+    counts[each_once(file, table["id"][kept], channel.inputs)] = table["count"][kept]
+    return counts
+
+
+def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
+    """Records by group, from a table id,group; groups in the order in which they come.
+
+    Raises:
+        InputError: records that are unknown, or have no group or several.
+    """
+    file = File(name=path.name, path=path)
+    table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
+    return groups_of(dict(zip(each_once(file, table["id"], ids).tolist(), table["group"].tolist(), strict=True)))
+
+
+def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
+    """Records by group, from the group of each record's place."""
+    made: dict[str, list[int]] = {}
+    for place, name in group.items():
+        made.setdefault(name, []).append(place)
+    return {name: np.array(places, dtype=np.int64) for name, places in made.items()}
+
+
+def read_prior(path: Path, ids: Sequence[str]) -> Floats:
+    """(N,) weights, from a table id,p; or id,share, as an estimate is written.
+
+    Raises:
+        InputError: records that are unknown, missing or there twice, or weights without a finite sum above 0.
+    """
+    file = File(name=path.name, path=path)
+    weights = [Column(name=name, least=0.0, optional=True) for name in ("p", "share")]
+    table = read_table(file, [Column(name="id", kind="id"), *weights])
+    column = next((name for name in ("p", "share") if name in table), None)
+    if column is None:
+        raise InputError([Fault(path.name, "header", "no column p, and no share", "columns id, p; or id, share")])
+    made = np.zeros(len(ids))
+    made[each_once(file, table["id"], ids)] = table[column]
+    if not 0 < (total := made.sum()) < np.inf:
+        wanted = "weights with a finite sum above 0"
+        raise InputError([Fault(path.name, f"column {column}", f"a sum of {total:g}", wanted)])
+    return made

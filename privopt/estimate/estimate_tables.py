@@ -1,0 +1,248 @@
+"""``privopt estimate``: reports in tables, shares of the truth by batch; from files into a file, or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from attrs import evolve, frozen
+
+from privopt.arrays import Ints
+from privopt.declare.problems_in_memory import frame_of, values_of
+from privopt.declare.table_files import TableSource
+from privopt.errors import UsageError
+from privopt.estimate.count_reports import count_all, groups_of, noisy_counts_of, read_groups, read_prior
+from privopt.estimate.page import estimate_page
+from privopt.estimate.posterior import Prior, channel_of, prior_of
+from privopt.estimate.shares import Asked, Estimate, estimate, estimate_of_counts
+from privopt.interfaces import Channel, NoisyCounts, Progress
+from privopt.run.publish import check_file, new_file
+from privopt.run.verify import Opened, open_verified
+
+__all__ = ["Batches", "estimates", "write_estimate"]
+
+
+@frozen(kw_only=True)
+class Batches:
+    """Estimates of all batches.
+
+    Attributes:
+        estimates: by batch; of one alone under "".
+        left_out: of each batch without an estimate, a sentence.
+    """
+
+    estimates: Mapping[str, Estimate]
+    left_out: tuple[str, ...] = ()
+
+
+def _estimated(
+    opened: Opened,
+    tables: Sequence[tuple[Channel, TableSource]],
+    asked: Asked,
+    groups: Mapping[str, Ints] | None,
+    progress: Progress | None,
+    *,
+    column: str,
+    subject: str | None,
+    batch: str | None,
+) -> Batches:
+    """An estimate of each batch that has reports, from tables of releases of which the first is ``opened``."""
+    if progress is not None:
+        progress("counting reports", 0, None, None)
+    counted = count_all(tables, column=column, subject=subject, batch=batch)
+    rows, unit = tables[0][0].distances, tables[0][0].unit
+    made: dict[str, Estimate] = {}
+    left = []
+    names = sorted({name for found in counted for name in found})
+    for number, name in enumerate(names, start=1):
+        if progress is not None and len(names) > 1:
+            progress(f"batch {number:,} of {len(names):,}", 0, None, None)
+        here = [found[name] for found in counted if name in found]
+        skipped, repeated = sum(each.skipped for each in here), sum(each.repeated for each in here)
+        if not any(each.counts.any() for each in here):
+            more = f", {repeated:,} of subjects whose first report lies elsewhere" if repeated else ""
+            left.append(f"batch {name!r} has no estimate: no reports{more}, {skipped:,} rows without one")
+            continue
+        found = estimate(here, asked, groups=groups, rows=rows, unit=unit, progress=progress)
+        several = subject is None and sum(bool(each.counts.any()) for each in here) > 1
+        notes = _notes(opened, found, repeated, chosen=asked.resolution is None, several=several)
+        made[name] = evolve(found, skipped=skipped, notes=(*found.notes, *notes))
+    if not made:
+        raise UsageError("reports: found none, wanted at least one")
+    return Batches(estimates=made, left_out=tuple(left))
+
+
+def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
+    """What whoever uses an estimate must know of it, a sentence each."""
+    lines = []
+    if repeated:
+        lines.append(f"{repeated:,} reports were left out: their subjects had one already, and several tell less")
+    if several:
+        lines.append(
+            "reports to several releases are taken for different people's; where one person sent several, intervals "
+            "are too narrow unless a column says who sent each (subject)"
+        )
+    if found.resolution:
+        why = ", as fine as the reports bear" if chosen else ""
+        lines.append(
+            f"shares are smooth at a resolution of {found.resolution:.3g} {found.unit}{why}: gap is to the greatest "
+            "likelihood among such shares, gap_to_all to that of all distributions; resolution 0 allows them all"
+        )
+    if opened.result.guarantee.scope == "everywhere":
+        lines.append("shares are of the vertices: each stands for the positions around it, by their weights")
+    return lines
+
+
+# --- from files into a file -------------------------------------------------------------------------------
+
+
+def write_estimate(
+    folder: Path,
+    reports: Path,
+    out: Path,
+    asked: Asked,
+    *,
+    column: str = "report",
+    subject: str | None = None,
+    batch: str | None = None,
+    also: Sequence[tuple[Path, Path]] = (),
+    groups: Path | None = None,
+    prior: Path | None = None,
+    page: Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Batches:
+    """Estimate, by batch, and write the table, and the page where one is asked for.
+
+    Args:
+        folder: the release; it is checked before it is used.
+        reports: a table.
+        out: CSV to write.
+        asked: how.
+        column, subject, batch: as of :class:`privopt.estimate.count_reports.Counter`.
+        also: further releases of the same records, each with its reports.
+        groups: a table id,group, or None.
+        prior: a table id,p or id,share, or None.
+        page: HTML to write, or None.
+        force: replace ``out`` and ``page``.
+        progress: called with what is being done.
+
+    Raises:
+        UsageError: files that are there, or options that cannot be meant so.
+        InputError: tables that will not do.
+        DoesNotHoldError: a release does not hold.
+    """
+    read = [path for path in (reports, *(path for _, path in also), groups, prior) if path is not None]
+    _check_targets(out, page, read, [folder, *(other for other, _ in also)], force=force)
+    if page is not None and batch is not None:
+        raise UsageError("--report: shows one estimate; wanted it without --batch")
+    opened = open_verified(folder)
+    channel = channel_of(opened)
+    grouped = None if groups is None else read_groups(groups, channel.inputs)
+    if prior is not None:
+        asked = evolve(asked, prior=read_prior(prior, channel.inputs))
+    source = TableSource.of_file(reports)
+    if isinstance(channel, NoisyCounts):
+        if also or batch or subject:
+            raise UsageError("noisy counts: wanted one table of them, without --also, --batch or --subject")
+        counts = noisy_counts_of(channel, reports, column)
+        made = Batches(estimates={"": estimate_of_counts(channel, counts, asked, groups=grouped)})
+    else:
+        tables = [(channel, source), *(_beside(other, path) for other, path in also)]
+        made = _estimated(opened, tables, asked, grouped, progress, column=column, subject=subject, batch=batch)
+    with ExitStack() as stack:  # both are made before either gets its name
+        if page is not None:
+            path = stack.enter_context(new_file(page, force=force))
+            path.write_text(estimate_page(made.estimates[""], opened, reports.name), "utf-8")
+        shares = [
+            each.table() if batch is None else each.table().select(pl.lit(name).alias("batch"), pl.all())
+            for name, each in made.estimates.items()
+        ]
+        pl.concat(shares).write_csv(stack.enter_context(new_file(out, force=force)))
+    return made
+
+
+def _beside(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
+    """A further release's channel, and its reports."""
+    channel = channel_of(open_verified(folder))
+    if not isinstance(channel, Channel):
+        raise UsageError(f"--also {folder}: publishes noisy counts, wanted a release that draws reports")
+    return channel, TableSource.of_file(reports)
+
+
+def _check_targets(out: Path, page: Path | None, read: Sequence[Path], folders: Sequence[Path], *, force: bool) -> None:
+    """Refuse to write over what is read, or into a release."""
+    for path in (out,) if page is None else (out, page):
+        check_file(path.absolute(), force=force)
+        if path.resolve() in [each.resolve() for each in read]:
+            raise UsageError(f"{path}: is read, so nothing is written over it; name another file")
+        for folder in folders:
+            if path.resolve().is_relative_to(folder.resolve()):
+                raise UsageError(f"{path}: lies in {folder}, which holds the release alone; name a file elsewhere")
+    if page is not None and page.resolve() == out.resolve():
+        raise UsageError(f"--report {page}: is --out too; name two files")
+
+
+# --- in memory --------------------------------------------------------------------------------------------
+
+
+def estimates(
+    opened: Opened,
+    reports: object,
+    asked: Asked,
+    *,
+    column: str,
+    subject: str | None = None,
+    batch: str | None = None,
+    by: Mapping[str, str] | None = None,
+    also: Sequence[tuple[Opened, object]] = (),
+    prior: Prior = None,
+    progress: Progress | None = None,
+) -> Batches:
+    """Estimates by batch; see :meth:`privopt.api.released.Released.estimate`.
+
+    Raises:
+        UsageError, InputError: what was given will not do.
+    """
+    channel = channel_of(opened)
+    ids = list(channel.inputs)
+    groups = None if by is None else _groups(by, ids)
+    if prior is not None:
+        asked = evolve(asked, prior=prior_of(opened, prior))
+    if isinstance(channel, NoisyCounts):
+        if also or batch or subject:
+            raise UsageError("noisy counts: wanted one array of them, without also, batch or subject")
+        counts = np.asarray(reports, dtype=np.float64)
+        if counts.shape != (len(ids),) or not np.isfinite(counts).all():
+            raise UsageError(f"reports: wanted {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
+        return Batches(estimates={"": estimate_of_counts(channel, counts, asked, groups=groups)})
+    tables = [(channel, _source(reports, column, "reports"))]
+    for number, (other, given) in enumerate(also):
+        another = channel_of(other)
+        if not isinstance(another, Channel):
+            raise UsageError("also: found a release that publishes noisy counts, wanted one that draws reports")
+        tables.append((another, _source(given, column, f"also[{number}]")))
+    return _estimated(opened, tables, asked, groups, progress, column=column, subject=subject, batch=batch)
+
+
+def _source(reports: object, column: str, name: str) -> TableSource:
+    reports = values_of(reports)
+    if isinstance(reports, (list, tuple, np.ndarray)):
+        reports = {column: np.asarray(reports, dtype=object).ravel().tolist()}
+    return TableSource.of_frame(frame_of(reports, "reports"), name)
+
+
+def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
+    if not isinstance(by, Mapping):
+        raise UsageError(f"by: found {type(by).__name__}, wanted a mapping from each record's id to its group")
+    named = {str(name): group for name, group in by.items()}
+    wrong = sorted(set(named) ^ set(ids))
+    if wrong or not all(isinstance(group, str) for group in named.values()):
+        shown = ", ".join(wrong[:3]) if wrong else next(repr(g) for g in named.values() if not isinstance(g, str))
+        raise UsageError(
+            f"by: see {shown}; wanted a group for each record by its id, and for no other: {{{ids[0]!r}: 'a', ...}}"
+        )
+    return groups_of({place: named[name] for place, name in enumerate(ids)})

@@ -1,0 +1,110 @@
+"""An estimate as one offline page: estimated beside reported shares on a map, and the table with its intervals."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.interfaces import Channel
+from privopt.report.charts import dot_size
+from privopt.report.page import document, drawing, table
+from privopt.report.theme import MARK, RIM, axes_of, themed
+from privopt.run.verify import Opened
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.estimate.shares import Estimate
+else:
+    Figure = Estimate = Any
+
+__all__ = ["estimate_page", "interval_figure", "map_figure"]
+
+SHOWN: Final = 40
+"""Intervals that are drawn: those of the greatest shares."""
+LISTED: Final = 2_000
+"""Rows of the table; the rest are in the CSV file."""
+
+
+@themed
+def map_figure(made: Estimate, places: Floats, *, degrees: bool) -> Figure:
+    """Two maps in one scale of colours: what was reported, and what that says of the truth.
+
+    Args:
+        made: an estimate over all records whose outputs are the records.
+        places: (N, 2) latitude and longitude, or x and y.
+        degrees: which of the two.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 4.2), layout="compressed")
+    assert made.reported is not None
+    x, y = (places[:, 1], places[:, 0]) if degrees else (places[:, 0], places[:, 1])
+    size = dot_size(places, 2.6)
+    most = float(max(np.quantile(made.reported, 0.995), np.quantile(made.shares, 0.995), 1e-12))
+    for place, (title, shares) in enumerate((("reported", made.reported), ("estimated", made.shares))):
+        axes = figure.add_subplot(1, 2, place + 1)
+        order = np.argsort(shares, kind="stable")
+        dots = axes.scatter(x[order], y[order], c=shares[order], s=size, vmin=0, vmax=most, cmap="viridis", **RIM)
+        axes.set_title(title)
+        axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
+        axes.set_xlabel("longitude" if degrees else "x (km)")
+        axes.set_ylabel("latitude" if degrees else "y (km)")
+    figure.colorbar(dots, ax=figure.axes, label="share", shrink=0.8, extend="max")
+    return figure
+
+
+@themed
+def interval_figure(made: Estimate) -> Figure:
+    """The greatest shares, each with its interval and, where there is one, the share of raw reports."""
+    top = np.argsort(-made.shares, kind="stable")[:SHOWN][::-1]
+    figure, axes = axes_of(7.2, 1.3 + 0.18 * len(top))
+    at = np.arange(len(top))
+    axes.hlines(at, made.low[top], made.high[top], linewidth=2, color=MARK)
+    axes.plot(made.shares[top], at, "o", ms=4, label="estimated, with its interval")
+    if made.reported is not None:
+        axes.plot(made.reported[top], at, "x", ms=4, label="reported")
+    axes.set_yticks(at, [made.ids[g][:24] for g in top.tolist()], fontsize="small")
+    most = max(made.high[top].max(), made.shares[top].max(), 0.0 if made.reported is None else made.reported[top].max())
+    axes.set_xlim(-0.03 * most, 1.05 * most)  # from nothing on: intervals of no width have no scale of their own
+    axes.set_xlabel("share")
+    figure.legend(loc="outside upper right", ncols=2)
+    return figure
+
+
+def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
+    """One HTML document, without anything from outside; ``reports`` is the table's name."""
+    title = f"What the reports say: {reports}"
+    mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
+    notes = "".join(f"<p>{escape(line)}.</p>" for line in made.notes)
+    kind = "all hold at once" if made.intervals == "finite-sample" else "each holds by itself, for many reports"
+    lead = (
+        f"{made.n:,} reports ({made.skipped:,} rows without one); {made.method}{made.gaps}; "
+        f"{made.intervals} intervals at {made.confidence:.4g}: {kind}."
+    )
+    order = np.argsort(-made.shares, kind="stable")[:LISTED].tolist()
+    rows = [(made.ids[g], *(f"{v[g]:.6g}" for v in (made.shares, made.low, made.high))) for g in order]
+    places = _places(made, opened)
+    maps = ""
+    if places is not None:
+        points, degrees = places
+        figure = map_figure(made, points, degrees=degrees)
+        maps = f"<section>{drawing('Estimated beside reported', figure)}</section>"
+    return document(
+        title,
+        f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
+        f"{mark}{notes}</header>"
+        f"<main>{maps}<section>{drawing('The greatest shares', interval_figure(made))}</section>"
+        f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",
+    )
+
+
+def _places(made: Estimate, opened: Opened) -> tuple[Floats, bool] | None:
+    """Coordinates of the records, where the estimate is over all of them and they lie on a map."""
+    channel = opened.mechanism.channel(opened.problem, opened.release)
+    if made.reported is None or not isinstance(channel, Channel) or channel.coordinates is None:
+        return None
+    return (channel.coordinates, channel.geographic) if list(channel.inputs) == list(made.ids) else None

@@ -1,0 +1,110 @@
+"""Asymptotic intervals by profile likelihood.
+
+The interval of h . pi holds the values v for which the best shares with h . pi = v lie at most chi-squared / 2n below
+the maximum, per report. Those shares are found without constraints: for T = 1 + c h > 0 the shares that maximise the
+log-likelihood less ln(T . pi) are the best among all with their own h . pi, and T_i pi_i as the unknown turns that into
+a plain maximum likelihood over the columns z_ik / T_i. As c goes from -1 to infinity, v goes from its greatest to 0.
+
+Each such fit also bounds the profile at every other v: it is at most the fit's objective, its gap and
+ln(1 + c v'). Where that has fallen far enough is an end that is never inside the true one, however well the fit went,
+and also where v jumps as c grows, as it does of few reports; the tightest of those that were tried is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.estimate.likelihood import fit
+from privopt.interfaces import Progress
+
+__all__ = ["gap_for", "profile_intervals"]
+
+FARTHEST: Final = 40.0
+"""|ln T| at which h . pi is at its end."""
+
+FALL_TOLERANCE: Final = 0.05
+"""Of the fall: how near a fit must come to it. The end that follows is then within 0.1 % of the interval's half."""
+
+FINEST: Final = 1e-11
+"""Gap of fits, per report, below which rounding keeps them from their end."""
+
+CLOSED: Final = 1e-6
+"""Width of a bracket, of its end, below which the best shares jump inside it."""
+
+
+def profile_intervals(
+    columns: Floats,
+    parts: Floats,
+    reports: int,
+    functionals: Floats,
+    confidence: float,
+    progress: Progress | None = None,
+) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of each h . pi, (G,) each; each holds by itself with the confidence, asymptotically.
+
+    Args:
+        columns, parts: as of :func:`privopt.estimate.likelihood.fit`.
+        reports: n.
+        functionals: (G, N) of zeros and ones.
+        confidence: in (0, 1).
+        progress: called with how many are done.
+
+    Notes:
+        Some fifteen fits an interval, and never an end that is not found: with less patience it is only farther out.
+    """
+    drop, gap = _drop(confidence, reports), gap_for(confidence, reports)
+    best = fit(columns, parts, gap=gap).log_likelihood
+    ends = np.zeros((2, len(functionals)))
+    for row, h in enumerate(functionals):
+        for side, sign in enumerate((1.0, -1.0)):
+            ends[side, row] = _end(columns, parts, best - drop, h, gap, FALL_TOLERANCE * drop, sign)
+        if progress is not None:
+            progress(f"interval {row + 1:,} of {len(functionals):,}", row, None, None)
+    return ends[0], ends[1]
+
+
+def _drop(confidence: float, reports: int) -> float:
+    """How far the profile may fall inside an interval, per report."""
+    from scipy.stats import chi2
+
+    return float(chi2.ppf(confidence, 1)) / (2 * reports)
+
+
+def gap_for(confidence: float, reports: int) -> float:
+    """The gap, per report, that does not widen intervals: a small part of how far the profile falls inside them."""
+    return max(FINEST, min(1e-6, _drop(confidence, reports) / 50))
+
+
+def _end(columns: Floats, parts: Floats, level: float, h: Floats, gap: float, near: float, sign: float) -> float:
+    """Where the profile has fallen to ``level``, below (sign 1) or above (sign -1) the maximum; never inside."""
+    edge = h == 0 if sign > 0 else h == 1
+    if not edge.any() or edge.all():
+        return 0.0 if sign > 0 else 1.0 if h.any() else 0.0
+    rest = columns[edge]
+    if (rest.max(axis=0) > 0).all():
+        at_edge = fit(rest, parts, gap=gap)
+        if at_edge.log_likelihood + at_edge.gap >= level:
+            return 0.0 if sign > 0 else 1.0
+    ends: list[float] = []
+
+    def above(u: float) -> float:
+        """How far the best shares at ln T = u are above the level; notes the end that they prove."""
+        t = np.exp(sign * u * h)
+        found = fit(columns / t[:, None], parts, gap=gap)
+        ends.append(math.expm1(level - found.log_likelihood - found.gap) / math.expm1(sign * u))
+        return found.log_likelihood - math.log(float((found.shares / t).sum())) - level
+
+    low, high = 0.0, 0.1
+    over = above(high)
+    while over > near and high <= FARTHEST:  # it falls with u: double until it is passed
+        low, high = high, 2 * high
+        over = above(high)
+    while abs(over) > near and CLOSED * high < high - low and high <= FARTHEST:
+        middle = 0.5 * (low + high)
+        over = above(middle)
+        low, high = (middle, high) if over > 0 else (low, middle)
+    return min(1.0, max(0.0, max(ends) if sign > 0 else min(ends)))

@@ -1,0 +1,326 @@
+"""What the reports say of the truth: shares of the records, or of groups of them, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import polars as pl
+from attrs import field, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.notebook import card
+from privopt.errors import UsageError, check_number
+from privopt.estimate.finite_sample_intervals import finite_sample, nested_sets
+from privopt.estimate.profile_intervals import gap_for, profile_intervals
+from privopt.estimate.smooth_shares import Rows, resolved_fit
+from privopt.execution.limits import limited_to
+from privopt.interfaces import Channel, NoisyCounts, Progress
+from privopt.numbers.binomial import clopper_pearson
+
+__all__ = ["Asked", "Estimate", "Intervals", "Observed", "estimate", "estimate_of_counts"]
+
+Intervals = Literal["finite-sample", "asymptotic"]
+
+HEAVIEST: Final = 1e6
+"""Reports that a prior may be worth, for each that came: with more, rounding comes near the gap."""
+
+RESOLVED: Final = 300
+"""Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
+
+DENSE: Final = 250_000
+"""Entries of a channel above which a fit over all distributions takes a thread a processor."""
+
+
+@frozen(kw_only=True)
+class Asked:
+    """How to estimate.
+
+    Attributes:
+        confidence: of the intervals.
+        gap: of the log-likelihood, per report, at which to end.
+        intervals: which; finite-sample ones hold all at once and for every number of reports, asymptotic ones each by
+            itself and for many reports.
+        resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what
+            the reports bear, where there are more than 300 records with distances.
+        prior: (N,) weights of a Dirichlet prior that is worth ``worth`` reports; None for maximum likelihood.
+        worth: see ``prior``.
+
+    Raises:
+        UsageError: values that cannot be meant so.
+    """
+
+    confidence: float = 0.95
+    gap: float = 1e-6
+    intervals: Intervals = "finite-sample"
+    resolution: float | None = None
+    prior: Floats | None = None
+    worth: float = 100.0
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("confidence", "gap", "worth", *(() if self.resolution is None else ("resolution",))):
+            check_number(name, getattr(self, name), "a finite number")
+        rules = [
+            ("confidence", self.confidence, 0 < self.confidence < 1, "a number between 0 and 1"),
+            ("gap", self.gap, 1e-9 <= self.gap < np.inf, "a number of at least 1e-9"),
+            ("resolution", self.resolution, 0 <= (self.resolution or 0) < np.inf, "a distance of at least 0"),
+            ("worth", self.worth, 0 < self.worth < np.inf, "a number of reports above 0"),
+            ("intervals", self.intervals, self.intervals in get_args(Intervals), " or ".join(get_args(Intervals))),
+            ("resolution", self.resolution, not (self.resolution and self.prior is not None), "none beside a prior"),
+        ]
+        for name, found, good, wanted in rules:
+            if not good:
+                raise UsageError(f"{name}: found {found!r}, wanted {wanted}")
+
+
+@frozen(kw_only=True, eq=False)
+class Observed:
+    """Reports of one release.
+
+    Attributes:
+        channel: of the release.
+        counts: (K,) how often each output was reported.
+        skipped: rows without a report.
+        repeated: rows left out, as their subject had a report already, here or in a release counted before.
+    """
+
+    channel: Channel
+    counts: Ints
+    skipped: int = 0
+    repeated: int = 0
+
+
+@frozen(kw_only=True, eq=False)
+class Estimate:
+    """Shares with intervals.
+
+    Attributes:
+        ids: of records, in their order, or of groups.
+        shares: (G,) summing to 1.
+        low, high: (G,) ends of their intervals.
+        n: reports, or those who were counted.
+        method: ``"maximum-likelihood"``, the same after ``smooth-``, ``"maximum-a-posteriori"``, ``"noisy-counts"``.
+        confidence: of the intervals.
+        gap: proved: how far what ``method`` maximises can be from its maximum, per report: the log-likelihood; with a
+            prior, that and the prior's term; of smooth shares the maximum is that among shares of their resolution.
+        intervals: ``"finite-sample"`` (all hold at once) or ``"asymptotic"`` (each by itself).
+        resolution: of smooth shares, in ``unit``; 0 for others.
+        whole_gap: of smooth shares how far the log-likelihood can be from its maximum over all distributions, per
+            report; of others the same as ``gap``.
+        unit: of distance.
+        skipped: rows without a report.
+        reported: (G,) shares of the raw reports, where outputs are records.
+        notes: what whoever uses it must know, a sentence each.
+    """
+
+    ids: tuple[str, ...]
+    shares: Floats
+    low: Floats
+    high: Floats
+    n: int
+    method: str
+    confidence: float
+    gap: float
+    intervals: Intervals
+    resolution: float = 0.0
+    whole_gap: float = 0.0
+    unit: str = ""
+    skipped: int = 0
+    reported: Floats | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def gaps(self) -> str:
+        """The gap, and for smooth shares that to all distributions, in words that end a list; nothing for counts."""
+        if self.method == "noisy-counts":
+            return ""
+        whole = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
+        return f", gap {self.gap:.2g}{whole} per report"
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``privopt estimate --json`` prints."""
+        names = ("n", "skipped", "method", "confidence", "gap", "intervals", "resolution", "unit")
+        told = {name: getattr(self, name) for name in names}
+        return {**told, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
+
+    def table(self) -> pl.DataFrame:
+        """Columns id, share, low, high."""
+        columns = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
+        return pl.DataFrame(columns)
+
+    def _repr_html_(self) -> str:
+        top = np.argsort(-self.shares, kind="stable")[:5].tolist()
+        rows = {self.ids[g]: f"{self.shares[g]:.4g} ({self.low[g]:.4g} to {self.high[g]:.4g})" for g in top}
+        facts: Mapping[str, Any] = {"reports": self.n, "method": self.method, "intervals": self.intervals, **rows}
+        return card("Estimate", facts)
+
+
+def estimate(
+    observed: Sequence[Observed],
+    asked: Asked,
+    *,
+    groups: Mapping[str, Ints] | None = None,
+    rows: Rows | None = None,
+    unit: str = "",
+    progress: Progress | None = None,
+) -> Estimate:
+    """Estimate the distribution of the secrets behind reports.
+
+    Args:
+        observed: of one release, or of several with the same inputs: reports are independent of one another.
+        asked: how.
+        groups: records of each group, in place of the records.
+        rows: distances (B, N) from some records to all; None where there are none.
+        unit: of distance.
+        progress: called with what is being done.
+
+    Raises:
+        UsageError: no reports, releases of different records, reports that no record can send, or a prior that is
+            worth over a million times the reports.
+    """
+    ids = list(observed[0].channel.inputs)
+    columns, counts = _heard(observed)
+    n, seen = int(counts.sum()), counts > 0
+    if asked.prior is not None and asked.worth > HEAVIEST * n:
+        raise UsageError(f"worth: found {asked.worth:g}, wanted at most {HEAVIEST * n:,.0f} reports beside {n:,}")
+    parts, used = counts[seen] / n, np.ascontiguousarray(columns[:, seen])
+    prior = None if asked.prior is None else asked.prior / asked.prior.sum() * (asked.worth / n)
+    auto = len(ids) > RESOLVED and asked.resolution is None
+    resolution = asked.resolution if auto or asked.resolution is not None else 0.0
+    names, functionals = _functionals(ids, groups)
+    gap = asked.gap
+    if asked.intervals == "asymptotic" and resolution == 0.0 and prior is None:
+        gap = min(gap, gap_for(asked.confidence, n))  # shares of a greater one can lie outside their intervals
+    dense = resolution == 0.0 and used.size > DENSE
+    with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
+        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, prior=prior, progress=progress)
+        low, high, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
+    shares, likeliest = functionals @ found.fit.shares, f"{'smooth-' if found.resolution else ''}maximum-likelihood"
+    return Estimate(
+        ids=names,
+        shares=shares / shares.sum(),
+        low=np.minimum(low, shares),
+        high=np.maximum(high, shares),
+        n=n,
+        method=likeliest if prior is None else "maximum-a-posteriori",
+        confidence=asked.confidence,
+        gap=found.fit.gap,
+        intervals=asked.intervals,
+        resolution=found.resolution,
+        whole_gap=found.whole_gap,
+        unit=unit,
+        reported=_reported(observed, functionals),
+        notes=notes,
+    )
+
+
+def _heard(observed: Sequence[Observed]) -> tuple[Floats, Floats]:
+    """Channels of all releases beside one another (N, K), and how often each output was reported (K,)."""
+    ids = list(observed[0].channel.inputs)
+    if any(list(other.channel.inputs) != ids for other in observed[1:]):
+        raise UsageError("releases: found different records, or the same in another order; wanted the same records")
+    columns = np.hstack([each.channel.probabilities for each in observed])
+    counts = np.concatenate([each.counts for each in observed]).astype(np.float64)
+    if not counts.any():
+        raise UsageError("reports: found none, wanted at least one")
+    impossible = (counts > 0) & ~columns.any(axis=0)
+    if impossible.any():
+        outputs = [name for each in observed for name in each.channel.outputs]
+        raise UsageError(f"reports: found {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
+    return columns, counts
+
+
+def _functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], Floats]:
+    """Names, and (G, N) ones where a record belongs to a group."""
+    if groups is None:
+        return tuple(ids), np.eye(len(ids))
+    made = np.zeros((len(groups), len(ids)))
+    for row, members in enumerate(groups.values()):
+        made[row, members] = 1.0
+    return tuple(groups), made
+
+
+def _intervals(
+    observed: Sequence[Observed],
+    columns: Floats,
+    used: Floats,
+    parts: Floats,
+    n: int,
+    functionals: Floats,
+    asked: Asked,
+    progress: Progress | None,
+) -> tuple[Floats, Floats, tuple[str, ...]]:
+    if asked.intervals == "asymptotic":
+        return *profile_intervals(used, parts, n, functionals, asked.confidence, progress), ()
+    sides = []
+    joined = [nested_sets(each.channel.probabilities) for each in observed]
+    alpha = (1.0 - asked.confidence) / (columns.shape[1] + sum(sets.shape[1] for sets in joined))
+    for each, sets in zip(observed, joined, strict=True):
+        if each.counts.any():  # a release without reports says nothing
+            whole = np.hstack([each.channel.probabilities, each.channel.probabilities @ sets])
+            hits = np.concatenate([each.counts, each.counts @ sets])
+            low, high = clopper_pearson(hits, float(each.counts.sum()), alpha / 2)
+            sides.append((whole, low, high, np.arange(whole.shape[1]) >= len(each.counts)))
+    whole, low, high, are_sets = (np.hstack(parts) for parts in zip(*sides, strict=True))
+    bounds = finite_sample(whole, np.flatnonzero(are_sets), low, high, functionals, progress)
+    if bounds is None:
+        note = (
+            "no shares at all give reports like these: they come from another release, are not independent (several of "
+            f"one person), or this is the {1 - asked.confidence:.3g} of cases in which the intervals fail"
+        )
+        return np.zeros(len(functionals)), np.ones(len(functionals)), (note,)
+    return *bounds, ()
+
+
+def _reported(observed: Sequence[Observed], functionals: Floats) -> Floats | None:
+    """Shares of the raw reports by group, where every release's outputs are its records."""
+    if any(list(each.channel.outputs) != list(each.channel.inputs) for each in observed):
+        return None
+    total = np.sum([each.counts for each in observed], axis=0)
+    raw: Floats = functionals @ (total / total.sum())
+    return raw
+
+
+def estimate_of_counts(
+    channel: NoisyCounts, counts: Floats, asked: Asked, *, groups: Mapping[str, Ints] | None = None
+) -> Estimate:
+    """Shares of those who stand at each input, from counts with noise of their own.
+
+    The likeliest count under symmetric noise is the noisy one, or 0. With the confidence no noise of the N is beyond
+    its reach at (1 - confidence) / N; so all counts lie in intervals at once, and all shares in those that follow.
+
+    Args:
+        channel: of the release.
+        counts: (N,) noisy counts, in the order of its inputs.
+        asked: the confidence; intervals are finite-sample ones.
+        groups: as of :func:`estimate`.
+
+    Raises:
+        UsageError: asked for what counts do not have, or no count is above 0.
+    """
+    if asked.intervals != "finite-sample" or asked.prior is not None or asked.resolution:
+        raise UsageError("noisy counts: wanted finite-sample intervals, without a prior or a resolution")
+    names, functionals = _functionals(channel.inputs, groups)
+    likely = np.maximum(counts, 0.0)
+    if not likely.any():
+        raise UsageError("counts: found none above 0, so there are no shares to tell")
+    reach = channel.reach((1.0 - asked.confidence) / len(counts))
+    least, most = functionals @ np.maximum(counts - reach, 0.0), functionals @ np.maximum(counts + reach, 0.0)
+    every_least, every_most = np.maximum(counts - reach, 0.0).sum(), np.maximum(counts + reach, 0.0).sum()
+    shares = functionals @ likely / likely.sum()
+    with np.errstate(invalid="ignore"):
+        low = np.nan_to_num(least / (least + (every_most - most)), nan=0.0)
+        high = np.nan_to_num(most / (most + (every_least - least)), nan=1.0)
+    return Estimate(
+        ids=names,
+        shares=shares,
+        low=np.minimum(low, shares),
+        high=np.maximum(high, shares),
+        n=round(float(likely.sum())),
+        method="noisy-counts",
+        confidence=asked.confidence,
+        gap=0.0,
+        intervals="finite-sample",
+        reported=shares,
+    )

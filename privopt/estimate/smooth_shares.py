@@ -1,0 +1,137 @@
+"""Shares that are smooth: mixtures of bumps over the records, as fine as the reports bear.
+
+Over a thousand records the maximum of the likelihood puts all shares on a few records, and can be farther from the
+truth than the reports themselves: noise of a kilometre says little of who stands in which of ten streets. Mixtures of
+bumps exp(-(d / r)^2 / 2) around centres r apart (a sieve; compare the smoothed EM of Silverman et al. 1990) are a
+convex family too, so the maximum within it is found to a proved gap as well. The resolution r is the one whose maximum,
+less the number of bumps that it takes (Akaike), is greatest, from coarse to fine; where ever finer ones are better,
+none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats, Ints, read_only
+from privopt.estimate.likelihood import Fit, fit, gap_of
+from privopt.interfaces import Progress
+
+__all__ = ["Resolved", "bumps", "resolved_fit"]
+
+COARSEST: Final = 4.0
+"""The coarsest resolution is the greatest distance over this; each next is finer by FINER."""
+FINER: Final = math.sqrt(2.0)
+WORSE: Final = 2
+"""Finer resolutions in a row that are worse, after which none is tried."""
+USED: Final = 1e-5
+"""Share of a bump from which it counts as used."""
+
+Rows = Callable[[Ints], Floats]
+"""Distances (B, N) from some records to all."""
+
+
+@frozen(kw_only=True, eq=False)
+class Resolved:
+    """A fit and its resolution.
+
+    Attributes:
+        fit: shares of the records; its gap is to the maximum among mixtures of this resolution.
+        resolution: r, in the unit of distance; 0 where every distribution was allowed.
+        whole_gap: proved: how far the log-likelihood can be from its maximum over all distributions, per report.
+    """
+
+    fit: Fit
+    resolution: float
+    whole_gap: float
+
+
+def bumps(rows: Rows, count: int, resolution: float) -> Floats:
+    """(M, N) distributions over the records, around centres of which every record has one within the resolution.
+
+    Centres are taken farthest first, from record 0.
+    """
+    found = [rows(np.array([0]))[0]]
+    nearest = found[0]
+    while nearest.max() > resolution and len(found) < count:
+        found.append(rows(np.array([int(nearest.argmax())]))[0])
+        nearest = np.minimum(nearest, found[-1])
+    with np.errstate(over="ignore"):  # so far off that nothing is left
+        made = np.exp(-0.5 * (np.array(found) / resolution) ** 2)
+    made /= made.sum(axis=1, keepdims=True)
+    return made
+
+
+def resolved_fit(
+    columns: Floats,
+    parts: Floats,
+    reports: int,
+    rows: Rows | None,
+    *,
+    resolution: float | None,
+    gap: float,
+    prior: Floats | None = None,
+    progress: Progress | None = None,
+) -> Resolved:
+    """The shares of greatest likelihood at a resolution, or at the one that the reports bear.
+
+    Args:
+        columns, parts, gap, prior: as of :func:`privopt.estimate.likelihood.fit`.
+        reports: n.
+        rows: distances; None where there are none, and then no resolution but 0.
+        resolution: r; 0 for all distributions; None to choose.
+        progress: called with what is tried.
+    """
+    if rows is None or resolution == 0 or prior is not None:
+        return _of(fit(columns, parts, gap=gap, prior=prior, progress=progress), 0.0, columns, parts)
+    if resolution is not None:
+        return _at(columns, parts, rows, resolution, gap, progress)[0]
+    best, score, worse = None, -math.inf, 0
+    for tried in _resolutions(rows, len(columns)):
+        found, used = _at(columns, parts, rows, tried, gap, progress)
+        now = reports * found.fit.log_likelihood - used
+        best, worse = (found, 0) if now > score else (best, worse + 1)
+        score = max(score, now)
+        if worse == WORSE:
+            break
+    if best is None or worse == 0:  # the finest was the best
+        whole = _of(fit(columns, parts, gap=gap, progress=progress), 0.0, columns, parts)
+        used = int((whole.fit.shares > USED).sum()) - 1
+        if best is None or reports * whole.fit.log_likelihood - used > score:
+            return whole
+    return best
+
+
+def _resolutions(rows: Rows, count: int) -> Iterator[float]:
+    """From a quarter of the greatest distance down to the middle record's distance to its nearest neighbour."""
+    first = rows(np.array([0]))[0]
+    far = float(rows(np.array([int(first.argmax())]))[0].max())
+    some = np.unique(np.linspace(0, count - 1, 200).astype(np.int64))
+    near = rows(some)
+    near[near == 0] = np.inf
+    finest = float(np.median(near.min(axis=1)))
+    tried = far / COARSEST
+    while tried > finest and math.isfinite(far):
+        yield tried
+        tried /= FINER
+
+
+def _at(
+    columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
+) -> tuple[Resolved, int]:
+    """The maximum at a resolution, and how many bumps beside one it takes."""
+    if progress is not None:
+        progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
+    shapes = bumps(rows, len(columns), resolution)
+    found = fit(shapes @ columns, parts, gap=gap)
+    shares = evolve(found, shares=read_only(found.shares @ shapes))
+    return _of(shares, resolution, columns, parts), int((found.shares > USED).sum()) - 1
+
+
+def _of(found: Fit, resolution: float, columns: Floats, parts: Floats) -> Resolved:
+    whole = found.gap if resolution == 0 else gap_of(found.shares, columns, parts)
+    return Resolved(fit=found, resolution=resolution, whole_gap=whole)

@@ -1,0 +1,82 @@
+"""The last resort of a time limit: where work looked at no clock, its process ends all the same, with nothing written.
+
+Compiled and native code cannot be interrupted, and a busy machine may take seconds over what takes a tenth elsewhere.
+A thread waits beside the work, and behind it the kernel (:mod:`privopt.execution.kernel_timer`), for code that holds
+the interpreter's lock; once anything has its name (:func:`settling`) they wait for nothing any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from privopt.execution.kernel_timer import KernelTimer
+
+__all__ = ["ended_after", "lived", "settling"]
+
+LOCKED: Final = 0.4
+"""Seconds that the thread has after its time before the kernel takes it that the interpreter's lock is held."""
+
+_LOCK = threading.RLock()
+_waiting: dict[threading.Timer, KernelTimer] = {}
+
+
+def lived(stat: Path = Path("/proc/self/stat")) -> float:
+    """Seconds that this process has lived, loading included; 0 where the system does not say."""
+    try:
+        ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (AttributeError, OSError, ValueError, IndexError):  # no Linux
+        return 0.0
+
+
+@contextmanager
+def ended_after(seconds: float | None, end: Callable[[], object]) -> Iterator[None]:
+    """Call ``end`` from another thread where the block is not over after so many seconds and nothing has settled.
+
+    Where none gets its turn (code that holds the interpreter's lock) the process ends all the same, with exit code 5.
+
+    Args:
+        seconds: from now; None for no limit.
+        end: ends the process.
+    """
+    if seconds is None:
+        yield
+        return
+
+    def fire() -> None:
+        with _LOCK:
+            if timer in _waiting:
+                end()
+
+    timer = threading.Timer(max(0.0, seconds), fire)
+    timer.daemon = True
+    with _LOCK:
+        _waiting[timer] = KernelTimer(max(0.0, seconds) + LOCKED)
+    timer.start()
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _disarm(timer)
+
+
+def _disarm(timer: threading.Timer) -> None:
+    timer.cancel()
+    behind = _waiting.pop(timer, None)
+    if behind is not None:
+        behind.cancel()
+
+
+@contextmanager
+def settling() -> Iterator[None]:
+    """A block that gives a result its name: never ended in its midst, and nothing is ended once it is over."""
+    with _LOCK:
+        for timer in list(_waiting):
+            _disarm(timer)
+        yield

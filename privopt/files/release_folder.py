@@ -1,0 +1,258 @@
+"""What lies in DIR: its names, its sums, its result.json, read as if an enemy had written them.
+
+Regular files alone belong into DIR, and each of them into a SHA256SUMS. :mod:`privopt.run.publish` writes DIR.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+
+from privopt.errors import Fault, InputError, reason_of
+from privopt.files import LARGEST, Unreadable, open_regular, read_bytes, what_it_is
+
+__all__ = [
+    "PRIVATE",
+    "PROBLEM",
+    "PROOF",
+    "REPORT",
+    "RESULT",
+    "SUMS",
+    "check_sums",
+    "dump_json",
+    "expect_release",
+    "files_in",
+    "jsonable",
+    "read_document",
+    "sha256",
+    "sums_text",
+]
+
+RESULT: Final = "result.json"
+SUMS: Final = "SHA256SUMS"
+PROBLEM: Final = "problem"
+PROOF: Final = "proof.npz"
+PRIVATE: Final = "private"
+REPORT: Final = "report.html"
+"""In DIR or in private/: made after the fact, so no sum covers it."""
+
+LARGEST_TEXT: Final = 64 * 2**20
+"""Bytes of the largest result.json or SHA256SUMS."""
+
+DEEPEST: Final = 32
+"""Levels of objects and lists in result.json."""
+
+
+Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
+"""What JSON can hold."""
+
+
+def jsonable(value: object) -> Json:
+    """A value as result.json holds it: unknown is null, infinite is ``"inf"``, arrays are lists."""
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return jsonable(value.tolist())
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if isinstance(value, Fraction):
+        return jsonable(float(value))
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        if math.isinf(value):
+            return "inf" if value > 0 else "-inf"
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise TypeError(f"{type(value).__name__} {value!r} has no place in JSON")
+
+
+def dump_json(value: object) -> str:
+    """One JSON document, without NaN or Infinity, ending in a newline."""
+    return json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a regular file.
+
+    Raises:
+        InputError: it is none, or cannot be read.
+    """
+    try:
+        with open_regular(path, links=False) as (stream, _):
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except Unreadable as error:
+        raise InputError([Fault(str(path), "", error.found, "a file that can be read")]) from None
+
+
+def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
+    """Every file below a folder by its path from there, in order; and a fault for all that is no file.
+
+    Links, pipes, devices and sockets are faults, so are empty folders and files too large to be read: nothing of
+    them is opened.
+
+    Raises:
+        InputError: a folder cannot be read.
+    """
+    files: list[str] = []
+    faults: list[Fault] = []
+    left = [""]
+    while left:
+        above = left.pop()
+        try:
+            with os.scandir(folder / above) as entries:
+                found = {f"{above}{entry.name}": entry.stat(follow_symlinks=False) for entry in entries}
+        except OSError as error:
+            reason = f"a folder that cannot be read ({error.strerror})"
+            raise InputError([Fault(str(folder / above), "", reason, "a folder of privopt")]) from None
+        if above and not found:
+            faults.append(Fault(above, "", "an empty folder", "folders that hold files"))
+        for name, status in found.items():
+            if stat.S_ISDIR(status.st_mode):
+                left.append(f"{name}/")
+            elif not stat.S_ISREG(status.st_mode):
+                faults.append(Fault(name, "", what_it_is(status.st_mode), "a regular file"))
+            elif status.st_size > LARGEST:
+                faults.append(Fault(name, "", f"{status.st_size:,} bytes", f"at most {LARGEST:,}"))
+            else:
+                files.append(name)
+    return sorted(files), sorted(faults, key=str)
+
+
+def sums_text(folder: Path, *, private: bool = False) -> str:
+    """``sha256sum``'s lines for all the files of a folder that its SHA256SUMS covers."""
+    covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")} - {SUMS, REPORT}
+    return "".join(_sum_line(name, sha256(folder / name)) for name in sorted(covered))
+
+
+def _sum_line(name: str, digest: str) -> str:
+    """As sha256sum writes it: with an odd name escaped, so that no name can look like a line of its own."""
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
+
+
+def expect_release(folder: Path, name: str = RESULT) -> None:
+    """Refuse what is no DIR at once, before anything else in it is looked at.
+
+    Args:
+        folder: DIR.
+        name: of a file that every DIR has.
+
+    Raises:
+        InputError: there is no such folder, or nothing called so in it.
+    """
+    found = f"no {name} in it" if folder.is_dir() else "no such folder"
+    if not os.path.lexists(folder / name):
+        raise InputError([Fault(str(folder), "", found, "a folder that privopt solve has written")])
+
+
+def check_sums(folder: Path) -> list[str]:
+    """Compare a DIR with its SHA256SUMS, and ``private/`` with its own where it is there.
+
+    Returns:
+        One line for each file that changed, is missing or is new, and for all that is no regular file; empty where
+        all sums hold.
+
+    Raises:
+        InputError: there is no SHA256SUMS to compare with, or DIR cannot be read.
+    """
+    expect_release(folder, SUMS)
+    _, faults = files_in(folder)
+    if faults:
+        return [str(fault) for fault in faults]
+    complaints = _compare(folder, private=False)
+    if (folder / PRIVATE).is_dir():
+        complaints += [f"{PRIVATE}/{line}" for line in _compare(folder / PRIVATE, private=True)]
+    return complaints
+
+
+def _compare(folder: Path, *, private: bool) -> list[str]:
+    try:
+        written = read_bytes(folder / SUMS, largest=LARGEST_TEXT, links=False).decode("utf-8", "surrogateescape")
+    except Unreadable as error:
+        raise InputError([Fault(str(folder / SUMS), "", error.found, "the sums of a privopt folder")]) from None
+    actual = sums_text(folder, private=private)
+    if written == actual:
+        return []
+    before, after = _entries(written), _entries(actual)
+    lines = [f"{name}: changed" for name in sorted(before.keys() & after.keys()) if before[name] != after[name]]
+    lines += [f"{name}: missing" for name in sorted(before.keys() - after.keys())]
+    lines += [f"{name}: not listed in {SUMS}" for name in sorted(after.keys() - before.keys())]
+    return lines or [f"{SUMS}: not as it was written"]
+
+
+def _entries(text: str) -> dict[str, str]:
+    """Digests by name, the names escaped as they stand."""
+    return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
+
+
+def read_document(folder: Path) -> dict[str, Any]:
+    """The result.json of a DIR.
+
+    Raises:
+        InputError: there is none, or it is no JSON object: each name once, no NaN, not too deep.
+    """
+    path = folder / RESULT
+
+    def refuse(found: str, wanted: str = "a result of privopt") -> NoReturn:
+        raise InputError([Fault(str(path), "", found, wanted)])
+
+    try:
+        text = read_bytes(path, largest=LARGEST_TEXT, links=False).decode("utf-8")
+        result = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
+    except Unreadable as error:
+        refuse(error.found, "a folder that privopt solve has written")
+    except (ValueError, RecursionError) as error:
+        refuse(f"text that is not JSON ({reason_of(error)})")
+    if not isinstance(result, dict):
+        refuse("JSON that is no object")
+    if not _plain(result):
+        refuse("JSON nested too deeply, or characters that are none")
+    return result
+
+
+def _no_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} stands in it")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text}, which no double holds")
+    return number
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return table
+
+
+def _plain(value: Any) -> bool:
+    """Whether a document is flat enough to be walked, and all its text can be written as UTF-8."""
+    level = [value]
+    for _ in range(DEEPEST):
+        texts = [inner for inner in level if isinstance(inner, str)]
+        texts += [name for inner in level if isinstance(inner, dict) for name in inner]
+        if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text if sign > "\ud7ff"):
+            return False
+        level = [
+            below
+            for inner in level
+            if isinstance(inner, (dict, list))
+            for below in (inner.values() if isinstance(inner, dict) else inner)
+        ]
+    return not level

@@ -1,0 +1,114 @@
+"""What a plugin implements beside its mechanism: a release, a notion of privacy, a loss, a decomposer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
+
+from attrs import frozen
+
+from privopt.errors import ModelError
+from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
+from privopt.interfaces.result import Result
+from privopt.interfaces.utility import R_contra
+
+if TYPE_CHECKING:
+    from privopt.dsl import Model
+    from privopt.execution import Executor
+else:
+    Executor = Model = Any
+
+__all__ = ["PrivacyConstraint", "Shift"]
+
+
+@frozen(kw_only=True)
+class Shift:
+    """What one call of noise has to hide between two inputs.
+
+    Attributes:
+        law: ``"laplace"`` (double geometric too) or ``"gaussian"``.
+        scale: of the noise, exact; of Gaussian noise the variance.
+        change: sum of absolute changes of the numbers that noise is added to.
+        square: sum of their squares.
+    """
+
+    law: Literal["laplace", "gaussian"]
+    scale: Fraction
+    change: Fraction
+    square: Fraction
+
+
+class PrivacyConstraint(ABC, Generic[R_contra]):
+    """One notion of privacy: emits its rows into a model, measures a release, and says in words what it promises.
+
+    Registered as a kind of role ``"notion"`` (:class:`privopt.specs.KindSpec`), under the name that
+    :attr:`Guarantee.kind` has.
+
+    Attributes:
+        kind: that name.
+        odds: whether it bounds the odds of every output between inputs at distance d by exp(epsilon d), d being 1
+            where inputs are neighbours or not. The kit attacks releases of such a notion; what else it tries follows
+            from what a release is.
+        tails: whether it bounds that but for an event of small probability, for releases that are draws of noise: the
+            pairs (epsilon, delta) of :meth:`curve`.
+    """
+
+    kind: ClassVar[str] = ""
+    odds: ClassVar[bool] = False
+    tails: ClassVar[bool] = False
+
+    @classmethod
+    def spent(cls, shift: Shift) -> Fraction | None:
+        """What one call of noise spends between two inputs; calls add up. None: such noise does not keep the notion."""
+        return shift.change / shift.scale if shift.law == "laplace" else None
+
+    @classmethod
+    def allowed(cls, guarantee: Guarantee) -> Fraction | None:
+        """What all calls together may spend (:meth:`spent`) under a guarantee; None where it has no such number."""
+        return guarantee.epsilon
+
+    @classmethod
+    def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
+        """Pairs (epsilon, delta) that follow from a guarantee: an event is likelier by the factor exp(epsilon), and by
+        delta more, at most. The kit attacks releases at each.
+        """
+        return () if guarantee.epsilon is None else ((float(guarantee.epsilon), 0.0),)
+
+    @classmethod
+    def keys(cls) -> type | None:
+        """The class of ``[privacy]`` in metric problems where ``kind`` names this notion; None: it cannot be named."""
+        return None
+
+    @classmethod
+    def promise(cls, result: Result) -> str:
+        """What a release promises, in one sentence for everybody, from its result.json."""
+        return str(result.guarantee.statement or "No statement.")
+
+    @classmethod
+    def warnings(cls, result: Result) -> Sequence[str]:
+        """Why a promise that holds is of little worth, from its result.json: sentences like a mechanism's warnings."""
+        return ()
+
+    @classmethod
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
+        """What was checked of a release, and what was not: a line each."""
+        return [str(result.certificate.arithmetic)], [AGAIN]
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What a release that satisfies it may claim."""
+
+    def emit(self, model: Model, **symbols: Any) -> None:
+        """Add its rows to a model; ``symbols`` are the variables and indices they speak of.
+
+        Raises:
+            ModelError: this notion has no rows (additive noise, say).
+        """
+        raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
+
+    @abstractmethod
+    def measure(self, release: R_contra, *, executor: Executor | None = None) -> Certificate:
+        """Measure a release in exact arithmetic; never trusts what the release says of itself."""

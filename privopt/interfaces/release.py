@@ -1,0 +1,61 @@
+"""Release: what a mechanism publishes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from privopt.declare.notebook import card
+from privopt.errors import UsageError
+from privopt.interfaces.channel import Channel, NoisyCounts
+
+__all__ = ["Release"]
+
+
+class Release(ABC):
+    """What is published. Knows its artefact: how it is written, read back and sampled."""
+
+    artefact: ClassVar[str] = ""
+    """Name of the archive (.npz) that holds ``weights``, of releases that have them."""
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write the artefact into ``folder``: public data alone, no secret but through the mechanism."""
+
+    def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
+        """Write into ``private/`` what only the owner may see."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path, problem: Any) -> Release:
+        """Read the artefact back from the files in ``folder`` and nothing else.
+
+        Raises:
+            InputError: the artefact is missing or not of its form.
+        """
+
+    @classmethod
+    def alone(cls, folder: Path) -> Release | None:
+        """Read what drawing takes, without the problem, from a folder that holds; None where the problem is needed."""
+        return None
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw outputs for one secret from the operating system's entropy.
+
+        Raises:
+            UsageError: this kind of release cannot be sampled, or the input is unknown.
+        """
+        raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
+
+    def channel(self) -> Channel | NoisyCounts | None:
+        """How reports come from secrets, for whoever estimates the crowd; None where there are no reports to read."""
+        return None
+
+    def facts(self) -> Mapping[str, Any]:
+        """A few public things to say of it in a notebook, by name."""
+        return {}
+
+    def _repr_html_(self) -> str:
+        return card(f"Release: {type(self).__name__}", self.facts())

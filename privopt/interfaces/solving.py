@@ -1,0 +1,161 @@
+"""How a mechanism shall work, and what it comes back with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from attrs import Factory, define, field, frozen
+
+from privopt.errors import StoppedError
+from privopt.interfaces.release import Release
+
+if TYPE_CHECKING:
+    from privopt.execution import Executor
+else:
+    Executor = Any
+
+__all__ = ["Outcome", "Progress", "Proof", "SolveContext"]
+
+R_co = TypeVar("R_co", bound=Release, covariant=True)
+
+Progress = Callable[[str, int, float | None, float | None], None]
+"""``progress(phase, round, lower, upper)``: bounds in the objective's unit, None where unknown."""
+
+
+class Proof(Protocol):
+    """What a bound is evaluated from again, as ``proof.npz`` holds it."""
+
+    def write(self, folder: Path) -> None:
+        """Write it into DIR; public like all that lies there."""
+
+
+@frozen(kw_only=True)
+class Outcome(Generic[R_co]):
+    """What a mechanism's ``solve`` returns.
+
+    Attributes:
+        release: what would be published.
+        lower_bound: rigorous bound on the objective of any release (upper where it is maximised), or None. It is
+            stated where :meth:`privopt.interfaces.Mechanism.proved` finds it again in DIR.
+        proof: what proves it, written beside the release; None where the release itself does.
+        solver: ``name``, ``version``, ``iterations`` and what else tells the path taken.
+        details: what else there is to say, for ``details.told`` of ``result.json``: nobody checks it. Its ``lp``
+            (``value``, ``lower_bound``, ``gap``), where there is one, is what ``--gap`` and the status mean.
+        stopped: True where a limit or an interrupt ended it early.
+        seeded: True where a seed drew the noise.
+        truth: what depends on secrets: goes to ``private/truth.json`` and nowhere else.
+    """
+
+    release: R_co
+    lower_bound: float | None = None
+    proof: Proof | None = None
+    solver: Mapping[str, Any] = field(factory=dict)
+    details: Mapping[str, Any] = field(factory=dict)
+    stopped: bool = False
+    seeded: bool = False
+    truth: Mapping[str, Any] | None = None
+
+
+def _serial() -> Executor:
+    from privopt.execution import serial
+
+    return serial()
+
+
+@define(kw_only=True)
+class SolveContext:
+    """How a mechanism shall work: everything that is not the problem.
+
+    Attributes:
+        method: name of one of the spec's methods.
+        solver: backend for models: ``"cbc"`` or ``"highs"``.
+        gap: relative gap asked for.
+        deadline: :func:`time.monotonic` value to stop at; None for no limit.
+        end: :func:`time.monotonic` value by which all is written, a little after ``deadline``; None for no limit.
+        memory: bytes that the process may hold, at most; None for no limit.
+        seed: for experiments only; a release that it drew is not private.
+        executor: where parallel work runs.
+        progress: called by long work.
+        checkpoint: folder that a stopped run may leave its state in (made when first used), or None.
+        resume: whether to go on from what is in ``checkpoint``.
+        copies: folder for clean copies (:attr:`privopt.interfaces.Mechanism.copies`), or None where none are wanted.
+        times: seconds by phase, filled by :meth:`timed`.
+    """
+
+    method: str
+    solver: str = "cbc"
+    gap: float = 1e-6
+    deadline: float | None = None
+    end: float | None = None
+    memory: float | None = None
+    seed: int | None = None
+    executor: Executor = Factory(_serial)
+    progress: Progress | None = None
+    checkpoint: Path | None = None
+    resume: bool = False
+    copies: Path | None = None
+    times: dict[str, float] = field(factory=dict)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the seconds of a block under ``build``, ``solve``, ``repair`` or ``verify``."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.times[phase] = self.times.get(phase, 0.0) + time.monotonic() - start
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, at least 0; None without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def check(self) -> None:
+        """Stop where the deadline has passed and there is nothing feasible to return.
+
+        Raises:
+            StoppedError: it has.
+        """
+        if self.remaining == 0.0:
+            raise StoppedError("the time limit came before anything feasible was found; nothing written")
+
+    @property
+    def room(self) -> float:
+        """Bytes that may be taken beside those that the process, with all loaded, holds; infinite without a limit."""
+        from privopt.execution.memory import PROGRAM, resident
+
+        return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM))
+
+    def fits(self, needed: float) -> bool:
+        """Whether there is room for so many bytes."""
+        return needed <= self.room
+
+    def need(self, needed: float, who: str, *, more: bool = False) -> None:
+        """Refuse what does not fit, before it is begun.
+
+        Args:
+            needed: bytes.
+            who: takes them, in the plural.
+            more: whether what comes after may take more.
+
+        Raises:
+            StoppedError: it needs more memory than there is.
+        """
+        from privopt.execution.memory import GB, PROGRAM, resident
+
+        if not self.fits(needed):
+            enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM)) / GB:.2g}"
+            enough = f"wanted {enough} at least" if more else f"{enough} would do"
+            raise StoppedError(
+                f"{who} need {needed / GB:.2g} GB beside what the program holds, and {self.room / GB:.2g} GB are left, "
+                f"so nothing was begun or written; {enough}"
+            )
+
+    def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:
+        """Tell the progress display, if there is one."""
+        if self.progress is not None:
+            self.progress(phase, iteration, lower, upper)

@@ -1,0 +1,289 @@
+"""What one transaction reads of a ledger and adds to it: it relies on no entry whose hash it has not recomputed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from attrs import define, field, frozen
+
+from privopt.errors import DoesNotHoldError
+from privopt.ledger.entries import BEGINNING, Cost, Limit, Terms, amount_of, chained
+
+__all__ = ["SCHEMA", "Booking", "Entry", "Mark"]
+
+SCHEMA: Final = (
+    "CREATE TABLE subjects (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE terms (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, notion TEXT NOT NULL, mechanism TEXT NOT NULL, "
+    "amount TEXT NOT NULL, unit TEXT NOT NULL, hours TEXT NOT NULL, purpose TEXT NOT NULL)",
+    "CREATE TABLE entries (number INTEGER PRIMARY KEY, subject INTEGER, time INTEGER NOT NULL, terms INTEGER NOT NULL, "
+    "total TEXT NOT NULL, count INTEGER NOT NULL, hash BLOB NOT NULL)",
+    "CREATE INDEX by_subject ON entries (subject, time)",
+)
+"""An entry that charges nobody has no subject. Total and count are the subject's, with the entry."""
+
+Mark = tuple[int, bytes]
+"""The number and the hash of an entry."""
+
+_FIELDS: Final = "kind, notion, mechanism, amount, unit, hours, purpose"
+_AT_ONCE: Final = 20_000
+"""Rows that are held before they are written."""
+
+
+@frozen
+class Entry:
+    """An entry as it stands.
+
+    Attributes:
+        number: from 1.
+        subject: number of the subject; None for none.
+        time: microseconds since 1970, UTC.
+        terms: number of the terms.
+        total: what the subject has spent with it, as text.
+        count: its charges with it.
+        hash: of it.
+    """
+
+    number: int
+    subject: int | None
+    time: int
+    terms: int
+    total: str
+    count: int
+    hash: bytes
+
+    @property
+    def plain(self) -> bool:
+        """Whether everything is of its type; SQLite would hold anything."""
+        whole = (self.number, self.time, self.terms, self.count, 0 if self.subject is None else self.subject)
+        return all(isinstance(n, int) for n in whole) and isinstance(self.total, str) and isinstance(self.hash, bytes)
+
+
+@define
+class _Balance:
+    """A name in a transaction: its number (None: new), what it has spent and how often, and before the window."""
+
+    number: int | None
+    total: Fraction
+    count: int
+    before: Fraction
+
+
+@define(kw_only=True, eq=False)
+class Booking:
+    """Reads and adds entries; :meth:`close` writes what was added.
+
+    Attributes:
+        connection: in a transaction.
+        path: of the ledger, for messages.
+        clock: nanoseconds since 1970.
+    """
+
+    connection: sqlite3.Connection
+    path: Path
+    clock: Callable[[], int]
+    _rows: list[tuple[int, int | None, int, int, str, int, bytes]] = field(factory=list)
+    _balances: dict[str, _Balance] = field(factory=dict)
+    _terms: dict[Terms, int] = field(factory=dict)
+    _head: Entry | None = None
+    _now: int | None = None
+
+    # --- what stands there --------------------------------------------------------------------------------
+
+    def _one(self, where: str, *values: object) -> Entry | None:
+        row = self.connection.execute(f"SELECT * FROM entries WHERE {where}", values).fetchone()
+        if row is None:
+            return None
+        entry = Entry(*row)
+        before = BEGINNING
+        if entry.number != 1:
+            above = self.connection.execute("SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)).fetchone()
+            before = above[0] if above and isinstance(above[0], bytes) else b""
+        if not self._is_whole(entry, before):
+            raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
+        return entry
+
+    def _is_whole(self, entry: Entry, before: bytes) -> bool:
+        name = "" if entry.subject is None else self.name_of(entry.subject)
+        terms = self.terms_of(entry.terms)
+        if name is None or terms is None or not entry.plain:
+            return False
+        made = chained(before, entry.number, entry.time, name, terms, entry.total, entry.count)
+        return made == entry.hash
+
+    def name_of(self, number: int) -> str | None:
+        """A subject's name; None where there is none."""
+        row = self.connection.execute("SELECT name FROM subjects WHERE id = ?", (number,)).fetchone()
+        return row[0] if row is not None and isinstance(row[0], str) else None
+
+    def terms_of(self, number: int) -> Terms | None:
+        """Terms by their number; None where there are none."""
+        row = self.connection.execute(f"SELECT {_FIELDS} FROM terms WHERE id = ?", (number,)).fetchone()
+        if row is None or not all(isinstance(value, str) for value in row):
+            return None
+        return Terms(**dict(zip(_FIELDS.split(", "), row, strict=True)))
+
+    def cost_of(self, number: int, entry: int) -> Cost:
+        """Return what an entry was charged for, by the number of its terms.
+
+        Raises:
+            DoesNotHoldError: there are none.
+        """
+        terms = self.terms_of(number)
+        if terms is None:
+            raise DoesNotHoldError(f"{self.path}: entry {entry}: changed: what it was charged for is gone")
+        return Cost(
+            epsilon=amount_of(terms.amount, "epsilon"),
+            unit=terms.unit,
+            notion=terms.notion,
+            mechanism=terms.mechanism,
+            purpose=terms.purpose,
+        )
+
+    def hash_of(self, number: int) -> bytes:
+        """The hash of an entry; empty where there is none."""
+        entry = self._one("number = ?", number)
+        return b"" if entry is None else entry.hash
+
+    @property
+    def head(self) -> Entry | None:
+        """The last entry; None in an empty ledger."""
+        if self._head is None:
+            self._head = self._one("number = (SELECT max(number) FROM entries)")
+        return self._head
+
+    @property
+    def now(self) -> int:
+        """The time, and never before the last entry's: a clock that is put back frees no window."""
+        if self._now is None:
+            last = 0 if self.head is None else self.head.time
+            self._now = max(self.clock() // 1000, last)
+        return self._now
+
+    def _said(self, kind: str) -> Terms | None:
+        """The last of the entries of a kind that charge nobody."""
+        same = "terms IN (SELECT id FROM terms WHERE kind = ?) ORDER BY time DESC, number DESC LIMIT 1"
+        entry = self._one(f"subject IS NULL AND {same}", kind)
+        return None if entry is None else self.terms_of(entry.terms)
+
+    @property
+    def limit(self) -> Limit | None:
+        """The limit in force; None without one."""
+        said = self._said("limit")
+        return None if said is None else Limit(amount=said.amount, hours=said.hours or None)
+
+    @property
+    def names(self) -> str:
+        """How subjects are named (:attr:`privopt.ledger.subject_names.Names.label`); empty before the first charge."""
+        said = self._said("names")
+        return "" if said is None else said.purpose
+
+    @property
+    def first(self) -> Terms | None:
+        """The first charge's terms, whose unit is the ledger's; None without one."""
+        row = self.connection.execute("SELECT id FROM terms WHERE kind = 'charge' ORDER BY id LIMIT 1").fetchone()
+        return None if row is None else self.terms_of(row[0])
+
+    def knows(self, name: str) -> bool:
+        """Whether a subject was charged under a name."""
+        return self.connection.execute("SELECT 1 FROM subjects WHERE name = ?", (name,)).fetchone() is not None
+
+    def odd_names(self, after: int) -> tuple[list[str], int]:
+        """Return stored names that may not be in their one form, of subjects after a number; and the last number.
+
+        Printable ASCII without a dot, a sign in front or a zero in front is in its form
+        (:func:`privopt.ledger.subject_names.folded`); SQLite leaves that out faster than Python would look at it.
+        """
+        odd = "name GLOB '*[^!-~]*' OR name GLOB '*.*' OR name GLOB '[+-]*' OR name GLOB '0?*'"
+        found = self.connection.execute(f"SELECT name FROM subjects WHERE id > ? AND ({odd}) ORDER BY id", (after,))
+        last = self.connection.execute("SELECT coalesce(max(id), 0) FROM subjects").fetchone()[0]
+        return [name for (name,) in found if isinstance(name, str)], last
+
+    def knows_others(self, names: Sequence[str]) -> bool:
+        """Return whether anybody was charged under a name that is none of these."""
+        marks = ", ".join("?" * len(names))
+        found = self.connection.execute(f"SELECT 1 FROM subjects WHERE name NOT IN ({marks}) LIMIT 1", names)
+        return found.fetchone() is not None
+
+    def balance(self, name: str, micros: int | None) -> tuple[int | None, Fraction, int, Fraction]:
+        """A subject's number, what it has spent and how often; and what it had spent before the window that ends now.
+
+        Args:
+            name: as the ledger has it.
+            micros: length of the window, which holds its end and not its beginning; None for all time.
+        """
+        row = self.connection.execute("SELECT id FROM subjects WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None, Fraction(0), 0, Fraction(0)
+        newest = "ORDER BY time DESC, number DESC LIMIT 1"
+        last = self._one(f"subject = ? {newest}", row[0])
+        if last is None:
+            raise DoesNotHoldError(f"{self.path}: changed: a subject without an entry")
+        old = None
+        if micros is not None:
+            old = self._one(f"subject = ? AND time <= ? {newest}", row[0], self.now - micros)
+        return row[0], Fraction(last.total), last.count, Fraction(0) if old is None else Fraction(old.total)
+
+    # --- what is added ------------------------------------------------------------------------------------
+
+    def charge(self, names: Sequence[str], cost: Cost, terms: Terms, limit: Limit | None) -> bool:
+        """Charge a subject, and return True; if that would pass the limit, charge nothing and return False.
+
+        Args:
+            names: all names under which the ledger may hold the subject; the first is charged, the sum is limited.
+            cost: of the report.
+            terms: of the entry.
+            limit: in force.
+        """
+        first = self._held(names[0], limit)
+        total = first.total + cost.epsilon
+        if limit is not None:
+            spent = total - first.before
+            for other in (self._held(name, limit) for name in names[1:]):
+                spent += other.total - other.before
+            if spent > limit.amount:
+                return False
+        if first.number is None:
+            first.number = self.connection.execute("INSERT INTO subjects (name) VALUES (?)", (names[0],)).lastrowid
+        first.total, first.count = total, first.count + 1
+        self.add(terms, name=names[0], subject=first.number, total=str(first.total), count=first.count)
+        return True
+
+    def _held(self, name: str, limit: Limit | None) -> _Balance:
+        held = self._balances.get(name)
+        if held is None:
+            held = _Balance(*self.balance(name, None if limit is None else limit.micros))
+            self._balances[name] = held
+        return held
+
+    def add(
+        self, terms: Terms, *, name: str = "", subject: int | None = None, total: str = "0", count: int = 0
+    ) -> None:
+        """Add an entry after the last."""
+        number, before = (1, BEGINNING) if self.head is None else (self.head.number + 1, self.head.hash)
+        made = chained(before, number, self.now, name, terms, total, count)
+        row = (number, subject, self.now, self._number(terms), total, count, made)
+        self._rows.append(row)
+        self._head = Entry(*row)
+        if len(self._rows) >= _AT_ONCE:
+            self.close()
+
+    def _number(self, terms: Terms) -> int:
+        """The number of terms, which are entered where they are new."""
+        if terms not in self._terms:
+            same = " AND ".join(f"{name} = ?" for name in _FIELDS.split(", "))
+            row = self.connection.execute(f"SELECT id FROM terms WHERE {same}", terms.values).fetchone()
+            if row is None:
+                marks = ", ".join("?" * len(terms.values))
+                made = self.connection.execute(f"INSERT INTO terms ({_FIELDS}) VALUES ({marks})", terms.values)
+                row = (made.lastrowid,)
+            self._terms[terms] = row[0]
+        return self._terms[terms]
+
+    def close(self) -> None:
+        """Write what was added."""
+        self.connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
+        self._rows.clear()

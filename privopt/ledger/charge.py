@@ -1,0 +1,140 @@
+"""Whom to charge, and in which ledger: for rows of tables, draws by hand, or a release whose noise a solve draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attrs import AttrsInstance, fields, frozen, has
+
+from privopt.declare import File, files_of
+from privopt.declare.exact_text import exact_text
+from privopt.errors import UsageError, cut
+from privopt.interfaces import Guarantee, Progress, Release
+from privopt.ledger.cost_of_report import priced
+from privopt.ledger.ledger import Ledger
+
+__all__ = ["Charge"]
+
+
+@frozen(kw_only=True)
+class Charge:
+    """Where and whom to charge, before anything is drawn.
+
+    Attributes:
+        ledger: open, or its file, made where there is none.
+        subject: whom; of a table the column that says whom each row is about. Of a solve a person, or the data set that
+            all of whose tables share one limit; None for the name of the problem's secret file, of which there may be
+            one: tables that users name may each have their own. The ledger may know nobody else then, or next year's
+            copy of the file would have a budget of its own.
+        key: file with the key under which a ledger's file hashes subjects; None for names as they are.
+        sticky: of a table: keep and repeat the first report of each subject's place.
+    """
+
+    ledger: Ledger | Path | str
+    subject: str | None = None
+    key: Path | None = None
+    sticky: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The ledger's file."""
+        return self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger)
+
+    def check_apart(self, folder: Path, *files: Path) -> None:
+        """Refuse a ledger or a key in the release's folder, or under the name of a file of the command.
+
+        Raises:
+            UsageError: it lies there.
+        """
+        for option, path in (("--ledger", self.path), ("--hash-subjects", self.key)):
+            if path is None:
+                continue
+            place = path.absolute().resolve()
+            if place.is_relative_to(folder.resolve()):
+                wanted = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{option} {path}: lies in {folder}, {wanted}")
+            if place in [file.absolute().resolve() for file in files]:
+                raise UsageError(f"{option} {path}: found the name of a table, wanted a file of its own")
+
+    @contextmanager
+    def opened(self, progress: Progress | None = None) -> Iterator[Ledger]:
+        """A ledger that is open, as whole as its owner has seen it to be; or one that is opened, and checked.
+
+        Raises:
+            DoesNotHoldError: an entry that is not as it was written.
+            InputError, UsageError, StoppedError: as of :class:`Ledger`.
+        """
+        if isinstance(self.ledger, Ledger):
+            yield self.ledger
+            return
+        with Ledger(self.ledger, key=self.key) as book:
+            book.check(progress=progress)
+            yield book
+
+    def charge_solve(
+        self,
+        guarantee: Guarantee,
+        declared: AttrsInstance,
+        release: type[Release],
+        *,
+        seeded: bool,
+        mechanism: str,
+        purpose: str,
+        progress: Progress | None = None,
+    ) -> str:
+        """Charge a release whose noise is about to be drawn, durably.
+
+        Args:
+            guarantee: of what is about to be drawn.
+            declared: the problem, which names its secret files.
+            release: what will be published: one result, or what later draws come from.
+            seeded: whether a seed would draw it.
+            mechanism: SHA-256 of the public problem file.
+            purpose: what is charged for, in words.
+            progress: called with how many entries are checked.
+
+        Returns:
+            What stays charged whatever comes of it, a sentence.
+
+        Raises:
+            UsageError: nothing is drawn, or nothing that could be counted; or no subject, where one is needed.
+            BudgetSpentError: the subject has not enough left; nothing was charged.
+            DoesNotHoldError: the ledger was changed.
+            InputError: no ledger, or one of another unit.
+        """
+        mark = "a seed, and no epsilon covers what it draws" if seeded else None
+        cost = priced(guarantee, mechanism, purpose, mark=mark)
+        if isinstance(cost, str):
+            wanted = "a notion that does: a ledger has one number a subject"
+            if seeded or guarantee.epsilon is None:
+                wanted = "a method whose noise can be charged"
+            raise UsageError(f"--ledger: found {cost}; wanted {wanted}")
+        if release.sample is not Release.sample:
+            found = f"{guarantee.kind}, whose reports are drawn later"
+            raise UsageError(f"--ledger: found {found}; wanted one that draws noise now: apply charges those")
+        alike = dict.fromkeys(file.name for file in _of_tables_named(declared) if file.secret)
+        if self.subject is None and len(alike) > 1:
+            found = f"{len(alike)} secret files of the same individuals ({', '.join(list(alike)[:5])})"
+            raise UsageError(
+                f"--ledger: found {found}; wanted --subject ID: any of these names would split their limit"
+            )
+        subject = self.subject or next((file.name for file in files_of(declared) if file.secret), "")
+        if not subject:
+            raise UsageError("--ledger: found no secret file whose name could be the subject, wanted --subject ID")
+        with self.opened(progress) as ledger:
+            ledger.charge(subject, cost, alone=self.subject is None)
+        return f"{self.path}: subject {cut(subject)} was charged {exact_text(cost.epsilon)} all the same"
+
+
+def _of_tables_named(problem: Any) -> Iterator[File]:
+    """Files of tables whose keys users name: several of one kind."""
+    for attribute in fields(type(problem)):
+        value = getattr(problem, attribute.name)
+        if has(type(value)) and not isinstance(value, File):
+            yield from _of_tables_named(value)
+        elif isinstance(value, Mapping):
+            for table in value.values():
+                yield from files_of(table) if has(type(table)) else ()

@@ -1,0 +1,107 @@
+"""Charges as events of other accountants: OpenDP's and Google's dp-accounting, where these are installed.
+
+What they count is pure differential privacy; epsilon per unit of distance has no event there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from privopt.errors import UsageError
+from privopt.interfaces.notions import LocalDP, PureDP
+from privopt.ledger.entries import Cost
+from privopt.registry import registry
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
+else:
+    Measurement = Any
+
+__all__ = ["spent_purely", "to_dp_accounting", "to_opendp"]
+
+
+def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
+    """How often each epsilon was charged, of pure or local differential privacy.
+
+    Raises:
+        UsageError: another notion, or nothing charged.
+    """
+    spent: Counter[Fraction] = Counter()
+    for cost in costs:
+        kind = registry().kind("notion", cost.notion).load() if cost.notion else object
+        if not issubclass(kind, PureDP | LocalDP):
+            found = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
+            raise UsageError(f"ledger: found {found}, wanted differential privacy: others count nothing else")
+        spent[cost.epsilon] += 1
+    if not spent:
+        raise UsageError("ledger: found no charge of the subject, wanted one to export")
+    return spent
+
+
+def _up(epsilon: Fraction) -> float:
+    """The least double that is not below."""
+    near = float(epsilon)
+    return near if Fraction(near) >= epsilon else math.nextafter(near, math.inf)
+
+
+def _module(name: str, distribution: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"{name} cannot be imported ({error}); install {distribution} to export to it") from None
+
+
+def to_opendp(costs: Iterable[Cost]) -> Measurement:
+    """Charges as one OpenDP measurement, whose ``map(1)`` is what they come to.
+
+    It is a composition (``make_composition``) of one measurement a charge between data sets at distance 0 or 1, that
+    one individual changes or not; invoked, it says nothing of its argument. Epsilons are doubles, rounded up.
+
+    Raises:
+        UsageError: another notion than differential privacy, or OpenDP is not installed.
+    """
+    opendp = _module("opendp.prelude", "opendp")
+    opendp.enable_features("contrib", "honest-but-curious")
+
+    def charged(epsilon: float) -> Measurement:
+        return opendp.m.make_user_measurement(
+            opendp.atom_domain(T=bool),
+            opendp.discrete_distance(),
+            opendp.max_divergence(),
+            function=lambda _: 0,
+            privacy_map=lambda distance: distance * epsilon,
+        )
+
+    spent = spent_purely(costs)
+    return opendp.c.make_composition([charged(_up(each)) for each, times in spent.items() for _ in range(times)])
+
+
+def to_dp_accounting(costs: Iterable[Cost]) -> object:
+    """Charges as one ``dp_accounting.ComposedDpEvent``.
+
+    Each is a randomized response between two answers at its epsilon, which dominates every mechanism with that epsilon
+    (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4), for accountants of the relation REPLACE_ONE. Noise is rounded
+    down.
+
+    Raises:
+        UsageError: another notion than differential privacy, or no dp-accounting with such events is installed.
+    """
+    events = _module("dp_accounting", "dp-accounting")
+    spent = spent_purely(costs)
+    answers = getattr(events, "RandomizedResponseDpEvent", None)
+    if answers is None:
+        raise UsageError("dp_accounting: found no RandomizedResponseDpEvent, wanted dp-accounting 0.6 or later")
+    each = []
+    for epsilon, times in spent.items():  # one by one: PLDAccountant 0.6 counts a self-composed response once
+        each += [answers(noise_parameter=_noise(epsilon), num_buckets=2)] * times
+    return events.ComposedDpEvent(each)
+
+
+def _noise(epsilon: Fraction) -> float:
+    """How often randomized response between two answers answers at random: at most 2 / (1 + exp(epsilon))."""
+    return 2.0 / (1.0 + math.exp(min(_up(epsilon), 700.0))) * (1.0 - 2.0**-48)

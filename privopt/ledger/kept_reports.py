@@ -1,0 +1,221 @@
+"""First reports that are kept: one for each subject and place, repeated ever after (mathematics T3).
+
+They lie in a folder beside the ledger, ``FILE.sticky/``, which is its owner's alone: ``reports`` holds what was
+reported, ``key`` the key under which subjects and places are hashed, for an unkeyed hash of one of a thousand places
+tells the place. Nothing is shared between places, subjects or mechanisms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from attrs import define, field
+
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
+from privopt.ledger.balances import Mark
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.log_file import Form, connected, made, said_by, writing
+from privopt.ledger.subject_names import key_at
+
+__all__ = ["SEQUENCE", "Sticky", "Visits"]
+
+FORM: Final = Form(
+    name="store of reports",
+    mark=0x70765332,
+    schema=(
+        "CREATE TABLE reports (place BLOB PRIMARY KEY, subject BLOB NOT NULL, report INTEGER NOT NULL, "
+        "entry INTEGER NOT NULL, charge BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID",
+        "CREATE INDEX by_subject ON reports (subject)",
+        "CREATE TABLE ledger (beginning BLOB NOT NULL, seal BLOB NOT NULL)",
+    ),
+)
+"""Entry and charge are number and hash of the entry that a report was charged by; a seal is the rest's HMAC."""
+
+SEQUENCE: Final = (
+    "what holds of all reports of a subject: which places they are of is protected, epsilon times the sum of the "
+    "distances between the places, each counted once; not protected is which of its visits were to the same place, and "
+    "how many places there were: equal reports, charges and refusals tell it"
+)
+"""The guarantee of a sequence of kept reports."""
+
+
+@define
+class Sticky:
+    """The kept reports beside a ledger; made where there are none.
+
+    Attributes:
+        folder: where they lie.
+        ledger: that charged them, open.
+        make: False to refuse a folder that is not there.
+
+    Raises:
+        UsageError: the folder may be entered by others, or is none.
+        InputError: they are another ledger's.
+        InputError, DoesNotHoldError, StoppedError: see :func:`privopt.ledger.log_file.connected`.
+    """
+
+    folder: Path
+    ledger: Ledger
+    make: bool = True
+    _key: bytes = field(init=False, repr=False)
+    _connection: sqlite3.Connection = field(init=False, repr=False)
+
+    @classmethod
+    def beside(cls, ledger: Ledger, *, make: bool = True) -> Self:
+        """The kept reports that belong to a ledger."""
+        return cls(ledger.path.with_name(f"{ledger.path.name}.sticky"), ledger, make)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.make and not self.folder.is_dir():
+            raise UsageError(f"{self.folder}: found no such folder, wanted the reports that apply --sticky keeps")
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
+        mode = self.folder.stat().st_mode & 0o777
+        if mode & 0o077:
+            raise UsageError(f"{self.folder}: found mode {mode:04o}, wanted 0700: what it holds is its owner's alone")
+        self._key = key_at(self.folder / "key", make=True)
+        if not self._path.exists():
+            made(self._path, FORM, self._begin)
+        self._connection = connected(self._path, FORM)
+        try:
+            self._check_ledger()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        beginning = self.ledger.beginning
+        connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._sealed(beginning)))
+
+    def _check_ledger(self) -> None:
+        """Refuse those of another ledger: what that charged, this one did not."""
+        with said_by(self._path, "the database's own check"):
+            rows = self._connection.execute("SELECT * FROM ledger").fetchall()
+        if len(rows) != 1 or not self._is_sealed(rows[0]):
+            raise DoesNotHoldError(f"{self._path}: changed: which ledger's they are")
+        if rows[0][0] != self.ledger.beginning:
+            found, wanted = "kept reports of another ledger", f"those of {self.ledger.path}, or no such folder"
+            raise InputError([Fault(str(self.folder), "", found, wanted)])
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / "reports"
+
+    def close(self) -> None:
+        """Close the file."""
+        with said_by(self._path, "the database's own check"):
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _hashed(self, *parts: str) -> bytes:
+        return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
+
+    def _sealed(self, *values: bytes | int) -> bytes:
+        texts = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
+        return hmac.new(self._key, json.dumps(["seal", *texts]).encode("ascii"), hashlib.sha256).digest()
+
+    def _is_sealed(self, row: tuple[object, ...]) -> bool:
+        *values, seal = row
+        known = [value for value in values if isinstance(value, (bytes, int))]
+        whole = len(known) == len(values) and isinstance(seal, bytes)
+        return whole and hmac.compare_digest(self._sealed(*known), bytes(seal))  # type: ignore[call-overload]
+
+    @contextmanager
+    def visits(self, mechanism: str, visits: Sequence[tuple[str, str]]) -> Iterator[Visits]:
+        """The kept reports of visits; nobody else draws for a new place until the block ends, and all is durable then.
+
+        Args:
+            mechanism: what is drawn from, as charged: another one keeps reports of its own.
+            visits: subject, as the ledger names it, and place, a fixed function of the position, of each.
+
+        Raises:
+            DoesNotHoldError: the store is not as it was written.
+        """
+        with writing(self._connection, self._path):
+            digests: dict[tuple[str, str], bytes] = {}
+            for visit in visits:
+                if visit not in digests:
+                    digests[visit] = self._hashed(mechanism, *visit)
+            held = Visits(keys=[digests[visit] for visit in visits])
+            marks: dict[bytes, Mark] = {}
+            for digest in digests.values():
+                row = self._connection.execute("SELECT * FROM reports WHERE place = ?", (digest,)).fetchone()
+                if row is None:
+                    continue
+                if not self._is_sealed(row):
+                    raise DoesNotHoldError(f"{self._path}: changed: a kept report is not as it was written")
+                held.reports[digest], marks[digest] = row[2], (row[3], row[4])
+            standing = self.ledger.standing(marks.values())
+            for digest in [digest for digest, mark in marks.items() if mark not in standing]:
+                held.uncharged[digest] = held.reports.pop(digest)
+            yield held
+            whose = {digest: self._hashed("subject", subject) for (subject, _), digest in digests.items()}
+            rows = [(digest, whose[digest], report, *mark) for digest, (report, mark) in held.new.items()]
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)", [(*row, self._sealed(*row)) for row in rows]
+            )
+
+    def forget(self, subject: str) -> int:
+        """Remove what is kept of a subject, bytes and all: its next visits are drawn, and charged, anew.
+
+        Returns:
+            How many reports were removed.
+        """
+        with writing(self._connection, self._path):
+            gone = self._connection.execute(
+                "DELETE FROM reports WHERE subject = ?", (self._hashed("subject", subject),)
+            )
+        with said_by(self._path, "the database's own check"):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return gone.rowcount
+
+
+@define(kw_only=True, eq=False)
+class Visits:
+    """Visits and what is kept of them.
+
+    Attributes:
+        keys: of each visit, equal for the same subject and place.
+        reports: what is kept, by key.
+        uncharged: what was kept whose charge the ledger does not hold, as one that was restored from a backup: it is
+            charged anew before it is repeated.
+        new: what was charged now, and by which entry.
+    """
+
+    keys: list[bytes]
+    reports: dict[bytes, int] = field(factory=dict)
+    uncharged: dict[bytes, int] = field(factory=dict)
+    new: dict[bytes, tuple[int, Mark]] = field(factory=dict)
+
+    @property
+    def first(self) -> list[int]:
+        """The first visit, by number, of each subject to each place of which nothing is kept."""
+        seen: dict[bytes, int] = {}
+        for number, key in enumerate(self.keys):
+            if key not in self.reports:
+                seen.setdefault(key, number)
+        return list(seen.values())
+
+    def keep(self, number: int, report: int, mark: Mark) -> None:
+        """Keep the report of a visit that was charged; an earlier one of its place stays."""
+        key = self.keys[number]
+        self.new[key] = self.uncharged.get(key, report), mark
+
+    def report(self, number: int) -> int | None:
+        """What is reported of a visit; None where nothing was charged."""
+        key = self.keys[number]
+        return self.new[key][0] if key in self.new else self.reports.get(key)

@@ -1,0 +1,410 @@
+"""A ledger of what subjects have spent: an odometer, and a filter before every draw (mathematics T1, T2)."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from attrs import define, field
+from attrs.converters import optional
+
+from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
+from privopt.interfaces import Progress
+from privopt.ledger import exports as events
+from privopt.ledger.balances import SCHEMA, Booking, Mark
+from privopt.ledger.check_chain import check_chain, head_of
+from privopt.ledger.entries import Account, Amount, Charge, Cost, Limit, Terms
+from privopt.ledger.log_file import Form, connected, made, said_by, writing
+from privopt.ledger.subject_names import Names, folded, subject_name
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
+else:
+    Measurement = Any
+
+__all__ = ["FORM", "Ledger"]
+
+FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
+
+
+def _micros(hours: Amount | None) -> int | None:
+    return None if hours is None else Limit(amount=Fraction(0), hours=hours).micros
+
+
+@define(eq=False)
+class Ledger:
+    """What each subject has spent, in one file that only grows.
+
+    ::
+
+        ledger = Ledger("commuters.ledger")
+        ledger.set_limit(8, hours=720)
+        ledger.charge("anna", Cost(epsilon="0.5", unit="per km", purpose="morning of May 1"))
+        ledger.account("anna").left
+
+    Every entry holds the SHA-256 of the one before, what its subject has spent with it, exactly, and when. A charge is
+    durable before :meth:`charge` returns: draw after it. Several processes may charge at once; each transaction waits
+    up to a minute for the others. Charging and asking take O(log n) each for n entries, and rely on no entry whose hash
+    they have not recomputed; :meth:`check` recomputes all. Opening reads all plain names. A process has a ledger of its
+    own: one that is open does not survive a fork, nor does it go to another thread.
+
+    Attributes:
+        path: of the file; made, for its owner alone, where there is none.
+        key: file with the key under which subjects' names are hashed (HMAC-SHA256), made where there is none; None for
+            names as they are. A ledger names all subjects in one way.
+        make: False to refuse a path where there is nothing.
+        clock: nanoseconds since 1970, UTC.
+
+    Raises:
+        InputError: no ledger, or a key that is none.
+        DoesNotHoldError: a ledger that is not as it was written.
+        UsageError: it may not be written; a key that others may read, or another than this ledger's.
+        StoppedError: the disk, or another process, is in the way.
+    """
+
+    path: Path = field(converter=Path)
+    key: Path | None = field(default=None, kw_only=True, converter=optional(Path))
+    make: bool = field(default=True, kw_only=True)
+    clock: Callable[[], int] = field(default=time.time_ns, kw_only=True, repr=False)
+    _names: Names = field(init=False, repr=False)
+    _connection: sqlite3.Connection = field(init=False, repr=False)
+    _older: dict[str, list[str]] = field(init=False, factory=dict, repr=False)
+    _looked_at: int = field(init=False, default=0, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.make and not self.path.exists():
+            self._names = Names.by(self.key, make=True)
+            made(self.path, FORM, self._begin)
+        self._connection = connected(self.path, FORM)
+        try:
+            with self._reading() as book:
+                known = book.names
+            self._names = self._named_as(known)
+        except BaseException:
+            self.close()
+            raise
+
+    def _named_as(self, known: str) -> Names:
+        """How subjects are named, where the ledger says already how."""
+        if known == Names().label and self.key is not None:
+            raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
+        return Names.by(self.key, make=self.make and not known)
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        book = Booking(connection=connection, path=self.path, clock=self.clock)
+        book.add(Terms(kind="begin", purpose=f"privopt ledger 1 {secrets.token_hex(16)}"))
+        book.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with said_by(self.path, "the database's own check"):
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Booking]:
+        with said_by(self.path, "the database's own check"):
+            self._connection.execute("BEGIN")
+            try:
+                book = Booking(connection=self._connection, path=self.path, clock=self.clock)
+                self._look_for_older(book)
+                yield book
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _booking(self) -> Iterator[Booking]:
+        with writing(self._connection, self.path):
+            book = Booking(connection=self._connection, path=self.path, clock=self.clock)
+            self._look_for_older(book)
+            yield book
+            book.close()
+
+    def _look_for_older(self, book: Booking) -> None:
+        """Find plain names that an earlier version stored as they were written, by the form that they have now.
+
+        To be called before a transaction adds names, which a rollback would take away again.
+        """
+        if self.key is not None:
+            return
+        odd, self._looked_at = book.odd_names(self._looked_at)
+        for name in odd:
+            if (form := folded(name)) not in ("", name):
+                self._older.setdefault(form, []).append(name)
+
+    # --- charging -----------------------------------------------------------------------------------------
+
+    def charge(self, subject: str, cost: Cost, *, alone: bool = False) -> None:
+        """Charge one report to a subject, durably, before it is drawn.
+
+        Args:
+            subject: whom it is about; names of one form are one (:func:`privopt.ledger.subject_names.folded`).
+            cost: of the report.
+            alone: refuse if the ledger knows another subject, for a name that nobody chose.
+
+        Raises:
+            BudgetSpentError: it would pass the limit; nothing was charged: draw nothing.
+            InputError: another unit or key than the ledger's.
+            UsageError: no name of a subject, or one that is not alone though it must be; nothing was charged.
+        """
+        with self._charging(cost) as (book, terms, limit):
+            names = self._stored(book, subject)
+            if alone and book.knows_others(names):
+                why = f"a default, {cut(subject)}, could give the same people a second budget"
+                raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
+            charged = book.charge(names, cost, terms, limit)
+        if not charged:
+            raise self.refusal(subject, cost)
+
+    def refusal(self, subject: str, cost: Cost) -> BudgetSpentError:
+        """The error of a charge that was refused: what it takes, and what its subject has left."""
+        left = self.account(subject).left
+        found = f"epsilon {cost.epsilon} where {left} is left" if left is not None else "no budget"
+        return BudgetSpentError(
+            f"{self.path}: subject {cut(subject)}: budget spent: found {found}; nothing was charged"
+        )
+
+    def charge_each(self, subjects: Sequence[str], cost: Cost) -> list[bool]:
+        """Charge many reports, in order and in one transaction that is durable when this returns.
+
+        Args:
+            subjects: whom each report is about; the same one may come again.
+            cost: of each.
+
+        Returns:
+            Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
+
+        Raises:
+            InputError: another unit or key than the ledger's; nothing was charged.
+        """
+        return [entry is not None for entry in self.booked(subjects, cost)]
+
+    def charge_times(self, subject: str, times: int, cost: Cost) -> int:
+        """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
+
+        Args:
+            subject: whom all are about.
+            times: reports.
+            cost: of each.
+
+        Returns:
+            How many were charged; no others may be drawn.
+
+        Raises:
+            InputError: another unit or key than the ledger's; nothing was charged.
+        """
+        with self._charging(cost) as (book, terms, limit):
+            names = self._stored(book, subject)
+            return next((done for done in range(times) if not book.charge(names, cost, terms, limit)), times)
+
+    def booked(self, subjects: Sequence[str], cost: Cost) -> list[Mark | None]:
+        """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
+        with self._charging(cost) as (book, terms, limit):
+            names = {subject: self._stored(book, subject) for subject in dict.fromkeys(subjects)}
+            return [
+                (book.head.number, book.head.hash)
+                if book.charge(names[subject], cost, terms, limit) and book.head
+                else None
+                for subject in subjects
+            ]
+
+    def _stored(self, book: Booking, subject: str) -> tuple[str, ...]:
+        """Return all names that the ledger may have for a subject, the one that new charges go to first.
+
+        That is the first that the ledger knows, so that kept reports are found again. What was spent under all of them
+        counts: no spelling has a budget of its own.
+        """
+        names = self._names.candidates(subject)
+        if self._names.key is None:
+            names += tuple(self._older.get(names[0], ()))
+        charged = next((name for name in names if len(names) > 1 and book.knows(name)), names[0])
+        return (charged, *(name for name in names if name != charged))
+
+    def charge_disjoint(self, subjects: Sequence[str], cost: Cost) -> None:
+        """Charge one release to all the subjects that it is about, each of whom is in one part of its data alone.
+
+        Parallel composition (McSherry, SIGMOD 2009): where parts have no person in common, a person's loss is that of
+        its own part. The ledger cannot see the data: that the parts are disjoint is the caller's word, and that no
+        subject stands twice is checked. All are charged or none.
+
+        Raises:
+            UsageError: nobody, or a subject twice.
+            BudgetSpentError: one of them has not enough left; nobody was charged.
+            InputError: another unit or key than the ledger's.
+        """
+        whose = {subject: self._names.of(subject) for subject in subjects}
+        again = next((name for name, times in Counter(whose[each] for each in subjects).items() if times > 1), None)
+        if again is not None or not subjects:
+            twice = next((subject for subject, name in whose.items() if name == again), "")
+            found = "nobody" if again is None else f"{cut(twice)} twice"
+            raise UsageError(f"subjects: found {found}, wanted each once: parts with a person in common add up")
+        with self._charging(cost) as (book, terms, limit):
+            for subject in subjects:
+                if not book.charge(self._stored(book, subject), cost, terms, limit):
+                    raise BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent; nobody was charged")
+
+    @contextmanager
+    def _charging(self, cost: Cost) -> Iterator[tuple[Booking, Terms, Limit | None]]:
+        with self._booking() as book:
+            known = cost.unit if book.first is None else book.first.unit
+            if cost.unit != known:
+                wanted = f"{known or 'none'}, as charged: a ledger has one unit, another is for another file"
+                raise InputError([Fault(str(self.path), "unit", cost.unit or "none", wanted)])
+            if not book.names:
+                book.add(Terms(kind="names", purpose=self._names.label))
+            self._check_names(book)
+            yield book, Terms.charge(cost), book.limit
+
+    def _check_names(self, book: Booking) -> None:
+        if book.names and book.names != self._names.label:
+            raise InputError([Fault(str(self.path), "subjects", self._names.label, f"{book.names}, as charged")])
+
+    # --- asking -------------------------------------------------------------------------------------------
+
+    @property
+    def unit(self) -> str | None:
+        """Unit of all amounts, the first charge's; None before it."""
+        with self._reading() as book:
+            return None if book.first is None else book.first.unit
+
+    @property
+    def limit(self) -> Limit | None:
+        """What each subject may spend; None without a limit: then the ledger only counts."""
+        with self._reading() as book:
+            return book.limit
+
+    def set_limit(self, amount: Amount, *, hours: Amount | None = None) -> None:
+        """Make or change the limit: an entry like every other, so that nobody raises it unseen.
+
+        Args:
+            amount: that each subject may spend, exactly: text, whole number or rational.
+            hours: in each window of that length, however it lies; what all windows together add up to is not limited.
+                None: once, for ever.
+
+        Raises:
+            UsageError: no such amounts.
+        """
+        limit = Limit(amount=amount, hours=hours)
+        with self._booking() as book:
+            book.add(Terms.limit(limit))
+
+    def account(self, subject: str, *, hours: Amount | None = None) -> Account:
+        """What a subject has spent, and has left.
+
+        Args:
+            subject: as the caller calls it; one that was never charged has spent nothing.
+            hours: ``spent`` is what it was in the window of that length that ends now; None: in all.
+        """
+        with self._reading() as book:
+            self._check_names(book)
+            name = subject_name(subject)
+            return self._account(book, self._stored(book, subject), name, _micros(hours), book.limit)
+
+    def accounts(self, *, hours: Amount | None = None) -> list[Account]:
+        """Every subject's account, by name as the ledger has it; see :meth:`account`.
+
+        Names of one form are one account. Hashes of an earlier version's spellings cannot be told apart from other
+        subjects': each has a line.
+        """
+        with self._reading() as book:
+            limit, micros = book.limit, _micros(hours)
+            form = {name: form for form, names in self._older.items() for name in names}
+            whose: dict[str, list[str]] = {}
+            for (name,) in self._connection.execute("SELECT name FROM subjects ORDER BY name"):
+                whose.setdefault(form.get(name, name), []).append(name)
+            return [self._account(book, whose[name], name, micros, limit) for name in sorted(whose)]
+
+    def _account(
+        self, book: Booking, names: Sequence[str], subject: str, micros: int | None, limit: Limit | None
+    ) -> Account:
+        held = [book.balance(name, micros) for name in names]
+        spent, reports = (
+            sum((total - before for _, total, _, before in held), Fraction(0)),
+            sum(each[2] for each in held),
+        )
+        left = None
+        if limit is not None:
+            within = held if limit.micros == micros else [book.balance(name, limit.micros) for name in names]
+            left = max(Fraction(0), limit.amount - sum(total - before for _, total, _, before in within))
+        return Account(subject=subject, spent=spent, left=left, reports=reports)
+
+    def charges(self, subject: str | None = None) -> list[Charge]:
+        """Each charge, oldest first.
+
+        Args:
+            subject: whose; None for everybody's.
+        """
+        values = () if subject is None else self.names_of([subject])[subject]
+        whose = f"WHERE s.name IN ({', '.join('?' * len(values))}) " if values else ""
+        query = "SELECT s.name, e.terms, e.time, e.number FROM entries e JOIN subjects s ON s.id = e.subject "
+        known: dict[int, Cost] = {}
+        found = []
+        with self._reading() as book:
+            for name, number, at, entry in self._connection.execute(f"{query}{whose}ORDER BY e.number", values):
+                if number not in known:
+                    known[number] = book.cost_of(number, entry)
+                found.append(Charge(number=entry, subject=name, time=at, cost=known[number]))
+        return found
+
+    def to_opendp(self, subject: str) -> Measurement:
+        """A subject's charges as one OpenDP measurement: see :func:`privopt.ledger.exports.to_opendp`."""
+        return events.to_opendp(charge.cost for charge in self.charges(subject))
+
+    def to_dp_accounting(self, subject: str) -> object:
+        """A subject's charges as one event of dp-accounting: see :func:`privopt.ledger.exports.to_dp_accounting`."""
+        return events.to_dp_accounting(charge.cost for charge in self.charges(subject))
+
+    def names_of(self, subjects: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return all names that the ledger may have for each subject: as it is called, or keyed hashes of that.
+
+        New charges go to the first. The others are spellings that an earlier version stored apart.
+        """
+        with self._reading() as book:
+            return {subject: self._stored(book, subject) for subject in dict.fromkeys(subjects)}
+
+    def standing(self, marks: Iterable[Mark]) -> set[Mark]:
+        """Which of some entries are in this ledger: none of another ledger's, nor those that a backup has lost."""
+        with self._reading() as book:
+            return {(number, digest) for number, digest in set(marks) if book.hash_of(number) == digest}
+
+    @property
+    def beginning(self) -> bytes:
+        """The hash of the first entry, which no two ledgers have in common: it holds a random text."""
+        with self._reading() as book:
+            return book.hash_of(1)
+
+    @property
+    def head(self) -> str:
+        """Number and hash of the last entry, ``N:HASH``: kept elsewhere, it tells whether the end was cut off."""
+        with self._reading() as book:
+            assert book.head is not None  # every ledger has the entry that it began with
+            return f"{book.head.number}:{book.head.hash.hex()}"
+
+    def check(self, *, head: str | None = None, progress: Progress | None = None) -> None:
+        """Recompute every hash and every total, and ask the database for its own check.
+
+        Args:
+            head: of this ledger at an earlier time (:attr:`head`); entries that were cut off at the end are told by
+                nothing else.
+            progress: called with how many entries are done.
+
+        Raises:
+            DoesNotHoldError: something was changed; the entry is named.
+            UsageError: ``head`` is none.
+        """
+        known = None if head is None else head_of(head)
+        with self._reading():
+            check_chain(self._connection, self.path, head=known, progress=progress)

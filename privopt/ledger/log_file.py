@@ -1,0 +1,177 @@
+"""The file of a ledger, or of kept reports: SQLite, durable with every transaction, made whole or not at all.
+
+What SQLite reports is sorted into three: bytes that are not what was written, a file that is something else, and a disk
+or a lock that is in the way.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
+from privopt.files import Unreadable, open_regular
+from privopt.files.working_folder import claimed
+
+__all__ = ["Form", "connected", "made", "said_by", "writing"]
+
+PATIENCE: Final = 60.0
+"""Seconds that a process waits for another that is writing."""
+
+PAGE: Final = 4096
+_PRAGMAS: Final = (
+    "synchronous = FULL",
+    "fullfsync = ON",  # elsewhere than on macOS it is so anyway
+    "secure_delete = ON",
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+)
+_MAGIC: Final = b"SQLite format 3\0"
+_IN_THE_WAY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM", "SQLITE_INTERRUPT")
+_NOT_OPEN: Final = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
+
+
+@frozen(kw_only=True)
+class Form:
+    """What kind of file it is.
+
+    Attributes:
+        name: in messages.
+        mark: SQLite's application id, by which it is known.
+        schema: statements that make its tables.
+    """
+
+    name: str
+    mark: int
+    schema: tuple[str, ...]
+
+
+@contextmanager
+def said_by(path: Path, what: str) -> Iterator[None]:
+    """Turn what SQLite raises into privopt's errors.
+
+    Raises:
+        DoesNotHoldError: the file is not as it was written.
+        UsageError: it may not be opened or written.
+        StoppedError: another process, or the disk, is in the way.
+    """
+    try:
+        yield
+    except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # a fault of the caller, another thread say
+        raise
+    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes what it cannot read
+        raise DoesNotHoldError(f"{path}: changed: {what}: text that is none") from error
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", "") or ""
+        if code.startswith(_IN_THE_WAY):
+            raise StoppedError(f"{path}: {error}") from error
+        if code.startswith(_NOT_OPEN):
+            raise UsageError(f"{path}: {error}; wanted a file, in a folder, that may be written") from error
+        raise DoesNotHoldError(f"{path}: changed: {what}: {error}") from error
+
+
+def made(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Make the file, its owner's alone; where another process makes it meanwhile, that one stays.
+
+    Raises:
+        UsageError: its folder is not there.
+        StoppedError: it cannot be written.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: found no folder {path.parent}, wanted one for the {form.name}")
+    with claimed(path) as work:
+        new = work / "new"
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with said_by(path, "made anew"), closing(sqlite3.connect(new, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA page_size = {PAGE}")
+            connection.execute(f"PRAGMA application_id = {form.mark}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in form.schema:
+                connection.execute(statement)
+            fill(connection)
+            connection.execute("COMMIT")
+        _flush(new)
+        with suppress(FileExistsError):
+            os.link(new, path)
+        _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def connected(path: Path, form: Form) -> sqlite3.Connection:
+    """Open a file that is there.
+
+    Raises:
+        InputError: there is none, or it is something else.
+        DoesNotHoldError: it is one, and not as it was written.
+        UsageError: it may not be opened.
+    """
+    _check_head(path, form)
+    with said_by(path, "its first page"):
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=PATIENCE
+        )
+        try:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+            for pragma in _PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            _check_tables(connection, path, form)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> None:
+    found = {text for (text,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
+    if found != set(form.schema):
+        raise DoesNotHoldError(f"{path}: changed: its tables are not those of a {form.name}")
+
+
+def _check_head(path: Path, form: Form) -> None:
+    """Tell a file whose head was changed from one that is something else: two marks of three decide."""
+    try:
+        with open_regular(path, largest=1 << 50) as (stream, _):
+            head = stream.read(PAGE)
+    except Unreadable as error:
+        raise InputError([Fault(str(path), "", error.found, f"a {form.name}")]) from None
+    signs = (
+        head[:16] == _MAGIC,
+        head[68:72] == form.mark.to_bytes(4, "big"),
+        all(statement.encode() in head for statement in form.schema),
+    )
+    if sum(signs) < 2:
+        raise InputError([Fault(str(path), "", "a file that is none", f"a {form.name}")])
+    if not all(signs):
+        raise DoesNotHoldError(f"{path}: changed: the first page is not that of a {form.name}")
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """A transaction that nobody else writes beside, durable when the block ends well.
+
+    Raises:
+        PrivoptError: as :func:`said_by` has it; nothing was written.
+    """
+    with said_by(path, "the database's own check"):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

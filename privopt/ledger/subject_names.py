@@ -1,0 +1,186 @@
+"""Names of subjects: one form of each, however it was written, and what a ledger calls it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import unicodedata
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from attrs import field, frozen
+
+from privopt.errors import Fault, InputError, UsageError, cut
+from privopt.files import Unreadable, read_bytes
+from privopt.files.working_folder import claimed
+from privopt.ledger.entries import LONGEST
+
+__all__ = ["Names", "fault_of", "folded", "key_at", "subject_name"]
+
+_BYTES: Final = 32
+
+_UNSEEN: Final = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5),  # a joiner, fillers, inherent vowels
+            *(0x180B, 0x180C, 0x180D, 0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),  # variation selectors
+            0x2800,  # an empty cell of Braille
+        ),
+    )
+)
+"""Characters that show nothing though they are letters, marks or signs: Unicode's Default_Ignorable_Code_Point, and
+the last."""
+
+_NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
+_REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": "private use", "Cn": "unassigned"}
+
+
+def folded(name: str) -> str:
+    r"""Return the one form of a subject's name, whichever way it was written.
+
+    Names that differ in what nobody sees, or that programs write for one another, get one form, so that a person has
+    one budget: NFKC, without characters that show nothing, white space as one blank and none outside, a whole number as
+    its digits. Two people whose names have one form share a budget: they are charged more, never less.
+
+    >>> folded("Zoe\u0308 \ufb01eld\u200b"), folded("007"), folded("7.0"), folded("7.5")
+    ('Zoë field', '7', '7', '7.5')
+
+    Source:
+        Unicode Standard Annex 15 (NFKC); ADR 15.
+    """
+    if not name.isascii():
+        seen = (c for c in unicodedata.normalize("NFKC", name) if c not in _UNSEEN and unicodedata.category(c) != "Cf")
+        name = unicodedata.normalize("NFKC", "".join(seen))
+    name = " ".join(name.split())
+    number = _NUMBER.fullmatch(name) if len(name) <= LONGEST else None
+    return str(int(number[1])) if number and not int(number[2] or 0) else name
+
+
+def fault_of(name: str) -> str | None:
+    """Return what keeps a folded name from being a subject's; None if nothing does."""
+    if len(name) > LONGEST:
+        return f"a name of {len(name):,} characters"
+    odd = next((c for c in name if unicodedata.category(c) in _REFUSED), None)
+    return None if odd is None else f"a name with U+{ord(odd):04X} ({_REFUSED[unicodedata.category(odd)]})"
+
+
+def subject_name(subject: str) -> str:
+    """Return a subject's name in the one form under which it is charged (:func:`folded`).
+
+    Raises:
+        UsageError: not text, or text that shows nothing, is too long, or holds control characters, halves of
+            characters, or characters that Unicode has not assigned or left to private use.
+    """
+    name = folded(subject) if isinstance(subject, str) else ""
+    wrong = fault_of(name)
+    if name and wrong is None:
+        return name
+    wanted = f"subject must be text of 1 to {LONGEST:,} characters that can be seen"
+    raise UsageError(f"{wanted}, got {wrong or cut(repr(subject))}. Rename the subject in its table, or in the call")
+
+
+@frozen
+class Names:
+    """What a ledger calls each subject.
+
+    >>> Names().of("anna"), len(Names(key=bytes(32)).of("anna"))
+    ('anna', 64)
+
+    Attributes:
+        key: 32 bytes, under which names are hashed (HMAC-SHA256); None where they are not.
+    """
+
+    key: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def by(cls, path: Path | None, *, make: bool) -> Self:
+        """Names hashed with the key in a file; with None, names as they are.
+
+        Raises:
+            InputError, UsageError, StoppedError: see :func:`key_at`.
+        """
+        return cls() if path is None else cls(key_at(path, make=make))
+
+    @property
+    def label(self) -> str:
+        """What the ledger says of it: a fingerprint of the key, never the key."""
+        if self.key is None:
+            return "plain"
+        return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
+
+    def of(self, subject: str) -> str:
+        """Return what the ledger calls a new subject.
+
+        Raises:
+            UsageError: see :func:`subject_name`.
+        """
+        return self._called(subject_name(subject))
+
+    def candidates(self, subject: str) -> tuple[str, ...]:
+        """Return the names that the ledger may have for a subject as it is written here, that of new subjects first.
+
+        Earlier versions stored text in NFC, of tables without outer blanks. Hashes tell nothing else of it, so
+        :class:`~privopt.ledger.ledger.Ledger` looks for other spellings among plain names alone.
+
+        Raises:
+            UsageError: see :func:`subject_name`.
+        """
+        name = subject_name(subject)
+        if self.key is None:
+            return (name,)
+        given = unicodedata.normalize("NFC", subject)
+        return tuple(self._called(each) for each in dict.fromkeys((name, given, given.strip())))
+
+    def _called(self, name: str) -> str:
+        return name if self.key is None else hmac.new(self.key, name.encode("utf-8"), hashlib.sha256).hexdigest()
+
+
+def key_at(path: Path, *, make: bool) -> bytes:
+    """The 32 bytes of a key in a file, in hexadecimal; its owner's alone.
+
+    Args:
+        path: of the file.
+        make: draw one from the operating system's entropy where there is none.
+
+    Raises:
+        InputError: there is none, or something else.
+        UsageError: others may read it, or its folder is not there.
+        StoppedError: it cannot be written.
+    """
+    if make and not path.exists():
+        _draw(path)
+    try:
+        text = read_bytes(path, largest=1024).decode("ascii", "replace").strip()
+    except Unreadable as error:
+        raise InputError([Fault(str(path), "", error.found, "the key under which subjects are hashed")]) from None
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise UsageError(f"{path}: found mode {mode:04o}, wanted 0600: who reads the key can name every subject")
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != _BYTES:
+        raise InputError([Fault(str(path), "", "no key", f"{2 * _BYTES} hexadecimal digits")])
+    return key
+
+
+def _draw(path: Path) -> None:
+    """Write a new key: whole before it has its name. Where another process is first, its key stays."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: found no folder {path.parent}, wanted one for the key")
+    with claimed(path) as work:
+        new = work / "key"
+        handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            os.write(handle, f"{secrets.token_hex(_BYTES)}\n".encode("ascii"))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        with suppress(FileExistsError):
+            os.link(new, path)

@@ -1,1 +1,0 @@
-"""What the optimal mechanism is compared with, and that mechanism as a linear program."""

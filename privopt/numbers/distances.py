@@ -1,0 +1,297 @@
+"""Formulas for distances, rounded down: never above the distance between the coordinates as they are written.
+
+A double that exceeds the distance by one bit would claim more privacy than is asked for. The formulas use additions,
+multiplications, divisions and square roots alone (IEEE 754 rounds those correctly), never a library's sine, whose last
+bit may depend on the processor and on where in an array a number stands. So a distance is one double, in whichever
+block or machine it is computed. Below, u = 2^-53.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from privopt.arrays import Floats, Ints
+from privopt.execution.compiled import jit
+from privopt.numbers.exp_log_bounds import two_product, two_sum
+
+__all__ = [
+    "EARTH_RADIUS_KM",
+    "cosine_of_latitude",
+    "directions",
+    "euclidean",
+    "great_circle",
+    "haversine",
+    "no_less",
+    "root_of_squares",
+    "roots_of_square",
+]
+
+
+EARTH_RADIUS_KM: Final = 6371.0
+_RADIANS: Final = math.pi / 180.0
+_WIDE: Final = 16, 1024  # columns from and to which sums of squares are taken without what each operation leaves out
+
+# (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
+_HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k in range(1, 16))
+_ARCSINE_TERMS = tuple(math.comb(2 * k, k) / (4.0**k * (2 * k + 1)) for k in range(13))
+
+
+def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
+    """Euclidean distance over the last axis, rounded down; the other axes broadcast.
+
+    >>> float(euclidean([0.0, 0.0], [3.0, 4.0]))
+    5.0
+
+    Args:
+        a, b: (..., dim), in one unit; the result, of shape (...), has the same.
+    """
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    places = [np.arange(x[..., 0].size).reshape(x.shape[:-1]) for x in (a, b)]
+    i, j = np.broadcast_arrays(*places)
+    found = np.empty(i.shape)
+    one, other = (np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b))
+    none = np.zeros((0, one.shape[1]))
+    root_of_squares(one, other, none, none, i.flatten(), j.flatten(), found.reshape(-1))
+    return found
+
+
+def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
+    """Great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
+
+    >>> round(float(haversine([0.0, 0.0], [0.0, 90.0])), 6)  # a quarter of the equator
+    10007.543398
+
+    Args:
+        a, b: (..., 2); the other axes broadcast. Below the exact value by at most 1.3e-14 of it.
+    """
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    return great_circle(
+        a[..., 0], a[..., 1], cosine_of_latitude(a[..., 0]), b[..., 0], b[..., 1], cosine_of_latitude(b[..., 0])
+    )
+
+
+def directions(degrees: Floats) -> Floats:
+    """(N, 3) points of the unit sphere at latitudes and longitudes (N, 2); chords are in the order of great circles."""
+    lat, lon = np.radians(degrees).T
+    return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+
+
+def no_less(distances: Floats) -> Floats:
+    """Doubles that the exact distances do not exceed, from what these formulas gave for them."""
+    above: Floats = distances * (1.0 + 2.0**-46) + 1e-139
+    return above
+
+
+@jit(inline="always")
+def _root(total: float, rest: float, size: float, room: float) -> float:  # pragma: no cover - compiled
+    """The greatest double proved to be at most the root of total + rest, whose error is below room times size."""
+    total, rest = two_sum(total, rest)
+    root = 0.0 if total < 1e-280 else math.sqrt(total)
+    for _ in range(2):  # it is off by less than two units in the last place
+        square, square_rest = two_product(root, root)
+        over, over_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
+        doubt = room * size + 2.0**-51 * abs(over_rest) + (1e-300 if size > 0.0 else 0.0)
+        if root > 0.0 and over + (over_rest + rest) < doubt:
+            root = np.nextafter(root, 0.0)
+    return root
+
+
+@jit(inline="always")
+def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
+    """Whether coordinates of so many columns, which leave nothing out, are taken by plain sums."""
+    return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
+
+
+@jit(inline="always")
+def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
+    """At most the root of a sum of squares that was taken in doubles, 16 columns at a time.
+
+    A square is off by 3 u of it at most, the sums by 15 + dim / 16 times u; the root halves that, and it and the
+    product add 2 u.
+    """
+    return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
+
+
+@jit()
+def _plain_roots_of_square(
+    points: Floats, across: Floats, start: int, stop: int, table: Floats
+) -> None:  # pragma: no cover - compiled
+    """:func:`roots_of_square` by plain sums."""
+    n, dim = points.shape
+    total, part = np.empty(64), np.empty(64)
+    for i in range(start, stop):
+        for first in range(i, n, 64):
+            count = min(64, n - first)
+            total[:] = 0.0
+            for block in range(0, dim, 16):
+                part[:] = 0.0
+                for axis in range(block, min(block + 16, dim)):
+                    x = points[i, axis]
+                    for lane in range(count):
+                        step = x - across[axis, first + lane]
+                        part[lane] += step * step
+                for lane in range(count):
+                    total[lane] += part[lane]
+            for lane in range(count):
+                table[i, first + lane] = table[first + lane, i] = _root_of_plain(total[lane], dim)
+
+
+@jit(few=lambda a, b, a_rest, b_rest, i, *_: bool(i.size * a.shape[1] <= 1_000))
+def root_of_squares(
+    a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, found: Floats
+) -> None:  # pragma: no cover - compiled
+    """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
+
+    What each operation on doubles leaves out is carried along; where nothing is left out, as on grids of whole numbers,
+    the result is exact. Vectors of 16 to 1,024 columns are far from that: of them the plain sum of squares is taken,
+    and its greatest possible error off, at most 6e-15 of the distance at 300 columns. Distances below 1e-140 become 0.
+
+    Args:
+        a, b: (N, dim), (M, dim) coordinates.
+        a_rest, b_rest: what these leave out, of their shapes; both of shape (0, dim): nothing.
+        i, j: (P,) rows of them.
+        found: (P,), written to.
+    """
+    room = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was left out, each off by u
+    wide = _is_wide(a.shape[1], a_rest.shape[0])
+    for p in range(i.size):
+        total = rest = size = 0.0
+        if wide:
+            for first in range(0, a.shape[1], 16):
+                part = 0.0
+                for axis in range(first, min(first + 16, a.shape[1])):
+                    step = a[i[p], axis] - b[j[p], axis]
+                    part += step * step
+                total += part
+            found[p] = _root_of_plain(total, a.shape[1])
+            continue
+        for axis in range(a.shape[1]):
+            step, step_rest = two_sum(a[i[p], axis], -b[j[p], axis])
+            if a_rest.shape[0]:
+                step, step_rest = two_sum(step, step_rest + (a_rest[i[p], axis] - b_rest[j[p], axis]))
+            square, square_rest = two_product(step, step)
+            square_rest += 2.0 * step * step_rest + step_rest * step_rest
+            total, total_rest = two_sum(total, square)
+            rest += square_rest + total_rest
+            size += abs(square_rest) + abs(total_rest)
+        found[p] = _root(total, rest, size, room)
+
+
+@jit(few=lambda points, *_: bool(points.size <= 64))
+def roots_of_square(
+    points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
+) -> None:  # pragma: no cover
+    """The distances of :func:`root_of_squares` from rows start to stop - 1 to themselves and all later rows.
+
+    Bit by bit the same, with the columns of 64 rows at a time side by side.
+
+    Args:
+        points: (N, dim) coordinates.
+        across: (dim, N) the same, each column in one piece.
+        rests: (dim, N) what they leave out; (dim, 0): nothing.
+        start, stop: rows.
+        table: (N, N), written to in both halves.
+    """
+    n, dim = points.shape
+    if _is_wide(dim, rests.shape[1]):
+        _plain_roots_of_square(points, across, start, stop, table)
+        return
+    room = (6.0 * dim + 10.0) * 2.0**-53
+    total, rest, size = np.empty(64), np.empty(64), np.empty(64)
+    for i in range(start, stop):
+        for first in range(i, n, 64):
+            count = min(64, n - first)
+            total[:] = rest[:] = size[:] = 0.0
+            for axis in range(dim):
+                x = points[i, axis]
+                for lane in range(count):
+                    step, step_rest = two_sum(x, -across[axis, first + lane])
+                    if rests.shape[1]:
+                        more = rests[axis, i] - rests[axis, first + lane]
+                        step, step_rest = two_sum(step, step_rest + more)
+                    square, square_rest = two_product(step, step)
+                    square_rest += 2.0 * step * step_rest + step_rest * step_rest
+                    total[lane], total_rest = two_sum(total[lane], square)
+                    rest[lane] += square_rest + total_rest
+                    size[lane] += abs(square_rest) + abs(total_rest)
+            for lane in range(count):
+                root = _root(total[lane], rest[lane], size[lane], room)
+                table[i, first + lane] = table[first + lane, i] = root
+
+
+def _series(terms: tuple[float, ...], t: Floats) -> Floats:
+    """sum_k terms[k] t^k by Horner's rule."""
+    total = np.full(t.shape, terms[-1])
+    for term in terms[-2::-1]:
+        total *= t
+        total += term
+    return total
+
+
+def _half_versine(degrees: Floats) -> Floats:
+    """(1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, off by at most (2 e + 32) u of it.
+
+    e u is the relative error of x: constant, product and square make it (2 e + 5) u of x^2, which the function does
+    not amplify. Horner's rule adds 3 u for small x, at most 26 u up to 180 degrees where terms of both signs meet, and
+    the last product u.
+    """
+    t = np.square(degrees * _RADIANS)
+    return _series(_HAVERSINE_TERMS, t) * t
+
+
+def cosine_of_latitude(latitude: Floats) -> Floats:
+    """Cosine of latitudes in degrees, off by at most 9 u of it, exactly 0 at the poles.
+
+    Beyond 45 degrees it is the sine of the way to the pole, which a double holds exactly.
+    """
+    latitude = np.abs(np.asarray(latitude, dtype=np.float64))
+    low, high = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
+    return np.where(latitude <= 45.0, 1.0 - 2.0 * _half_versine(low), np.sqrt(_half_versine(high)))
+
+
+def great_circle(
+    lat_a: Floats,
+    lon_a: Floats,
+    cos_a: Floats,
+    lat_b: Floats,
+    lon_b: Floats,
+    cos_b: Floats,
+    *,
+    lat_rest: Floats | float = 0.0,
+    lon_rest: Floats | float = 0.0,
+    room: float = 0.0,
+) -> Floats:
+    """Haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
+
+    To differences of latitude and longitude, a less b, what the doubles leave out of them is added (``lat_rest``,
+    ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So
+    h = sin(d / 2R)^2 is off by at most 60 u of it, and by what the product of cosines is off by besides (``room``, a
+    part of it): less 64 u and that it is below the exact one. From there on, halving the
+    angle three times, the series and the products err by less than 12 u: less 16 u the distance is below, too.
+
+    Beyond a quarter of the way round h is near 1 and says little of d. There the way to the point opposite b is taken
+    off half the circumference: cos(d / 2R)^2 has the sum of latitudes and the half turn less the turn for their
+    differences. Those are off, rests left out too, by 6 pi u in radians, which moves no distance by more; formulas err
+    by 53 u of the square, so by 40 u of an angle of pi / 2 at most: less 90 u of the radius the distance is below.
+    """
+    east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
+    on_arrays: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast("Any", two_sum).py_func
+    turn, turn_rest = on_arrays(east, -west)
+    more = turn_rest + np.where(lon_a >= lon_b, lon_rest, -np.asarray(lon_rest))
+    turn = np.abs(np.where(turn > 180.0, (360.0 - turn) - more, turn + more))  # 360 - turn is exact
+    h = _half_versine(np.abs((lat_a - lat_b) + lat_rest)) + (cos_a * cos_b) * _half_versine(turn)
+    beyond = h > 0.5
+    h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47 - room), 1.0))
+    if beyond.any():  # more than a quarter of the way round: by what is left to the point opposite
+        left = _half_versine(np.abs(lat_a + lat_b)) + (cos_a * cos_b) * _half_versine(np.abs(180.0 - turn))
+        h = np.where(beyond, np.minimum(left, 1.0), h)
+    for _ in range(3):  # halve the angle until the series of the arcsine converges fast
+        h = h / (2.0 * (1.0 + np.sqrt(1.0 - h)))
+    found = (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _series(_ARCSINE_TERMS, h))
+    half_way = math.pi * EARTH_RADIUS_KM - 90.0 * 2.0**-53 * EARTH_RADIUS_KM
+    return np.where(beyond, half_way - found, found * (1.0 - 2.0**-49))

@@ -1,0 +1,166 @@
+"""Discrete Gaussian noise: exact draws in bulk, and what its zCDP is worth as (epsilon, delta).
+
+The distribution of variance parameter V is P(X = v) proportional to exp(-v^2 / (2 V)), v whole (Canonne, Kamath and
+Steinke 2020, "The Discrete Gaussian for Differential Privacy"). Its variance is at most V.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.errors import UsageError
+from privopt.execution.compiled import jit
+from privopt.numbers.exp_log_bounds import ball_of, exactly
+from privopt.numbers.laplace import falls, in_bulk, one_laplace
+from privopt.numbers.sampling import Source
+
+__all__ = ["LARGEST_VARIANCE", "delta_of", "draw_gaussian", "rho_of", "variance_above"]
+
+#: Variances up to here keep every product inside 64 bits.
+LARGEST_VARIANCE = 1 << 40
+_LEAST_VARIANCE = Fraction(1, 1 << 20)
+_FINEST = 1 << 12
+_ROOM = Fraction(1, 1 << 20)
+_BITS = 192
+_TINY = 1074
+_LEAST = Fraction(1, 1 << _TINY)
+
+
+def _terms(variance: Fraction) -> tuple[int, int, int]:
+    """Whole t, n, d with variance <= t n / d: the least such n, for t near the deviation and d a power of 2.
+
+    2 t n d stays below 2**43, so that it times the few steps of a Bernoulli draw does too below 2**64.
+
+    Raises:
+        UsageError: a variance out of range.
+    """
+    if not 0 < variance <= LARGEST_VARIANCE:
+        raise UsageError(f"a variance is {float(variance):g}; wanted more than 0 and at most 2**40")
+    variance = max(variance, _LEAST_VARIANCE)
+    t = math.isqrt(math.floor(variance)) + 1
+    d = min(_FINEST, 1 << max(0, (40 - math.ceil(variance).bit_length()) // 2))
+    return t, math.ceil(variance * d / t), d
+
+
+def variance_above(variance: Fraction) -> Fraction:
+    """The least variance, at least the one given, that is drawn from; from 1 on less than 1 part in 1,000 above it.
+
+    >>> variance_above(Fraction(5, 2))
+    Fraction(5, 2)
+
+    Raises:
+        UsageError: not above 0, or above 2**40.
+    """
+    t, n, d = _terms(variance)
+    return Fraction(t * n, d)
+
+
+@jit()
+def _fill(words, t, n, d, drawn, done):  # type: ignore[no-untyped-def]
+    """Fill drawn from done on; the words used by whole draws, and how far it got.
+
+    Algorithm 3: y from the discrete Laplace distribution of scale t is kept with probability
+    exp(-(|y| - n/d)^2 / (2 t n/d)), that is exp(-(d |y| - n)^2 / (2 t n d)).
+    """
+    one = np.uint64(1)
+    at = 0
+    while done < drawn.size:
+        value, after = one_laplace(words, at, one, t)
+        if after < 0:
+            break
+        away = np.int64(d) * abs(value) - np.int64(n)
+        kept, after = falls(words, after, np.uint64(away * away), one, np.uint64(2) * t * n * d)
+        if after < 0:
+            break
+        at = after
+        if kept:
+            drawn[done] = value
+            done += 1
+    return at, done
+
+
+def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
+    """``count`` independent draws with P(v) proportional to exp(-v^2 / (2 V)), V = ``variance_above(variance)``.
+
+    Integers and rejection only (Algorithms 1 to 3). A product could pass 64 bits only where a Laplace draw lies beyond
+    a thousand of its scales.
+
+    Args:
+        count: how many.
+        variance: exact, above 0, at most 2**40.
+        source: random bytes; the operating system's where left out.
+
+    Raises:
+        UsageError: a variance out of that range.
+    """
+    return in_bulk(count, _fill, *map(np.uint64, _terms(variance)), source=source)
+
+
+def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
+    """A delta for which rho-zCDP implies (epsilon, delta)-DP, proved: rounded up by ball arithmetic.
+
+    Canonne, Kamath and Steinke 2020, Corollary 13: exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a for any a > 1.
+    The best a is looked for in doubles, and the bound holds at whichever is found. It is at least 2**-1074.
+
+    Raises:
+        UsageError: rho or epsilon is not above 0.
+    """
+    import flint
+
+    if rho <= 0 or epsilon <= 0:
+        raise UsageError(f"rho is {rho} and epsilon {epsilon}; wanted both above 0")
+    more, _ = _best_order(float(rho), float(epsilon))
+    with flint.ctx.workprec(_BITS):
+        b, r, e = map(ball_of, (Fraction(more), rho, epsilon))
+        top = (b * ((b + 1) * r - e) + (b + 1) * (b / (b + 1)).log() - b.log()).exp().upper()
+    mantissa, power = top.man_exp()
+    digits = int(mantissa).bit_length() + int(power)
+    return _LEAST if digits < -_TINY else min(Fraction(1), exactly(top))
+
+
+@lru_cache(maxsize=64)
+def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """A rho, within a few parts in a million of the largest, whose :func:`delta_of` is proved to be at most delta.
+
+    It is rounded down, so that another machine's doubles come to the same verdict.
+
+    Raises:
+        UsageError: epsilon not above 0, or a delta not between 0 and 1.
+    """
+    if epsilon <= 0 or not 0 < delta < 1:
+        raise UsageError(f"epsilon is {epsilon} and delta {delta}; wanted epsilon above 0, delta between 0 and 1")
+    wanted, e = math.log(delta.numerator) - math.log(delta.denominator), float(epsilon)
+    low, high = -700.0, math.log(e) + 1.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _best_order(math.exp(middle), e)[1] <= wanted else (low, middle)
+    rho = Fraction(math.exp(low))
+    while True:
+        rho = _floored(rho * (1 - _ROOM))
+        if delta_of(rho, epsilon) <= delta:
+            return rho
+
+
+def _floored(value: Fraction) -> Fraction:
+    """24 binary digits of a number, rounded down."""
+    power = Fraction(2) ** (math.frexp(float(value))[1] - 24)
+    return math.floor(value / power) * power
+
+
+def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
+    """Near the best a - 1, and the logarithm of the bound there: it falls, then rises."""
+
+    def bound(log: float) -> float:
+        b = math.exp(log)
+        return b * ((b + 1) * rho - epsilon) - (b + 1) * math.log1p(1 / b) - log
+
+    low, high = -30.0, math.log(epsilon / rho + 1.0) + 30.0
+    for _ in range(120):
+        one, two = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, two) if bound(one) <= bound(two) else (one, high)
+    return math.exp(low), bound(low)

@@ -1,0 +1,84 @@
+"""Graphs of pairs: the shortest of parallel ones, sparse matrices of them, neighbour lists, components."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privopt.arrays import Floats, Ints
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+else:
+    csr_array = Any
+
+__all__ = ["components", "edge_matrix", "neighbours", "ranked", "shortest_rows"]
+
+
+def shortest_rows(ends: Ints, lengths: Floats) -> Ints:
+    """Rows of edges (E, 2) between two different nodes, of parallel ones the shortest, the first among equals.
+
+    Edges that run the other way are not parallel. Rows come in the order of tails, then heads.
+    """
+    order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
+    tails, heads = ends[order].T
+    chosen = tails != heads
+    chosen[1:] &= (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
+    rows: Ints = order[chosen]
+    return rows
+
+
+def edge_matrix(n: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
+    """SciPy CSR matrix (n, n) of edges between different nodes; of parallel ones the shortest counts.
+
+    Args:
+        n: nodes.
+        pairs: (E, 2) tails and heads.
+        lengths: (E,) or one for all, at least 0; an edge of length 0 is an entry of value 0.
+        both: edges run both ways.
+    """
+    from scipy.sparse import csr_array
+
+    edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    weights = np.broadcast_to(np.asarray(lengths, dtype=np.float64), len(edges))
+    if both:
+        edges, weights = np.concatenate([edges, edges[:, ::-1]]), np.tile(weights, 2)
+    kept = shortest_rows(edges, weights)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(edges[kept, 0], minlength=n))])
+    return csr_array((weights[kept], edges[kept, 1], starts), shape=(n, n))
+
+
+def neighbours(n: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
+    """Neighbour lists of pairs taken both ways, each node's in order.
+
+    Returns:
+        (n + 1,) where each node's list starts; (2 P,) neighbours; (2 P,) the pair that each entry comes from.
+    """
+    source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
+    order = np.lexsort((target, source))
+    start = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))]).astype(np.int64)
+    return start, target[order], (order % max(1, len(pairs))).astype(np.int64)
+
+
+def components(n: int, pairs: Ints) -> Ints:
+    """Connected components of n nodes under pairs: independent problems (BD-mDP, Property 3.1).
+
+    Returns:
+        (n,) numbers from 0, in the order in which the components first occur.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return ranked(connected_components(graph, directed=False)[1])
+
+
+def ranked(labels: NDArray[Any]) -> Ints:
+    """Labels as numbers from 0, in the order in which they first occur."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return np.asarray(rank[inverse], dtype=np.int64)

@@ -1,0 +1,289 @@
+"""Additive noise whose distribution is exactly what the guarantee says.
+
+* up to 1e5 draws: OpenDP's Laplace measurement (vetted, free of floating-point artefacts); its privacy map is asked,
+  and the scale it is given is rounded up until the map stays within the budget;
+* above: an exact integer sampler (Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy",
+  Algorithms 1 and 2) on the operating system's entropy: integers and rejection only, no floating point;
+* discrete Gaussian noise, in any number: the same paper's Algorithm 3, as exact;
+* under a seed, for experiments: the same samplers on NumPy's PCG64 stream. What they give is not private, and says so.
+
+The discrete Laplace of scale b is P(X = v) = (1 - a) / (1 + a) a**|v| with a = exp(-1 / b): the double geometric. The
+discrete Gaussian of variance parameter V has P(X = v) proportional to exp(-v**2 / (2 V)).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import SolverError, UsageError
+from privopt.numbers.gaussian import draw_gaussian, variance_above
+from privopt.numbers.laplace import draw_laplace
+from privopt.numbers.sampling import seeded
+
+__all__ = ["NoiseRecord", "continuous_laplace", "discrete_gaussian", "discrete_laplace", "split_budget", "stated_scale"]
+
+
+#: Up to here OpenDP draws; it takes about 12 microseconds a draw, the bulk sampler under one.
+OPENDP_DRAWS = 100_000
+_LARGEST_COUNT = 1 << 62
+_LARGEST_SCALE = 1 << 55
+"""Noise of 2**62, at which a sum might leave 64 bits, has a probability below exp(-128) then."""
+
+
+_RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
+_WIDEST: Final = 1 << 128
+"""No noise is drawn at a scale as large."""
+_NARROWEST: Final = Fraction(1, 1 << 1000)
+"""From here on a scale, and what it spends, are doubles too."""
+
+
+@frozen
+class NoiseRecord:
+    """How noise was drawn, and what it spends.
+
+    Attributes:
+        engine: "opendp", "exact-integer" (bulk) or "seeded".
+        distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
+        scale: exact scale that was drawn from; of a Gaussian the variance parameter.
+        map: OpenDP's privacy map at sensitivity 1, where OpenDP drew.
+        draws: how many.
+    """
+
+    engine: str
+    distribution: str
+    scale: Fraction
+    map: float | None
+    draws: int
+
+    @property
+    def spent(self) -> Fraction:
+        """Privacy loss for each unit of sensitivity, exactly; at most what was asked for.
+
+        Epsilon, 1 / scale; of a Gaussian rho, 1 / (2 V), for each unit of the square of the L2 sensitivity.
+        """
+        return 1 / (2 * self.scale if self.distribution == "discrete-gaussian" else self.scale)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a seed decided the noise; then nothing about it is private."""
+        return self.engine == "seeded"
+
+
+def discrete_laplace(
+    counts: NDArray[Any], scale_reciprocal: Fraction, *, seed: int | None = None
+) -> tuple[Ints, NoiseRecord]:
+    """Integers plus independent discrete Laplace noise.
+
+    Args:
+        counts: integers of any shape, below 2**62 in size.
+        scale_reciprocal: epsilon / sensitivity, exact, above 0.
+        seed: for experiments only.
+
+    Returns:
+        Noisy integers of the same shape, and the record.
+
+    Raises:
+        UsageError: counts that are no integers, a budget that is not positive, noise of a scale above 2**55, which
+            has no room in 64 bits, or numerators and denominators beyond 2**40 (see :func:`split_budget`).
+
+    >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
+    >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
+    ((2,), True, False)
+    """
+    values = _whole(counts)
+    _positive(scale_reciprocal)
+    if scale_reciprocal * _LARGEST_SCALE < 1:
+        spent = f"{Decimal(scale_reciprocal.numerator) / scale_reciprocal.denominator:.3g}"
+        least = f"at least {1 / _LARGEST_SCALE:.3g}, whose noise is below 2**62"
+        raise UsageError(f"epsilon for each unit of sensitivity is {spent}; wanted {least}: wider noise leaves 64 bits")
+    if seed is None and values.size <= OPENDP_DRAWS:
+        measurement, scale, mapped = _opendp(scale_reciprocal, "i64")
+        drawn = measurement(values.ravel().tolist()) if values.size else []
+        noisy = np.array(drawn, dtype=np.int64).reshape(values.shape)
+        return noisy, NoiseRecord("opendp", "discrete-laplace", scale, mapped, values.size)
+    noise = draw_laplace(values.size, scale_reciprocal, source=seeded(seed))
+    engine = "exact-integer" if seed is None else "seeded"
+    record = NoiseRecord(engine, "discrete-laplace", 1 / scale_reciprocal, None, values.size)
+    return values + noise.reshape(values.shape), record
+
+
+def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | None = None) -> tuple[Ints, NoiseRecord]:
+    """Integers plus independent discrete Gaussian noise.
+
+    Args:
+        counts: integers of any shape, below 2**62 in size.
+        variance: sensitivity**2 / (2 rho), exact, above 0, at most 2**40; the sensitivity is in L2. It is rounded up a
+            little (:func:`privopt.numbers.gaussian.variance_above`), as the record says.
+        seed: for experiments only.
+
+    Returns:
+        Noisy integers of the same shape, and the record.
+
+    Raises:
+        UsageError: counts that are no integers, a variance out of range.
+
+    >>> noisy, record = discrete_gaussian(np.array([3, 5]), Fraction(100))
+    >>> noisy.shape, record.spent <= Fraction(1, 200), record.seeded
+    ((2,), True, False)
+    """
+    values = _whole(counts)
+    noise, drawn = _gaussian(values, variance, seed)
+    record = NoiseRecord("exact-integer" if seed is None else "seeded", "discrete-gaussian", drawn, None, values.size)
+    return noise, record
+
+
+def _gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
+    """The values with their noise, and the variance drawn at."""
+    noise = draw_gaussian(values.size, variance, source=seeded(seed))
+    return values + noise.reshape(values.shape), variance_above(variance)
+
+
+def continuous_laplace(
+    values: NDArray[Any], scale_reciprocal: Fraction, *, seed: int | None = None
+) -> tuple[Floats, NoiseRecord]:
+    """Real numbers plus independent Laplace noise, through OpenDP.
+
+    OpenDP draws a discrete Laplace on a grid so fine that every double is on it, and rounds once: the rounding is
+    post-processing. Under a seed the grid is 2**-40 of the scale.
+
+    Args:
+        values: finite doubles of any shape.
+        scale_reciprocal: epsilon / sensitivity, exact, above 0.
+        seed: for experiments only.
+
+    Raises:
+        UsageError: values that are not finite, a budget that is not positive.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise UsageError("values must be finite")
+    _positive(scale_reciprocal)
+    if seed is None:
+        measurement, scale, mapped = _opendp(scale_reciprocal, "f64")
+        drawn = measurement(numbers.ravel().tolist()) if numbers.size else []
+        noisy = np.array(drawn, dtype=np.float64).reshape(numbers.shape)
+        return noisy, NoiseRecord("opendp", "laplace", scale, mapped, numbers.size)
+    steps = draw_laplace(numbers.size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(numbers.shape)
+    noise = steps * (2.0**-40 * float(1 / scale_reciprocal))
+    return numbers + noise, NoiseRecord("seeded", "laplace", 1 / scale_reciprocal, None, numbers.size)
+
+
+def stated_scale(text: str) -> Fraction:
+    """A scale, a variance or a rate as a release's file states it: a whole number or a ratio of two.
+
+    A file may hold what anybody wrote, and ``Fraction("1e30000000")`` keeps a reader for hours: exponents are refused.
+
+    Raises:
+        ValueError: another text, or none of at least 2**-1000 and less than 2**128.
+
+    >>> stated_scale("10/3")
+    Fraction(10, 3)
+    >>> stated_scale("1e30000000")
+    Traceback (most recent call last):
+    ValueError: '1e30000000': wanted a whole number or a ratio, 2**-1000 to 2**128
+    """
+    scale = Fraction(text) if _RATIONAL.fullmatch(text) else Fraction(0)
+    if _NARROWEST <= scale < _WIDEST:
+        return scale
+    raise ValueError(f"{text[:40]!r}: wanted a whole number or a ratio, 2**-1000 to 2**128")
+
+
+def split_budget(
+    epsilon: Fraction, shares: Sequence[Fraction | float | int], *, denominator: int = 1 << 20
+) -> tuple[Fraction, ...]:
+    """Cut a budget by shares into rationals that sum to at most epsilon.
+
+    A share's exact part is kept where its terms are small; otherwise the greatest fraction below it with the
+    given denominator at most is taken (for a share below 1 / denominator the greatest 1 / q), so that the bulk
+    sampler stays within 64 bits.
+
+    Args:
+        epsilon: exact, above 0.
+        shares: relative, above 0, not necessarily summing to 1; a float means its decimal text.
+        denominator: largest denominator wanted.
+
+    Raises:
+        UsageError: no shares, or one that is not positive and finite; a budget that is not positive.
+
+    >>> split_budget(Fraction(1, 10), [0.2, 0.3, 0.5])
+    (Fraction(1, 50), Fraction(3, 100), Fraction(1, 20))
+    """
+    _positive(epsilon)
+    if not shares or any(isinstance(s, float) and not math.isfinite(s) for s in shares):
+        raise UsageError(f"shares are {list(shares)}; wanted finite numbers above 0")
+    exact = [Fraction(str(float(s))) if isinstance(s, float) else Fraction(s) for s in shares]
+    if min(exact) <= 0:
+        raise UsageError(f"shares are {list(shares)}; wanted finite numbers above 0")
+    total = sum(exact)
+    return tuple(_floor_fraction(epsilon * share / total, denominator) for share in exact)
+
+
+def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
+    """The greatest fraction <= value with a denominator of at most ``denominator``; of the form 1 / q where none is."""
+    if value.denominator <= denominator:
+        return value
+    if value * denominator < 1:
+        return Fraction(1, math.ceil(1 / value))
+    near = value.limit_denominator(denominator)
+    if near <= value:
+        return near
+    # the neighbour below ``near`` in the Farey sequence of that order: p q' - p' q = 1 with the largest q' allowed
+    p, q = near.numerator, near.denominator
+    lower = pow(p, -1, q) if q > 1 else 1
+    lower += (denominator - lower) // q * q
+    return Fraction((p * lower - 1) // q, lower)
+
+
+def _whole(counts: NDArray[Any]) -> Ints:
+    """Counts as 64-bit integers.
+
+    Raises:
+        UsageError: they are none, or too large.
+    """
+    values = np.asarray(counts)
+    if not np.issubdtype(values.dtype, np.integer):
+        raise UsageError(f"counts are {values.dtype}; wanted integers")
+    if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= _LARGEST_COUNT:
+        raise UsageError("counts must be below 2**62 in size")
+    return values.astype(np.int64)
+
+
+def _positive(budget: Fraction) -> None:
+    if budget <= 0:
+        raise UsageError(f"a privacy budget is {budget}; wanted more than 0")
+
+
+def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
+    """OpenDP's measurement whose map at 1 is within the budget, its exact scale, and that map.
+
+    Raises:
+        SolverError: the map stays above the budget (it never did).
+    """
+    # not opendp.prelude: it imports scikit-learn where that is installed, a second or more
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    domain = atom_domain(T="i64") if kind == "i64" else atom_domain(T="f64", nan=False)
+    space = vector_domain(domain), l1_distance(T=kind)
+    scale = float(1 / scale_reciprocal)
+    for _ in range(64):
+        if Fraction(scale) * scale_reciprocal >= 1:
+            measurement = make_laplace(*space, scale=scale)
+            mapped = float(measurement.map(1 if kind == "i64" else 1.0))
+            if Fraction(mapped) <= scale_reciprocal:
+                return measurement, Fraction(scale), mapped
+        scale = math.nextafter(scale, math.inf)
+    raise SolverError(f"OpenDP's privacy map exceeds the budget {scale_reciprocal} at every scale tried")

@@ -1,0 +1,26 @@
+"""What reports are made of: the frame of the page, sections, figures, and the body of metric mechanisms."""
+
+from privopt.interfaces.report_parts import Section
+from privopt.report.page import (
+    drawing,
+    figure_section,
+    page,
+    pair_section,
+    shown,
+    table,
+    table_section,
+)
+from privopt.report.theme import svg, themed
+
+__all__ = [
+    "Section",
+    "drawing",
+    "figure_section",
+    "page",
+    "pair_section",
+    "shown",
+    "svg",
+    "table",
+    "table_section",
+    "themed",
+]

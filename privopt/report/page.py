@@ -1,0 +1,269 @@
+"""The frame of every report: claim, certificate, loss, body, provenance. Works offline, prints, light and dark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from html import escape
+from importlib.resources import files
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from privopt.interfaces import Result
+from privopt.interfaces.report_parts import Section
+from privopt.report.promise_text import claim, limits
+from privopt.report.theme import svg
+from privopt.specs import NOTHING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = [
+    "document",
+    "drawing",
+    "figure_section",
+    "page",
+    "pair_section",
+    "script_json",
+    "shown",
+    "table",
+    "table_section",
+]
+
+
+RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
+
+
+def shown(value: object, digits: int = 9) -> str:
+    """A figure for people, escaped: so many digits, thousands parted, none where there is none."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if 1e5 <= abs(value) < 1e15:
+            return f"{value:,.{max(0, min(2, digits - 6))}f}"
+        return f"{value:.{digits}g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(shown(inner, digits) for inner in value)
+    return escape(str(value))
+
+
+def document(title: str, body: str) -> str:
+    """One HTML document in the report's style, without anything from outside; ``body`` is ready markup."""
+    style = files(__package__).joinpath("report.css").read_text("utf-8")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{style}</style></head><body>{body}</body></html>\n"
+    )
+
+
+def script_json(value: object) -> str:
+    """JSON to stand in a ``<script>``: with ``<``, ``>``, ``&`` and line separators escaped, whatever it holds can
+    neither end the script nor begin a comment in it.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign.group()):04x}", text)
+
+
+def figure_section(title: str, figure: Figure, lead: str = "") -> Section:
+    """A section that shows one figure."""
+    return Section(title=title, lead=lead, html=drawing(title, figure))
+
+
+def drawing(title: str, figure: Figure, caption: str = "") -> str:
+    """Markup of one figure; ``title`` is what a screen reader calls it."""
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure>{svg(figure, title)}{below}</figure>"
+
+
+def pair_section(title: str, drawings: Sequence[str], lead: str = "") -> Section:
+    """A section that shows figures side by side where there is room; see :func:`drawing`."""
+    return Section(title=title, lead=lead, html=f'<div class="pair">{"".join(drawings)}</div>')
+
+
+def table_section(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], lead: str = "") -> Section:
+    """A section that shows one table."""
+    return Section(title=title, lead=lead, html=table(title, header, rows))
+
+
+def table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Markup of one table, which scrolls where it is too large; ``title`` is what a screen reader calls it."""
+    kept = [tuple(row) for row in rows]
+    numeric = [bool(kept) and all(_number(row[place]) for row in kept) for place in range(len(header))]
+    head = "".join(
+        f'<th scope="col"{" class=n" if right else ""}>{escape(name)}</th>'
+        for name, right in zip(header, numeric, strict=True)
+    )
+    body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in kept)
+    html = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title, quote=True)}">'
+    return html + f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    return f"<td{' class=n' if _number(value) else ''}>{shown(value, 6)}</td>"
+
+
+def _facts(caption: str, rows: Mapping[str, Any]) -> str:
+    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{value}</td></tr>' for name, value in rows.items())
+    return f"<table><caption>{escape(caption)}</caption><tbody>{body}</tbody></table>"
+
+
+def _verdict(result: Result) -> str:
+    certificate = result.certificate
+    if result.mark:
+        return f'<span class="badge bad">{result.mark}</span>'
+    if certificate.evidence == "declared":
+        return '<span class="badge">declared by its maker</span>'
+    return '<span class="badge good">proved on the release</span>'
+
+
+def _decimals(value: object) -> object:
+    """Rationals as text, with the decimals that they are near to."""
+    if isinstance(value, (list, tuple)):
+        return [_decimals(inner) for inner in value]
+    if isinstance(value, str) and RATIONAL.fullmatch(value):
+        above, below = map(Decimal, value.split("/"))
+        return f"{value} ({above / below:.6g})"
+    return value
+
+
+def _certificate(result: Result) -> Section:
+    certificate, guarantee = result.certificate, result.guarantee
+    epsilon = "none" if guarantee.epsilon is None else f"{shown(float(guarantee.epsilon))} {shown(guarantee.unit)}"
+    rows = {
+        "kind": shown(guarantee.kind),
+        "epsilon": epsilon,
+        "scope": shown(guarantee.scope or "see the statement above"),
+        "holds": shown(certificate.holds),
+        "evidence": shown(certificate.evidence),
+        "worst found": shown(certificate.worst),
+        "allowed": shown(certificate.allowed),
+        "conditions checked": shown(certificate.checked),
+        "arithmetic": shown(certificate.arithmetic),
+    }
+    more = {"rests_on": certificate.rests_on} if certificate.rests_on else {}
+    rows |= {name.replace("_", " "): shown(_decimals(value)) for name, value in {**more, **certificate.notes}.items()}
+    checked, unchecked = (
+        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" for lines in limits(result)
+    )
+    html = f'<div class="pair"><div><h3>Checked</h3>{checked}</div><div><h3>Not checked</h3>{unchecked}</div></div>'
+    lead = "What was checked, in exact arithmetic, after everything was rounded."
+    return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
+
+
+def _tiles(result: Result) -> str:
+    """The few numbers to take away."""
+    objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
+    unit = f" <small>{shown(objective.unit)}</small>"
+    tiles = {}
+    if guarantee.epsilon is not None:
+        tiles["epsilon"] = f"{shown(float(guarantee.epsilon), 6)} <small>{shown(guarantee.unit)}</small>"
+    name = {"locations": "protected", "photos": "deleted"}.get(objective.unit, "loss")
+    tiles[name] = shown(objective.value, 6) + unit
+    if objective.lower_bound is None:
+        tiles["proved bound"] = "none"
+    else:
+        tiles["proved bound"] = shown(objective.lower_bound, 6) + unit
+        tiles["gap"] = shown(objective.gap, 2)
+    tiles["checked"] = f"{shown(certificate.checked)} <small>conditions</small>"
+    tiles["time"] = f"{result.time.total:.2f} <small>seconds</small>"
+    body = "".join(f"<div><dt>{escape(label)}</dt><dd>{value}</dd></div>" for label, value in tiles.items())
+    return f'<dl class="tiles">{body}</dl>'
+
+
+def _provenance(result: Result, absent: Sequence[str]) -> Section:
+    asked = result.asked
+    jobs = result.details.told.get("jobs")  # anything may stand there
+    options = [
+        ("jobs", jobs if type(jobs) is int and jobs > 0 else None),
+        ("time-limit", asked.time_limit),
+        ("memory", asked.memory),
+        ("seed", result.seed),
+    ]
+    given = "".join(f" --{name} {value!r}" for name, value in options if value is not None)
+    unsafe = " --allow-unsafe" if result.guarantee.kind == NOTHING else ""
+    command = (
+        f"privopt solve {result.mechanism} {quote('problem/' + result.problem.file)} --method {result.method} "
+        f"--solver {quote(asked.solver)} --gap {asked.gap!r}{given}{unsafe} --out again\nprivopt verify ."
+    )
+    versions = result.solver.get("versions")
+    rows = {
+        "privopt": shown(result.privopt),
+        "plugin": f"{shown(result.plugin.name)} {shown(result.plugin.version)}",
+        "method": shown(result.method),
+        "status": shown(result.status),
+        "solver": ", ".join(
+            f"{shown(k)}: {shown(v)}" for k, v in result.solver.items() if not isinstance(v, (dict, list))
+        ),
+        **(
+            {"made with": ", ".join(f"{shown(name)} {shown(value)}" for name, value in versions.items())}
+            if isinstance(versions, dict)
+            else {}
+        ),
+        "problem": f"{shown(result.problem.file)}, SHA-256 {shown(result.problem.sha256)}",
+        "seed": "none: noise, where there is any, from the operating system"
+        if result.seed is None
+        else shown(result.seed),
+        "seconds": ", ".join(f"{shown(k)} {v:.2f}" for k, v in attrs.asdict(result.time).items()),
+    }
+    html = _facts("where it came from", rows) + "<h3>To reproduce and to check</h3>"
+    html += f'<pre tabindex="0">{escape(command)}</pre>'
+    if absent:
+        names = ", ".join(absent)
+        html += f"<p>Run them in this folder. Its owner alone can solve again, with the secret {escape(names)}.</p>"
+    else:
+        html += "<p>Run them in this folder.</p>"
+    return Section(title="Provenance", html=html)
+
+
+def page(
+    result: Result,
+    body: Sequence[Section],
+    *,
+    truth: bool = False,
+    absent: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> str:
+    """The whole report as one HTML document.
+
+    Args:
+        result: result.json.
+        body: the mechanism's sections.
+        truth: whether they compare with the secrets.
+        absent: names of secret files that stand in ``private/`` alone.
+        warnings: what whoever uses the release must know, a sentence each.
+    """
+    title = f"{result.mechanism}: {result.guarantee.kind}"
+    parts = []
+    for number, section in enumerate([*body, _certificate(result), _provenance(result, absent)]):
+        lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
+        parts.append(
+            f'<section aria-labelledby="s{number}"><h2 id="s{number}">{escape(section.title)}</h2>'
+            f"{lead}{section.html}</section>"
+        )
+    note = '<p class="bad">This page compares with the secrets: keep it in private/.</p>' if truth else ""
+    note += "".join(f'<p class="bad">Warning: {escape(line)}</p>' for line in warnings)
+    statement = escape(result.guarantee.statement or "No statement.")
+    return document(
+        title,
+        '<a class="skip" href="#content">Skip to the content</a>'
+        f"<header><h1>{escape(result.mechanism)} {_verdict(result)}</h1>{note}"
+        f'<p class="claim">{escape(claim(result))}</p>'
+        f'<p class="soft"><strong>In full.</strong> {statement}</p>{_tiles(result)}</header>'
+        f'<main id="content" tabindex="-1">{"".join(parts)}</main>'
+        '<footer class="soft"><p>Made by privopt from the files beside it; no network needed.</p></footer>',
+    )

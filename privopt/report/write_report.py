@@ -1,0 +1,107 @@
+"""``privopt report``: one page from a DIR, and its figures as files."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from privopt.declare import files_of
+from privopt.errors import UsageError
+from privopt.files.release_folder import PRIVATE, REPORT
+from privopt.files.working_folder import claimed
+from privopt.interfaces import Progress
+from privopt.report import Section, page
+from privopt.report.map_files import write_layer
+from privopt.report.theme import save
+from privopt.run.build_result import warned
+from privopt.run.publish import new_file
+from privopt.run.verify import open_verified
+
+__all__ = ["write_figures", "write_geo", "write_report"]
+
+
+def write_report(folder: Path, *, truth: bool = False, progress: Progress | None = None) -> Path:
+    """Write DIR/report.html, or DIR/private/report.html where it compares with the secrets.
+
+    ``progress`` is called with what is being done.
+
+    Raises:
+        DoesNotHoldError: DIR does not hold.
+        InputError: DIR cannot be read.
+        UsageError: ``truth`` without ``private/``, the mechanism has nothing to compare, or DIR cannot be written.
+    """
+    opened = open_verified(folder, progress=progress)
+    if progress is not None:
+        progress("figures and tables of the report", 0, None, None)
+    mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
+    compared: list[Section] = []
+    target = folder / REPORT
+    if truth:
+        private = folder / PRIVATE
+        if not private.is_dir():
+            raise UsageError(f"--truth: {folder} has no private/ to compare with")
+        compared = list(mechanism.report_truth(problem, release, result, private))
+        if not compared:
+            raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
+        target = private / REPORT
+    check = mechanism.report_check(release, result, folder)
+    sections = [*compared, *mechanism.report(problem, release, result), *([] if check is None else [check])]
+    absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
+    warnings = tuple(warned(mechanism, problem, release, result))
+    _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warnings), folder.absolute())
+    return target
+
+
+def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
+    """Write the report's figures as SVG and PNG into ``target``, which is made where it is missing: all or none.
+
+    Raises:
+        DoesNotHoldError: DIR does not hold.
+        InputError: DIR cannot be read.
+        UsageError: the mechanism draws no figures, or ``target`` is none that can be written.
+        StoppedError: they could not be written, or an interrupt came.
+    """
+    opened = open_verified(folder, progress=progress)
+    if progress is not None:
+        progress("figures", 0, None, None)
+    figures: dict[str, Any] = dict(opened.mechanism.figures(opened.problem, opened.release, opened.result))
+    if not figures:
+        raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
+    written = [target / f"{name}{ending}" for name in figures for ending in (".svg", ".png")]
+    with ExitStack() as made:  # all are made before the first gets its name
+        for path in written:
+            save(figures[path.stem], made.enter_context(new_file(path, force=True, option="--figures")))
+    return written
+
+
+def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -> Path:
+    """Write what a map shows of the release as GeoJSON or GeoParquet, by the ending of ``target``.
+
+    Raises:
+        DoesNotHoldError: DIR does not hold.
+        InputError: DIR cannot be read.
+        UsageError: the release has no places, the ending is of neither format, or ``target`` cannot be written.
+        StoppedError: it could not be written, or an interrupt came.
+    """
+    opened = open_verified(folder, progress=progress)
+    layer = opened.mechanism.geo(opened.problem, opened.release, opened.result)
+    if layer is None:
+        raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")
+    with new_file(target, force=True, option="--geo") as made:
+        write_layer(layer, made)
+    return target
+
+
+def _replace(target: Path, text: str, folder: Path) -> None:
+    """Write beside DIR and rename: what a kill leaves would be a file in DIR that no sum covers, which is refused."""
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{target}: its folder cannot be written")
+    beside = folder.parent if os.access(folder.parent, os.W_OK | os.X_OK) else target.parent
+    with claimed(beside / folder.name) as work:
+        made = work / target.name
+        made.write_text(text, "utf-8")
+        own = target.parent.name == PRIVATE  # else for whoever may read the folder
+        made.chmod(0o600 if own else 0o600 | target.parent.stat().st_mode & 0o044)
+        made.replace(target)

@@ -1,0 +1,261 @@
+"""The problem's own files in DIR: what was read of them, and nothing that is secret outside ``private/``.
+
+Columns of a public table that nothing reads (names, telephones) are left out. Nothing outside ``private/`` may depend
+on a secret but through the mechanism. The rule is kept here: files that a problem class declares secret never reach
+``problem/`` (a mechanism may offer a public replacement).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from attrs import AttrsInstance, evolve, field, frozen
+
+from privopt.declare import File, files_of
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes, plainly, table_of
+from privopt.errors import Fault, InputError
+from privopt.files.archive import npy_as_written
+from privopt.files.release_folder import PRIVATE, PROBLEM, files_in
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["ProblemCopy", "stray_files", "with_csv_tables"]
+
+_TOKEN: Final = re.compile(
+    r"""\#[^\n]*                              # comments may hold quotes that open nothing
+      | \"{3}(?:\\.|[^\\])*?\"{3}(?!\") | '{3}.*?'{3}(?!')
+      | "(?:\\.|[^"\\\n])*"             | '[^'\n]*'""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+@frozen(kw_only=True)
+class ProblemCopy:
+    """A problem file and what it names, as they will lie in DIR.
+
+    A file named by a path that leaves the problem's folder goes to ``external/``, and the copied problem file names
+    it there.
+
+    Attributes:
+        name: of the problem file.
+        contents: of its copy.
+        files: the files that it names, by their path in ``problem/``.
+        public: contents that stand in ``problem/`` in place of secret files, by the name in ``files``.
+        renamed: how they are called there, where that is not the name of the secret file.
+    """
+
+    name: str
+    contents: bytes = field(repr=False)
+    files: Mapping[str, File]
+    public: Mapping[str, bytes] = field(factory=dict, repr=False)
+    renamed: Mapping[str, str] = field(factory=dict)
+
+    @classmethod
+    def of(cls, source: File, declared: AttrsInstance) -> ProblemCopy:
+        """Plan the copy of a problem that was read from ``source``.
+
+        Raises:
+            InputError: one file is named both as a secret and as a public one, or a path cannot be renamed.
+        """
+        files = [file for file in files_of(declared) if not file.absent]
+        secret = {_same(file) for file in files if file.secret}
+        faults = [
+            Fault(source.name, "", f"{file.name!r} named as a public file and as a secret one", "two files")
+            for file in files
+            if not file.secret and _same(file) in secret
+        ]
+        if faults:
+            raise InputError(faults)
+        inside = {file.name for file in files if _inside(file.name)}
+        moved = _moved([file.name for file in files if file.name not in inside], {source.name, *inside})
+        return cls(
+            name=source.name,
+            contents=_renamed(source.name, source.contents, moved) if moved else source.contents,
+            files={moved.get(file.name, file.name): file for file in files},
+        )
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the problem file as copied."""
+        return hashlib.sha256(self.contents).hexdigest()
+
+    def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:
+        """The copy with public contents in place of secret files; those of a Parquet table are CSV, and called so.
+
+        Args:
+            replaced: contents by the name that the problem gives the file.
+        """
+        public = {name: replaced[file.name] for name, file in self.files.items() if file.name in replaced}
+        tables = [name for name in public if self.files[name].contents.startswith(PARQUET)]
+        renamed = _csv_names(tables, {*self.files, self.name})
+        contents = _renamed(self.name, self.contents, renamed) if renamed else self.contents
+        return evolve(self, contents=contents, public=public, renamed=renamed)
+
+    def write(self, work: Path) -> None:
+        """Write what was read of public files to ``problem/``, all of secret ones to ``private/problem/``.
+
+        Args:
+            work: the DIR being written.
+        """
+        for name, file in self.files.items():
+            if file.secret:
+                _put(work / PRIVATE / PROBLEM / name, file.contents)
+            if name in self.public:
+                _put(work / PROBLEM / self.renamed.get(name, name), self.public[name])
+            elif not file.secret:
+                _put(work / PROBLEM / name, _as_read(file))
+        _put(work / PROBLEM / self.name, self.contents)
+
+
+def with_csv_tables(source: File, declared: AttrsInstance) -> File:
+    """The problem with its public tables as CSV, whatever they were read from; itself where they are.
+
+    A table of the problem class with a method ``as_csv() -> Mapping[str, bytes]`` knows how its files read so; every
+    other Parquet file becomes the same columns.
+
+    Args:
+        source: the problem file.
+        declared: what was read from it.
+    """
+    files = {file.name: file for file in files_of(declared) if not file.absent}
+    secret = {name for name, file in files.items() if file.secret}
+    made = {name: text for name, text in _known(declared).items() if name not in secret}
+    for name in files.keys() - made.keys() - secret:
+        text = as_csv(files[name])
+        if text is not None:
+            made[name] = text
+    if not made:
+        return source
+    renamed = _csv_names(made, {*files, source.name})
+    beside = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
+    return evolve(source, kept=_renamed(source.name, source.contents, renamed), beside={**source.beside, **beside})
+
+
+def _as_read(file: File) -> bytes:
+    """A file as it may be published: without columns of a table that nothing has read."""
+    frame = _frame(file)
+    if frame is not None:
+        read = [name for name in frame.columns if name in file.seen.columns]
+        if len(read) < len(frame.columns):
+            return csv_bytes(frame.select(read))
+    return _in_one_form(file, frame)
+
+
+def _frame(file: File) -> pl.DataFrame | None:
+    """A file that was read as a table; None of any other."""
+    return table_of(file) if file.seen.columns else None
+
+
+def _in_one_form(file: File, frame: pl.DataFrame | None) -> bytes:
+    """A public file as every program reads it alike: users' tables and arrays have forms that some take otherwise."""
+    if file.contents.startswith(b"\x93NUMPY"):
+        return npy_as_written(file.contents)
+    if frame is not None:
+        return plainly(file, frame)
+    return file.contents if file.seen.instead is None else file.seen.instead
+
+
+def _csv_names(names: Iterable[str], taken: set[str]) -> dict[str, str]:
+    """New names that end in ``.csv``, all different, for files that are CSV now; a name of its own may stay."""
+    renamed: dict[str, str] = {}
+    for name in sorted(names):
+        path, number = PurePosixPath(name), 1
+        new = str(path.with_suffix(".csv"))
+        while new in {*taken, *renamed.values()} - {name}:
+            number += 1
+            new = str(path.with_name(f"{path.stem}-{number}.csv"))
+        renamed[name] = new
+    return renamed
+
+
+def _known(declared: AttrsInstance) -> dict[str, bytes]:
+    """Files that the tables of a problem know to read as CSV."""
+    convert = getattr(declared, "as_csv", None)
+    found = {} if convert is None else dict(convert())
+    for attribute in attrs.fields(type(declared)):
+        value = getattr(declared, attribute.name)
+        if attrs.has(type(value)) and not isinstance(value, File):
+            found |= _known(value)
+    return found
+
+
+def _same(file: File) -> tuple[int, int] | str:
+    """Equal for names of one file."""
+    if file.path is None:
+        return file.name
+    found = os.stat(file.path)
+    return found.st_dev, found.st_ino
+
+
+def _put(path: Path, contents: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(contents)
+
+
+def _inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _moved(names: list[str], taken: set[str]) -> dict[str, str]:
+    """New names, all different, for files from outside."""
+    folder = "external"
+    while any(PurePosixPath(name).parts[0] == folder for name in taken):
+        folder += "-more"
+    moved: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        last, number = PurePosixPath(name).name, 1
+        new = f"{folder}/{last}"
+        while new in moved.values():
+            number += 1
+            new = f"{folder}/{number}-{last}"
+        moved[name] = new
+    return moved
+
+
+def _renamed(name: str, contents: bytes, moved: Mapping[str, str]) -> bytes:
+    """The problem file of that name with every text that is one of these paths replaced, and nothing else changed."""
+    text = contents.decode("utf-8-sig")
+
+    def replaced(match: re.Match[str]) -> str:
+        token = match.group()
+        if token.startswith("#"):
+            return token
+        new = moved.get(tomllib.loads(f"x = {token}")["x"])
+        return token if new is None else json.dumps(new, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+    renamed = _TOKEN.sub(replaced, text)
+    if _parsed(renamed) != _values(_parsed(text), moved):
+        raise InputError([Fault(name, "", "a path outside its folder that is a key too", "files beside it")])
+    return renamed.encode()
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    return tomllib.loads(text, parse_float=str)
+
+
+def _values(value: Any, moved: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _values(inner, moved) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_values(inner, moved) for inner in value]
+    return moved.get(value, value) if isinstance(value, str) else value
+
+
+def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
+    """A line for each file below ``problem/`` that the problem file ``file`` does not name, or of another form."""
+    files = [each for each in files_of(declared) if not (each.secret or each.absent)]
+    odd = dict.fromkeys(each.name for each in files if _in_one_form(each, _frame(each)) != each.contents)
+    lines = [f"{PROBLEM}/{name}: in a form that programs read in more than one way; solve writes none" for name in odd]
+    named = {file, *(str(PurePosixPath(each.name)) for each in files_of(declared))}
+    found, _ = files_in(folder / PROBLEM)
+    return lines + [f"{PROBLEM}/{name}: the problem names no such file" for name in found if name not in named]

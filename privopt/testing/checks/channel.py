@@ -1,0 +1,163 @@
+"""The check of what a release states of its reports (``channel()``), which estimates and posteriors go by."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.interfaces import Channel, NoisyCounts, Release, SolveContext
+from privopt.numbers.sampling import TOTAL
+from privopt.run.verify import load_release
+from privopt.testing.checks.base import Elsewhere, Trial, check
+from privopt.testing.checks.matrix import CONFIDENCE, Alike, plausible, required
+from privopt.testing.checks.neighbours import DOUBLES, ROOM
+from privopt.testing.noise import limited, noted
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.under_trial import Run, Subject
+
+__all__: list[str] = []
+
+SHARES: Final = (0.5, 0.1, 0.01)
+"""Probabilities at which the reach of noise is compared with the noise that was drawn."""
+
+NOISES: Final = 400
+"""Draws of noise that they are compared with, at least: reaches that are half the true ones are found."""
+
+
+def _states_channel(subject: Subject) -> str | None:
+    if subject.mechanism_class.release_class.channel is Release.channel:
+        return Elsewhere("the release states no `channel`: only its draws tell (epsilon-attack)")
+    return None
+
+
+@check("channel", needs=_states_channel, share=0.3, least=4)
+def channel(trial: Trial) -> None:
+    """What channel() states keeps epsilon, exactly where it is finite, and is what the weights or the draws say."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    with trial.subject.registered():
+        release = load_release(run.folder).release  # as estimates open it
+    stated = release.channel()
+    if stated is None:
+        trial.pass_over("channel() gives None")
+    if isinstance(stated, NoisyCounts):
+        _reach(trial, problem, stated)
+        return
+    names = [[str(name) for name in side] for side in (stated.inputs, stated.outputs)]
+    for what, side in zip(("inputs", "outputs"), names, strict=True):
+        again = [name for name, count in Counter(side).items() if count > 1]
+        if again:
+            trial.fail(f"channel() has {again[0]!r} twice among its {what}", problem)
+    alike = required(trial.subject, run)
+    missing = sorted({*alike.names} - {*names[0]})
+    if missing:
+        trial.fail(f"channel() has no row for {missing[0]!r}", problem)
+    if "matrix" in trial.subject.traits:
+        _as_weights(trial, problem, release, stated)
+        return
+    _keeps(trial, problem, run, stated, alike)
+    if "sampler" in trial.subject.traits:
+        _as_drawn(trial, problem, release, stated)
+
+
+def _as_weights(trial: Trial, problem: GeneratedProblem, release: Any, stated: Channel) -> None:
+    """Fail where a stated probability is not the nearest double to weight / 2**63, up to its rounding."""
+    rows = {str(name): row for name, row in zip(release.records, release.weights, strict=True)}
+    columns = {str(name): place for place, name in enumerate(release.outputs)}
+    strange = sorted({*map(str, stated.outputs)} ^ {*columns} | {*map(str, stated.inputs)} ^ {*rows})
+    if strange:
+        trial.fail(f"channel() and the weights do not both have {strange[0]!r}", problem)
+    for name, found in zip(stated.inputs, stated.probabilities.tolist(), strict=True):
+        for output, probability in zip(stated.outputs, found, strict=True):
+            weight = int(rows[str(name)][columns[str(output)]])
+            if abs(probability - weight / TOTAL) > DOUBLES * weight / TOTAL:
+                trial.fail(
+                    f"channel() says that record {name} gives output {output} with probability {probability:.9g}; its "
+                    f"weight says {weight / TOTAL:.9g}",
+                    problem,
+                )
+
+
+def _keeps(trial: Trial, problem: GeneratedProblem, run: Run, stated: Channel, alike: Alike) -> None:
+    """Fail where stated probabilities of two inputs that must be alike differ by more than the notion allows."""
+    subject = trial.subject
+    curve = subject.notion.curve(subject.claimed(run.problem)) if subject.traits & {"odds", "tails"} else ()
+    row = {str(name): place for place, name in enumerate(stated.inputs)}
+    for (i, j), distance in zip(alike.pairs.tolist(), alike.distances.tolist(), strict=True):
+        one, two = (stated.probabilities[row[alike.names[place]]] for place in (i, j))
+        for epsilon, delta in curve if math.isfinite(distance) else ():
+            found = _excess(one, two, epsilon * distance, delta)
+            if found is not None:
+                outputs = "all outputs together" if delta else f"output {stated.outputs[found[0]]}"
+                trial.fail(
+                    f"channel() gives {outputs} such probabilities for {alike.names[i]} and {alike.names[j]}, at "
+                    f"distance {distance:g}, that {found[1]}; epsilon allows {epsilon * distance:.6g}"
+                    + (f" beside a delta of {delta:.4g}" if delta else ""),
+                    problem,
+                )
+
+
+def _excess(one: NDArray[np.float64], two: NDArray[np.float64], allowed: float, delta: float) -> tuple[int, str] | None:
+    """Return the output at which two rows differ most, and by how much, where that is more than is allowed."""
+    if delta:
+        factor = math.exp(min(allowed, 700.0))
+        missed = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in ((one, two), (two, one)))
+        return (0, f"delta is {missed:.6g}") if missed > delta * (1 + ROOM) + DOUBLES else None
+    ratios = [_log_ratio(p, q) for p, q in zip(one.tolist(), two.tolist(), strict=True)]
+    worst = max(range(len(ratios)), key=ratios.__getitem__)
+    if ratios[worst] <= allowed * (1 + ROOM) + DOUBLES:
+        return None
+    times = f", {ratios[worst] / allowed:.4g} times what is allowed" if allowed else ""
+    return worst, f"their log ratio is {ratios[worst]:.6g}{times}"
+
+
+def _log_ratio(p: float, q: float) -> float:
+    return 0.0 if p == q else math.inf if not (p and q) else abs(math.log(p) - math.log(q))
+
+
+def _as_drawn(trial: Trial, problem: GeneratedProblem, release: Release, stated: Channel) -> None:
+    """Fail where draws for one input come otherwise than their stated probabilities say."""
+    place = trial.chance(problem).randrange(len(stated.inputs))
+    name, count = str(stated.inputs[place]), trial.effort.draws
+    came = Counter(release.sample(name, count))
+    chances: Sequence[float] = stated.probabilities[place].tolist()
+    strange = sorted(set(came) - set(map(str, stated.outputs)))
+    if strange:
+        trial.fail(f"sample gave {strange[0]!r} for {name}, which is none of the outputs of channel()", problem)
+    for output, probability in zip(map(str, stated.outputs), chances, strict=True):
+        if not plausible(came[output], count, min(1.0, probability), len(chances)):
+            trial.fail(
+                f"output {output} came {came[output]} times in {count} samples of {name}; channel() says "
+                f"{probability * count:.6g} times",
+                problem,
+            )
+
+
+def _reach(trial: Trial, problem: GeneratedProblem, stated: NoisyCounts) -> None:
+    """Fail where more of the noise that is drawn exceeds the stated reach than its probability says."""
+    from scipy.special import bdtrc
+
+    if not trial.once_only("hundreds of draws of noise") or not len(stated.inputs):
+        return
+    subject, noises = trial.subject, list[Any]()
+    for _ in range(math.ceil(NOISES / len(stated.inputs))):
+        with noted() as calls, limited():
+            subject.mechanism.solve(
+                trial.load(problem), SolveContext(method=subject.method.name, gap=subject.method.gap)
+            )
+        if sum(map(len, calls)) != len(stated.inputs):
+            trial.cannot("not one noise of privopt.numbers.noise was drawn for each input of channel()")
+        noises += [abs(noise) for call in calls for noise in call]
+    for share in SHARES:
+        beyond = sum(noise > stated.reach(share) for noise in noises)
+        if beyond and bdtrc(beyond - 1, len(noises), share) < (1 - CONFIDENCE) / len(SHARES):
+            trial.fail(
+                f"channel() says that noise exceeds {stated.reach(share):g} with probability {share:g} at most; "
+                f"{beyond} of {len(noises)} draws do",
+                problem,
+            )

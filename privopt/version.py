@@ -1,0 +1,7 @@
+"""The version of privopt, by itself, so that no module imports the public door for it."""
+
+from typing import Final
+
+__all__ = ["VERSION"]
+
+VERSION: Final = "0.1.0"

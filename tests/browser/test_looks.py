@@ -1,0 +1,140 @@
+"""How reports look, measured in a browser: nothing cut off, nothing printed over, nothing lost in the dark."""
+
+import numpy as np
+import pytest
+from examples import EXAMPLES
+
+import privopt as po
+from privopt.report.write_report import write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
+
+pytestmark = pytest.mark.xdist_group("reports")
+
+WIDTHS = (360, 768, 1280)
+LONG = [f"node-12345678901{n}" for n in range(8)]
+
+
+@pytest.fixture(scope="session")
+def looks(report, tmp_path_factory):
+    """Pages by name: the examples' reports, and ones with long ids, degrees and an estimate."""
+    made = {}
+
+    def of(name):
+        if name in EXAMPLES:
+            return report(name)
+        if name not in made:
+            made[name] = MAKERS[name](tmp_path_factory.mktemp("looks"))
+        return made[name]
+
+    return of
+
+
+def long_ids(folder):
+    points = "".join(f"{name},{41.9 + 0.001 * n},{12.5 + 0.002 * (n % 3)}\n" for n, name in enumerate(LONG))
+    (folder / "points.csv").write_text("id,lat,lon\n" + points)
+    text = '[records]\npoints = "points.csv"\n[distance]\nkind = "haversine"\n[privacy]\nepsilon = 3\n'
+    (folder / "p.toml").write_text(text + '[utility]\nkind = "distance"\n')
+    return write_report(solve("exponential", folder / "p.toml", folder / "out").folder)
+
+
+def degrees(folder):
+    """A long narrow valley, whose longitudes differ in the third decimal."""
+    rows = [f"v{n},{45 + 0.011 * (n % 8):.4f},{98.95 + 0.0005 * n:.4f},1.0,{300 + n}" for n in range(40)]
+    (folder / "l.csv").write_text("\n".join(["id,lat,lon,facility_cost,clients", *rows]) + "\n")
+    (folder / "p.toml").write_text('[locations]\npoints = "l.csv"\n[privacy]\nepsilon = 0.5\n')
+    return write_report(solve("fl-linear", folder / "p.toml", folder / "out", Options(seed=1)).folder)
+
+
+def estimated(folder):
+    release = po.solve("exponential", po.metric_problem(po.grid(5, 6, 0.5), distance="euclidean", epsilon=2))
+    ids = release.opened.release.outputs.tolist()
+    chosen = np.random.default_rng(5).choice(len(ids), 600, p=np.arange(1, 31) / 465)
+    release.save(folder / "out")
+    (folder / "r.csv").write_text("report\n" + "".join(f"{ids[n]}\n" for n in chosen.tolist()))
+    from click.testing import CliRunner
+
+    from privopt.command.cli import cli
+
+    given = ["estimate", str(folder / "out"), str(folder / "r.csv"), "--out", str(folder / "e.csv"), "--quiet"]
+    done = CliRunner().invoke(cli, [*given, "--report", str(folder / "e.html")])
+    assert done.exit_code == 0, done.output
+    return folder / "e.html"
+
+
+MAKERS = {"long ids": long_ids, "degrees": degrees, "estimate": estimated}
+PAGES = [*EXAMPLES, *MAKERS]
+
+WIDE = """[...document.querySelectorAll('.scroll, figure, pre')].filter(e => e.scrollWidth > e.clientWidth + 1)
+    .map(e => [e.className || e.tagName, e.offsetHeight - e.clientHeight - 2 * e.clientTop])"""
+TEXT = """[...document.querySelectorAll('figure svg text')]
+    .map(t => parseFloat(getComputedStyle(t).fontSize) * Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b))"""
+OVERPRINTED = """[...document.querySelectorAll('figure svg [id*="matplotlib.axis_"]')].flatMap(axis => {
+    const texts = [...axis.querySelectorAll('[id*="tick_"] text')];
+    const boxes = texts.map(t => t.getBoundingClientRect());
+    return texts.filter((t, n) => boxes.some((b, m) => m > n && b.left < boxes[n].right && boxes[n].left < b.right
+        && b.top < boxes[n].bottom - 2 && boxes[n].top < b.bottom - 2)).map(t => t.textContent) })"""
+DOTS = """[...document.querySelectorAll('figure svg [id*="PathCollection"] use')].map(u => {
+    const s = getComputedStyle(u);
+    const rim = parseFloat(s.strokeWidth) > 0 ? s.strokeOpacity * s.opacity : 0;
+    return [s.fill, s.fillOpacity * s.opacity, s.stroke, rim] })
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_cut_off_or_too_small(name, width, looks, watched):
+    page = watched().open(looks(name))
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    wide = page.evaluate(WIDE)
+    assert all(bar >= 6 for _, bar in wide), wide  # a bar to scroll by, in pixels
+    assert width == 360 or not [what for what, _ in wide if what == "scroll"]
+    assert width < 1280 or not [what for what, _ in wide if what == "FIGURE"]
+    assert min(page.evaluate(TEXT), default=9) >= 9
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_label_is_printed_over_another(name, looks, watched):
+    page = watched().open(looks(name))
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.evaluate(OVERPRINTED) == []
+
+
+def test_the_legend_of_an_estimate_hides_no_interval(looks, watched):
+    page = watched().open(looks("estimate"))
+    legend, drawn = (
+        page.locator(f'svg[aria-label="The greatest shares"] [id*="{part}"]').first.bounding_box()
+        for part in ("-legend_1", "-LineCollection_1")
+    )
+    assert legend["y"] + legend["height"] <= drawn["y"]
+
+
+def colour(css):
+    return [float(part) for part in css[css.index("(") + 1 : -1].split(",")[:3]]
+
+
+def luminance(rgb):
+    parts = [c / 255 for c in rgb]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(css, alpha, ground):
+    if css == "none" or not alpha:
+        return 1.0
+    shown = [alpha * c + (1 - alpha) * g for c, g in zip(colour(css), ground, strict=True)]
+    low, high = sorted([luminance(shown), luminance(ground)])
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_every_dot_stands_out_from_the_page(name, scheme, looks, watched):
+    """By 3 to 1, as WCAG 2.2 (1.4.11) asks of graphics, by its filling or its rim."""
+    page = watched(scheme).open(looks(name))
+    ground = colour(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    dots = page.evaluate(DOTS)
+    faint = [dot for dot in dots if max(contrast(*dot[:2], ground), contrast(*dot[2:], ground)) < 3]
+    assert faint == []
+    assert dots or name in ("hierarchical-dp", "photo-censor")
