@@ -63,8 +63,7 @@ class Subsets(MetricMechanism):
 
 
 def alike(problem):
-    k = problem.declared.answers
-    return ((str(one), str(two), 1.0) for one in range(k) for two in range(one))
+    return ((str(one), str(two), 1.0) for one, two in combinations(range(problem.declared.answers), 2))
 
 
 PROFILE = metric_profile(
