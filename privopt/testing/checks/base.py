@@ -123,13 +123,21 @@ class Check:
 
 
 def at_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """The same problem with epsilon 1, where an attack needs the fewest draws."""
-    return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", 1)
+    """The same problem with epsilon 1, or rho 1/2, where an attack needs the fewest draws."""
+    return _at(problem, Decimal(1))
 
 
 def at_little(problem: GeneratedProblem) -> GeneratedProblem:
-    """The same problem with next to no epsilon, where equal outcomes are chance alone."""
-    return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", LITTLE)
+    """The same problem with next to no epsilon or rho, where equal outcomes are chance alone."""
+    return _at(problem, LITTLE)
+
+
+def _at(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
+    """The same problem at an epsilon, or at the rho that Gaussian noise of much the same size has: epsilon^2 / 2."""
+    for key, value in (("privacy.epsilon", epsilon), ("privacy.rho", epsilon**2 / 2)):
+        if problem.get(key) is not None:
+            problem = problem.with_key(key, value)
+    return problem
 
 
 CONSTANT: Final = 16
