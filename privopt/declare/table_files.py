@@ -36,6 +36,9 @@ BATCH_BYTES: Final = 64 * 2**20
 BATCH_ROWS: Final = 500_000
 """Rows of a batch, at most."""
 
+WHOLE: Final = 4 * 2**20
+"""Bytes of the largest CSV file that is read at once."""
+
 HEADER: Final = 1 << 20
 """Bytes of the longest header."""
 
@@ -103,16 +106,29 @@ class TableSource:
 def _batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.DataFrame[Any]]:
     try:
         lazy = _scan(path, ending, columns)
-        row = lazy.head(SAMPLE).collect()
-        size = row.estimated_size() / max(1, len(row))
-        rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))
-        batches = lazy.collect_batches(chunk_size=rows, maintain_order=True)
+        batches = iter([lazy.collect(engine="in-memory")]) if _is_small(path, ending) else _streamed(lazy)
         for batch in batches if ending == ".parquet" else _without_blank(path, batches):
             yield nw.from_native(batch, eager_only=True)
     except pl.exceptions.PolarsError:
         if ending == ".csv":
             raise InputError([_csv_fault(path)]) from None
         refuse_table(path, "a file that is no Parquet", "a Parquet file")
+
+
+def _is_small(path: Path, ending: str) -> bool:
+    """Whether a table is read whole: polars' streaming engine, for the others, starts threads at each call.
+
+    A Parquet file is never small: a few bytes may stand for a billion equal rows.
+    """
+    return ending == ".csv" and path.stat().st_size <= WHOLE
+
+
+def _streamed(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Batches of a table too large to be read whole, of about so many bytes."""
+    row = lazy.head(SAMPLE).collect(engine="in-memory")
+    size = row.estimated_size() / max(1, len(row))
+    rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))
+    return iter(lazy.collect_batches(chunk_size=rows, maintain_order=True))
 
 
 def _scan(path: Path, ending: str, columns: tuple[str, ...]) -> pl.LazyFrame:
