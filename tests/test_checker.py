@@ -1,4 +1,4 @@
-"""The checker that shares no code: one file, the standard library alone, the same answers as verify."""
+"""The checker that shares no code: the standard library alone, one file of it, the same answers as verify."""
 
 import ast
 import io
@@ -7,57 +7,87 @@ import math
 import shutil
 import subprocess
 import sys
+import zipfile
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from checker_parts import PACKAGES, modules, one_file, run
+from click.testing import CliRunner
 from examples import EXAMPLES
 from forms import CHECKED, forms
 from mended import edit
 
 from privopt import checker
+from privopt.checker.exact import ONE, PI, RefusedError, arcsine_of_root, cosine, exp_down, exp_up
+from privopt.checker.run import installed_parts
+from privopt.command.checker_file import checker_file
+from privopt.command.cli import cli
 from privopt.errors import InfeasibleError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 
-FILE = Path(checker.__file__)
 LONG = 14
 """A problem with people anywhere on the earth: half a minute."""
 
+LOADS = {"privopt.checker.run": {"importlib"}}
+"""The one module that imports what it is told by name: the part for a kind of guarantee."""
 
-def test_it_is_one_file_of_at_most_650_lines_that_imports_the_standard_library_alone():
-    text = FILE.read_text()
-    assert text.count("\n") <= 650
-    assert max(map(len, text.splitlines())) <= 120
-    names = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            names.add(str(node.module).partition(".")[0])
-    assert names <= sys.stdlib_module_names
-    assert not {"importlib", "pickle", "ctypes", "subprocess"} & names
-    assert text.count("runpy.") == 1  # of check_planes.py, or check_positions.py
-    assert "__import__" not in text
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
+def test_each_module_is_read_in_one_sitting_and_imports_the_standard_library_alone(module):
+    text = Path(module.__file__).read_text("utf-8")
+    assert text.count("\n") <= 400
+    assert max(map(len, text.splitlines())) <= 100
+    assert "noqa" not in text
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, node.name
+            assert ast.get_docstring(node) or node.name.startswith("_") or nested(tree, node), node.name
+        assert not isinstance(node, ast.Lambda) or isinstance(node.body, ast.Call | ast.ListComp), ast.unparse(node)
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    own = ("privopt.checker", module.__name__.rpartition(".")[0])
+    others = {name.partition(".")[0] for name in names if not name.startswith(own)}
+    assert others <= sys.stdlib_module_names
+    assert others & {"importlib", "pickle", "ctypes", "subprocess", "runpy"} == LOADS.get(module.__name__, set())
     assert "eval(" not in text.replace("literal_eval(", "")
 
 
-def test_it_runs_alone_in_an_empty_place(example, tmp_path):
-    alone = shutil.copy(FILE, tmp_path / "checker.py")
+def nested(tree, inner):
+    """Whether a function stands in another."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node is not inner]
+    return any(inner in ast.walk(node) for node in functions)
+
+
+def test_the_one_file_runs_alone_in_an_empty_place(example, tmp_path):
+    alone = shutil.copy(one_file(), tmp_path / "check.pyz")
     folder = shutil.copytree(example("words"), tmp_path / "dir")
-    done = subprocess.run([sys.executable, "-I", "-S", alone, folder], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["holds"] * 5
+    code, said = run(folder, alone)
+    assert (code, [line.split(":")[0] for line in said.splitlines()]) == (0, ["holds"] * 5)
     (folder / "report.html").unlink(missing_ok=True)
     (folder / "problem" / "words.txt").write_text("x\n")
-    assert subprocess.run([sys.executable, "-I", "-S", alone, folder], capture_output=True, check=False).returncode == 1
-    assert (
-        subprocess.run([sys.executable, "-I", alone, tmp_path / "none"], capture_output=True, check=False).returncode
-        == 2
-    )
+    assert run(folder, alone)[0] == 1
+    assert run(tmp_path / "none", alone) == (2, f"cannot be checked: files: {tmp_path / 'none'}: no folder\n")
+    done = subprocess.run([sys.executable, "-I", alone], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr[:6]) == (2, "", "usage:")
+
+
+def test_the_command_writes_the_same_bytes_again_and_replaces_nothing_unasked(tmp_path):
+    out = tmp_path / "check.pyz"
+    for more, code in (((), 0), ((), 2), (("--force",), 0)):
+        done = CliRunner().invoke(cli, ["checker", "--out", str(out), *more])
+        assert done.exit_code == code, done.output
+        assert out.read_bytes() == one_file().read_bytes()
+    assert checker_file("check.pyz")[1] == installed_parts()
+    with zipfile.ZipFile(out) as archive:
+        assert {name.partition("/")[0] for name in archive.namelist()} == {
+            "__main__.py",
+            *(package.__name__.partition(".")[0] for package in PACKAGES),
+        }
 
 
 @pytest.mark.parametrize("name", ["optimal-lp", "bd-mdp", "words", "photo-censor"])
@@ -129,9 +159,9 @@ def test_numbers_of_every_type_are_those_that_numpy_reads(kind, order):
 def test_types_that_it_does_not_know_it_names(kind):
     stream = io.BytesIO()
     np.save(stream, np.zeros((2, 2), kind))
-    with pytest.raises(checker.Refused, match="values of type") as refused:
+    with pytest.raises(RefusedError, match="values of type") as refused:
         checker.Array(stream.getvalue(), "x")
-    assert refused.value.args[1] == 2
+    assert refused.value.code == 2
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", ">f4", ">f8", "i1", "i4", ">i8", "u1", ">u2"])
@@ -180,10 +210,10 @@ def test_exponentials_are_enclosed():
 
     rng = np.random.default_rng(5)
     for exponent in [0.0, 1e-60, 1e-12, *rng.uniform(0, 45, 200).tolist()]:
-        x = int(Fraction(exponent) * checker.ONE)
-        low, high = checker.exponential(x), checker.exponential(x, checker.TINY)
+        x = int(Fraction(exponent) * ONE)
+        low, high = exp_down(x), exp_up(x)
         flint.ctx.prec = 1200
-        ball = (flint.arb(flint.fmpz(x)) / flint.arb(flint.fmpz(checker.ONE))).exp() * flint.fmpz(checker.ONE)
+        ball = (flint.arb(flint.fmpz(x)) / flint.arb(flint.fmpz(ONE))).exp() * flint.fmpz(ONE)
         assert flint.arb(flint.fmpz(low)) <= ball
         assert ball <= flint.arb(flint.fmpz(high))
         assert high - low <= max(4, low >> 230)
@@ -194,17 +224,17 @@ def test_sines_and_arcs_are_as_close_as_they_say():
     import flint
 
     flint.ctx.prec = 400
-    one = flint.fmpz(checker.ONE)
-    assert abs(flint.arb(checker.PI) / one - flint.arb.pi()) < flint.arb(2) ** -250
+    one = flint.fmpz(ONE)
+    assert abs(flint.arb(PI) / one - flint.arb.pi()) < flint.arb(2) ** -250
     rng = np.random.default_rng(6)
     for angle in [0.0, 1e-9, *rng.uniform(-9.9, 9.9, 100).tolist()]:
-        x = int(Fraction(angle) * checker.ONE)
+        x = int(Fraction(angle) * ONE)
         exact = (flint.arb(flint.fmpz(x)) / one).cos()
-        assert abs(flint.arb(flint.fmpz(checker.cosine(x))) / one - exact) < flint.arb(2) ** -230
+        assert abs(flint.arb(flint.fmpz(cosine(x))) / one - exact) < flint.arb(2) ** -230
     for h in [0.0, 1e-30, 1.0, 0.5, *rng.uniform(0, 1, 100).tolist(), *(10.0 ** -rng.uniform(0, 30, 50)).tolist()]:
-        x = int(Fraction(h) * checker.ONE)
+        x = int(Fraction(h) * ONE)
         exact = (flint.arb(flint.fmpz(x)) / one).sqrt().asin()
-        assert abs(flint.arb(flint.fmpz(checker.arcsine_of_root(x))) / one - exact) < flint.arb(2) ** -110
+        assert abs(flint.arb(flint.fmpz(arcsine_of_root(x))) / one - exact) < flint.arb(2) ** -110
     flint.ctx.prec = 53
 
 

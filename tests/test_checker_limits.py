@@ -13,7 +13,7 @@ from mended import edit
 from privopt import checker
 from privopt.errors import InputError
 from privopt.files import archive
-from privopt_metric_dp.checkers.check_planes import triangulates
+from privopt_metric_dp.checkers.triangles import triangulates
 from privopt_metric_dp.region.mesh import triangulate
 from privopt_metric_dp.space.places import Space
 

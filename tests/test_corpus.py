@@ -5,20 +5,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from checker_parts import modules, replace_need
 from forgeries import BASES, forge, forgeries, make
 
 from privopt import checker
 from privopt.errors import PrivoptError
 from privopt.run.verify import verify
-from privopt_metric_dp.checkers import check_planes, check_positions
 
 pytestmark = pytest.mark.xdist_group("corpus")  # the last test counts what all others did
 
 LEAST = 60
 """Forgeries of each folder, at least: more than 300 in all."""
 
-ELSEWHERE = {"lie beside this file"}
-"""Refusals that no folder can cause: of a checker that was copied alone (tests/everywhere/test_folders.py)."""
+ELSEWHERE = {"no folder"}
+"""Refusals that no forged folder can cause (tests/test_checker.py has them)."""
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def test_both_refuse_every_forgery(tmp_path, base, counts, hits, monkeypatch):
     def need(holds, why, code=1):
         if not holds:
             caller = sys._getframe(1)
-            hits.add((Path(caller.f_code.co_filename).name, caller.f_lineno))
-            raise checker.Refused(why, code)
+            hits.add((caller.f_code.co_filename, caller.f_lineno))
+            raise checker.RefusedError(why, code)
 
-    monkeypatch.setattr(checker, "need", need)
+    replace_need(monkeypatch, need)
     folder = make(base, tmp_path)
     assert (ends(folder), checker.check(folder, str)) == (0, 0)
     wrong, number = [], 0
@@ -69,14 +69,14 @@ def test_no_refusal_of_the_checker_is_untried(counts, hits):
     if counts.keys() != BASES.keys():
         pytest.skip(f"forgeries of {len(counts)} of {len(BASES)} problems were tried before")
     untried = []
-    for module in (checker, check_planes, check_positions):
-        path = Path(module.__file__)
+    for path in (Path(module.__file__) for module in modules()):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("need"):
-                lines, said = range(node.lineno, node.end_lineno + 1), ast.unparse(node)
-                if not {(path.name, line) for line in lines} & hits and not any(part in said for part in ELSEWHERE):
+                lines = range(node.lineno, node.end_lineno + 1)
+                said = ast.unparse(node)
+                if not {(str(path), line) for line in lines} & hits and not any(part in said for part in ELSEWHERE):
                     untried.append(f"{path.name}:{node.lineno}: {said}")
-    assert untried == []
+    assert not untried, "\n".join(untried)
     page = (Path(__file__).parents[1] / "docs" / "reference" / "proof.md").read_text("utf-8")
     count = sum(counts.values())
     assert f"{count:,} forged folders, {len(BASES)} problems changed" in page, count

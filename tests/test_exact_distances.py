@@ -17,11 +17,13 @@ from mended import mend, rewrite
 
 from privopt import checker
 from privopt.arrays import no_doubles
+from privopt.checker.exact import ONE
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.checkers.matrix import TOTAL, Matrix
 from privopt_metric_dp.space.distance_table import MatrixMetric
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.roads import Roads
@@ -201,13 +203,13 @@ def least(folder: Path) -> Fraction:
     """The exact loss of this very release, rounded up, by the checker's arithmetic."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     result = json.loads((folder / "result.json").read_text())
-    matrix = checker.Matrix(folder, checker.Problem(folder, result["problem"], names), result)
+    matrix = Matrix(folder, checker.Problem(folder, result["problem"], names), result)
     matrix.integers()
-    metric, total = matrix.metric, 0
+    losses, total = matrix.losses, 0
     for k in range(matrix.width):
-        columns = zip(metric.column(k), metric.prior, (row[k] for row in matrix.rows), strict=True)
+        columns = zip(losses.column(k), losses.prior, (row[k] for row in matrix.rows), strict=True)
         total += sum(cost * share * weight for cost, share, weight in columns)
-    return Fraction(total, metric.whole * checker.TOTAL * checker.ONE) + Fraction(1, 2**70)
+    return Fraction(total, losses.whole * TOTAL * ONE) + Fraction(1, 2**70)
 
 
 def far_target(seed: int, far: str, side: float, digits: int) -> dict:

@@ -7,10 +7,10 @@ import pytest
 from forgeries import BASES, make
 from wholes import optimum
 
-from privopt.checker import Problem, Refused
+from privopt.checker import Problem, RefusedError
 from privopt.errors import PrivoptError
 from privopt.run.verify import load_release
-from privopt_metric_dp.checkers.check_positions import Matrix
+from privopt_metric_dp.checkers.matrix import Matrix
 from privopt_metric_dp.proof import Rows, Trees, read_proof
 
 ROOM = 1e-9
@@ -90,7 +90,7 @@ def attacked(base, count, tmp_path):
         other.write(folder)
         try:
             matrix.objective()
-        except (Refused, ValueError, OverflowError):
+        except (RefusedError, ValueError, OverflowError):
             refused += 1
         try:
             bound = read_proof(folder, data.shape).bound(data, data.weighted)

@@ -43,8 +43,8 @@ TYPED_CIRCLES = [
     ["privopt_metric_dp.mechanisms.answer", "privopt_metric_dp.mechanisms.fallback"],
 ]
 """Files that name one another for types alone; this list may only shrink."""
-KNOWS_METRIC_DP = {"privopt", "privopt.checker", "privopt.command.cli"}
-"""Modules of the core whose strings name metric DP: messages, the checker of releases, kinds of projects."""
+KNOWS_METRIC_DP = {"privopt", "privopt.command.cli"}
+"""Modules of the core whose strings name metric DP: messages, kinds of projects."""
 OF_METRIC_DP = re.compile(
     r"privopt[-_]metric|metric[-_]dp|trace-dp|optimal-lp|Metric(Data|Problem|Mechanism)", re.IGNORECASE
 )

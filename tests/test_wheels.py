@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from privopt.checker.run import GROUP as PARTS
 from privopt.registry import registry
 from privopt.specs import GROUP, RoleSpec
 
@@ -49,11 +50,6 @@ def unused(package, commands=()):
     return sorted(set(modules) - reached)
 
 
-def checkers(package):
-    """Modules that privopt/checker.py hands folders over to, by their files' names."""
-    return [f"{package.name}.checkers.{path.stem}" for path in package.glob("checkers/check_*.py")]
-
-
 def registered(distribution):
     """Modules of what a distribution registers, whose names its hooks may put together, and the one of the hooks."""
     found, targets = registry(), []
@@ -69,7 +65,8 @@ def registered(distribution):
     ):
         own = [one.spec for one in brought.values() if one.plugin == distribution]
         targets += [spec.base if isinstance(spec, RoleSpec) else spec.target for spec in own]
-    hooks = [point.value for point in entry_points(group=GROUP) if point.dist.name == distribution]
+    points = [*entry_points(group=GROUP), *entry_points(group=PARTS)]
+    hooks = [point.value for point in points if point.dist.name == distribution]
     return [target.partition(":")[0] for target in (*hooks, *targets)]
 
 
@@ -83,7 +80,7 @@ def test_no_module_travels_that_the_mechanism_does_not_use(plugin):
     commands += [f"{package.name}.__main__"] if project.get("scripts") else []  # the same by "python -m"
     guides = "".join(page.read_text("utf-8") for page in (ROOT / "docs/guide").glob("*.md"))
     kit = re.findall(rf"{package.name}\.kit\.\w+", guides)  # for whoever tests what is like it
-    assert unused(package, [*commands, *registered(project["name"]), *kit, *checkers(package)]) == []
+    assert unused(package, [*commands, *registered(project["name"]), *kit]) == []
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=IDS)

@@ -329,6 +329,23 @@ def check(
 
 
 @cli.command()
+@click.option("--out", type=PATH, required=True, metavar="FILE.pyz", help="The file to write.")
+@click.option("--force", is_flag=True, help="Replace FILE.pyz.")
+@guarded
+def checker(out: Path, force: bool) -> None:
+    """Write a program that checks a folder where no privopt is installed: one file, Python's standard library alone."""
+    from privopt.command.checker_file import checker_file
+    from privopt.run.publish import check_file, new_file
+
+    check_file(out, force=force, option="--out")
+    contents, parts = checker_file(out.name)
+    with new_file(out, force=force) as target:
+        target.write_bytes(contents)
+    say(f"{out}: {len(contents):,} bytes, for guarantees of kind {', '.join(parts) or 'none'}")
+    say(f"python -I {out} DIR checks a folder")
+
+
+@cli.command()
 @click.argument("name")
 @click.option("--into", type=PATH, default=Path(), metavar="FOLDER", help="Where to write it.")
 @click.option(

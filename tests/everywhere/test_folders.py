@@ -1,15 +1,13 @@
 """From a problem file to a verified folder and back, for each kind of region; forged folders and bad input."""
 
-import ast
 import json
 import shutil
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from checker_parts import one_file, run
 from forms import forms
 from mended import edit, mend
 
@@ -19,7 +17,7 @@ from privopt.errors import InputError, PrivoptError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt_metric_dp.checkers import check_planes
+from privopt_metric_dp.checkers.triangles import triangulates
 from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.region.mesh import plane_of
 from privopt_metric_dp.space.places import Space
@@ -83,7 +81,7 @@ def solved(tmp_path_factory):
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name not in FAST else []) for name in KINDS]
 )
 def test_the_checker_proves_every_region(solved, name):
-    """Its bound is the very double that is stated; planes are handed over to the checker of planes."""
+    """Its bound is the very double that is stated; planes too."""
     lines: list[str] = []
     assert checker.check(solved[name], lines.append) == 0, lines
     assert [line.split(":")[1] for line in lines] == [" files", " integers", " privacy", " objective", " words"]
@@ -95,58 +93,30 @@ def test_people_on_records_of_the_earth_are_checked_at_once(tmp_path, name):
     problem = write(tmp_path, *KINDS[name][:2], "split_km = 0.4", utility='kind = "distance"\nprior = "p.csv"')
     (tmp_path / "p.csv").write_text("id,p\n" + "".join(f"{i},{1 / len(ids)!r}\n" for i in ids))
     lines: list[str] = []
-    assert check_planes.check(solve("optimal-lp", problem, tmp_path / "out", Options()).folder, lines.append) == 0, (
-        lines
-    )
+    folder = solve("optimal-lp", problem, tmp_path / "out", Options()).folder
+    assert checker.check(folder, lines.append) == 0, lines
 
 
-def test_the_other_checker_runs_by_itself_beside_the_first(solved, tmp_path):
-    for file in (checker.__file__, check_planes.__file__):
-        shutil.copy(file, tmp_path)
-    for place in (Path(check_planes.__file__), tmp_path / "check_planes.py"):
-        for folder, code in ((solved["points"], 0), (solved["graph"], 0), (tmp_path, 2)):
-            assert run(place, folder)[0] == code
-
-
-def run(place, folder):
-    """The exit code of a checker that runs by itself, and what it says."""
-    done = subprocess.run([sys.executable, "-I", "-S", place, folder], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    return done.returncode, done.stdout
-
-
-def test_the_first_hands_planes_over_to_the_other_where_that_lies_beside_it_or_below(solved, tmp_path):
-    alone = shutil.copy(checker.__file__, tmp_path)
-    other = run(Path(check_planes.__file__), solved["points"])
-    assert (other[0], run(Path(checker.__file__), solved["points"])) == (0, other)
-    for name in ("points", "mesh"):
-        code, said = run(alone, solved[name])
-        assert (code, said.count("\n")) == (2, 1)
-        assert "cannot be checked: files: such privacy.everywhere is for check_planes.py" in said
-    assert run(alone, solved["graph"])[0] == 0
+def test_the_one_file_proves_regions_too(solved, tmp_path):
+    for name in ("points", "mesh", "graph"):
+        lines: list[str] = []
+        assert checker.check(solved[name], lines.append) == 0
+        assert run(solved[name]) == (0, "".join(f"{line}\n" for line in lines))
     forged = shutil.copytree(solved["points"], tmp_path / "forged")
-    shutil.copy(check_planes.__file__, tmp_path)
-    assert run(alone, forged) == other
     (forged / "mechanism.npz").write_bytes(b"")
     mend(forged)
-    assert run(alone, forged)[0] == 2
+    assert run(forged)[0] == 2
 
 
-def test_no_checker_that_lies_in_the_folder_is_run(solved, tmp_path):
-    """Not even where the first was copied into it."""
+def test_no_module_that_lies_in_the_folder_is_run(solved, tmp_path):
+    """Not even where the one file was copied into it."""
     folder = shutil.copytree(solved["points"], tmp_path / "dir")
-    alone = shutil.copy(checker.__file__, folder)
-    (folder / "check_planes.py").write_text("check = lambda folder, say: 0\n")
+    inside = Path(shutil.copy(one_file(), folder))
+    for package in ("privopt", "privopt_metric_dp"):
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").write_text("raise SystemExit(0)\n")
     mend(folder)
-    code, said = run(alone, folder)
-    assert (code, said[:26]) == (2, "cannot be checked: files: ")
-
-
-def test_the_checker_of_planes_imports_nothing_but_the_first():
-    tree = ast.parse(Path(check_planes.__file__).read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.partition(".")[0] for name in names} - {"checker", "privopt"} <= sys.stdlib_module_names
+    assert run(folder, inside) == run(folder) == (0, run(folder)[1])
 
 
 def test_random_points_have_the_triangles_that_the_checker_asks_for():
@@ -160,9 +130,9 @@ def test_random_points_have_the_triangles_that_the_checker_asks_for():
             continue
         triangles = [tuple(t) for t in plane.simplices.tolist()]
         points = [tuple(v) for v in plane.vertices.tolist()]
-        assert check_planes.triangulates(points, triangles), number
+        assert triangulates(points, triangles), number
         for drop in range(len(triangles)):
-            assert not check_planes.triangulates(points, triangles[:drop] + triangles[drop + 1 :])
+            assert not triangulates(points, triangles[:drop] + triangles[drop + 1 :])
 
 
 def test_triangles_may_touch_in_one_corner(tmp_path):
@@ -179,12 +149,12 @@ def test_triangles_may_touch_in_one_corner(tmp_path):
         plane = plane_of(Space(ids=map(str, range(len(at))), coordinates=at, kind="planar"))
         triangles = [tuple(t) for t in plane.simplices.tolist()]
         points = [tuple(v) for v in plane.vertices.tolist()]
-        assert check_planes.triangulates(points, triangles), number
+        assert triangulates(points, triangles), number
         sides = {side for t in triangles for side in ((t[0], t[1]), (t[1], t[2]), (t[2], t[0]))}
         tails = [a for a, b in sides if (b, a) not in sides]
         twice += len(tails) > len({*tails})
         for drop in range(len(triangles)):
-            assert not check_planes.triangulates(points, triangles[:drop] + triangles[drop + 1 :])
+            assert not triangulates(points, triangles[:drop] + triangles[drop + 1 :])
     assert twice > 20
 
 

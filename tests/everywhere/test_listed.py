@@ -1,22 +1,17 @@
 """People at listed positions: the checker that shares no code comes to the same loss and bound, wherever they are."""
 
-import ast
 import json
-import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from everywhere.test_folders import KINDS, run, write
-from mended import mend
+from everywhere.test_folders import KINDS, write
 
 from privopt import checker
 from privopt.errors import InputError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_metric_dp.checkers import check_planes, check_positions
+from privopt_metric_dp.checkers.positions import nearest
 from privopt_metric_dp.region.locate import Sides
 
 XY = """x,y,weight
@@ -63,45 +58,6 @@ def test_the_checker_comes_to_the_same_loss_and_bound(tmp_path, name):
     assert checker.check(folder, lines.append) == 0, lines
     words, objective = lines[3].split(), json.loads((folder / "result.json").read_text())["objective"]
     assert [float(words[2]), float(words[-1])] == [objective["value"], objective["lower_bound"]]
-    for module, code in ((check_positions, 0), (check_planes, 2)):  # the other names the key
-        lines = []
-        assert module.check(folder, lines.append) == code, lines
-    assert "positions" in lines[-1]
-
-
-def test_it_is_handed_over_to_where_that_lies_beside_it_or_below_and_nowhere_else(tmp_path):
-    folder = solve("optimal-lp", listed(tmp_path, "points"), tmp_path / "out", Options()).folder
-    files = [Path(module.__file__) for module in (checker, check_planes, check_positions)]
-    whole = run(files[2], folder)
-    assert whole[0] == 0
-    assert run(files[0], folder) == whole
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    for file in files[:2]:
-        shutil.copy(file, alone)
-    code, said = run(alone / "checker.py", folder)
-    assert (code, said.count("\n")) == (2, 1)
-    assert "for check_positions.py, which does not lie beside this file" in said
-    (folder / "check_positions.py").write_text("check = lambda folder, say: 0\n")
-    for file in files[:2]:
-        shutil.copy(file, folder)
-    mend(folder)
-    assert run(folder / "checker.py", folder)[0] == run(alone / "checker.py", folder)[0] == 2
-    (folder / "check_positions.py").unlink()
-    mend(folder)
-    shutil.copy(files[2], alone)
-    assert run(alone / "checker.py", folder)[0] == run(alone / "check_positions.py", folder)[0] == 0
-    (alone / "check_planes.py").unlink()  # that is not taken out of the folder either
-    code, said = run(alone / "checker.py", folder)
-    assert (code, "No module named 'check_planes'" in said) == (2, True)
-
-
-def test_the_checker_of_positions_imports_nothing_but_the_others():
-    tree = ast.parse(Path(check_positions.__file__).read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    others = {"checker", "check_planes", "privopt", "privopt_metric_dp.checkers", "collections.abc"}
-    assert names - others <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize(
@@ -134,4 +90,4 @@ def test_of_streets_in_one_place_the_first_is_taken():
         asked = np.concatenate([nodes, nodes + rng.integers(-3, 3, nodes.shape), 3 * nodes])
         chosen = Sides(tails=ends[:, :2], heads=ends[:, 2:]).nearest(asked)[0]
         lines = [((a, b), (c, d)) for a, b, c, d in ends.tolist()]
-        assert chosen.tolist() == [check_positions.nearest(tuple(p), lines)[0] for p in asked.tolist()]
+        assert chosen.tolist() == [nearest(tuple(p), lines)[0] for p in asked.tolist()]

@@ -10,7 +10,8 @@ from scipy.spatial import Delaunay, QhullError
 from scipy.stats import chisquare
 
 from privopt.numbers.sampling import choose
-from privopt_metric_dp.checkers import check_positions
+from privopt_metric_dp.checkers.positions import nearest as first_nearest
+from privopt_metric_dp.checkers.positions import rim_of, within
 from privopt_metric_dp.region.locate import Sides, Triangles
 from privopt_metric_dp.region.region import street_growth
 from privopt_metric_dp.region.snap_to_region import Snapper, far_share, far_shares, read_positions
@@ -70,12 +71,12 @@ def test_a_position_is_the_mixture_of_its_corners(mesh, data):
     snapped = snapper.exactly(positions)
     inside, _ = snapper._triangles.locate(positions)
     at, triangles = list(map(tuple, vertices.tolist())), list(map(tuple, simplices.tolist()))
-    find, rim = check_positions.within(at, triangles), check_positions.rim_of(triangles)
+    find, rim = within(at, triangles), rim_of(triangles)
     for row, position in enumerate(positions.tolist()):
         shares = snapped.exact(row)
         corners, found = find(tuple(position)) or ((), ())
         if not corners:  # the checker's: the same mixture
-            n, part = check_positions.nearest(tuple(position), [(at[a], at[b]) for a, b in rim])
+            n, part = first_nearest(tuple(position), [(at[a], at[b]) for a, b in rim])
             corners, found = rim[n], (1 - part, part)
         mixture = {v: Fraction(share, sum(found)) for v, share in zip(corners, found, strict=True) if share}
         assert mixture == {v: s for v, s in zip(snapped.corners[row].tolist(), shares, strict=True) if s}
@@ -131,7 +132,7 @@ def test_no_street_is_nearer_than_the_nearest(streets, positions, scale):
         found = (ax + part * (bx - ax) - position[0]) ** 2 + (ay + part * (by - ay) - position[1]) ** 2
         assert found == nearest(position, sides.tails, sides.heads)
         assert np.isclose(away[row], float(found) ** 0.5, rtol=1e-9, atol=1e-12 * 200 * scale)
-        assert check_positions.nearest(tuple(position), lines) == (chosen[row], part)
+        assert first_nearest(tuple(position), lines) == (chosen[row], part)
 
 
 @settings(deadline=None)

@@ -15,6 +15,8 @@ import numpy as np
 from forgeries.changes import Change, Forgery, edited, npz, several
 from forgeries.planes import forged_planes, forged_regions
 from privopt import checker
+from privopt.checker.exact import ONE, down
+from privopt_metric_dp.checkers.matrix import Matrix
 
 
 def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
@@ -112,9 +114,9 @@ def exact_distances(folder: Path) -> list[float]:
     """The greatest doubles that the exact distances of the stored pairs are not below."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     result = json.loads((folder / "result.json").read_text())
-    matrix = checker.Matrix(folder, checker.Problem(folder, result["problem"], names), result)
+    matrix = Matrix(folder, checker.Problem(folder, result["problem"], names), result)
     matrix.integers()
-    return [checker.down(Fraction(matrix.metric.held(i)[j], checker.ONE)) for i, j, *_ in matrix.stored]
+    return [down(Fraction(matrix.metric.held(i)[j], ONE)) for i, j, *_ in matrix.stored]
 
 
 def regions_of(folder: Path) -> Iterator[Forgery]:

@@ -1,0 +1,204 @@
+"""The bound that proof.npz proves, from multipliers of rows or from trees (proof.md).
+
+For multipliers f >= 0 of rows w_ik <= g_ij w_jk no mechanism loses less than sum over i of min over
+k of c_ik + sum over j of (f_ijk - g_ji f_jik).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Protocol
+
+from privopt.checker.arrays import Array, read_npz
+from privopt.checker.exact import BITS, FLAT, ONE, down, exp_up, low, need
+from privopt_metric_dp.checkers.metric import Metric
+from privopt_metric_dp.checkers.roads import shortest
+
+__all__ = ["Moves", "odd_halves", "read_proof", "required", "stated_bound"]
+
+Row = tuple[int, int]
+"""Records i and j: w_ik <= exp(epsilon d_ij) w_jk for every output k."""
+
+NAMES = 2**20
+"""Bytes that a proof may have beside its multipliers, eightfold."""
+
+FINEST = 2**48
+"""A bound is at most so many of its units: a finer one would claim more than was evaluated."""
+
+
+class Moves(Protocol):
+    """Multipliers, an output at a time."""
+
+    def move(self, k: int, costs: list[int]) -> None:
+        """Add to an output's costs what its multipliers make of them, in place."""
+
+
+def required(metric: Metric, limit: float, i: int) -> dict[int, int]:
+    """Return the records that must be near record i, and how near: within a limit, or all."""
+    near = enumerate(metric.held(i))
+    return {j: d for j, d in near if j != i and d is not None and d <= limit}
+
+
+class _Growth:
+    """Factors exp(epsilon d) of rows, rounded up, at distances that are required or implied."""
+
+    def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
+        self.metric, self.epsilon, self.limit = metric, epsilon, limit
+        self.size = len(metric.points)
+        self._after: list[list[tuple[int, int]]] = []
+
+    def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
+        """Return the factors of rows, which are sorted by their first record."""
+        room, growth = self.metric.room, dict[Row, int]()
+        last, reached = -1, dict[int, int]()
+        for i, j in rows:
+            if i != last:
+                last, reached = i, required(self.metric, self.limit, i)
+            if j not in reached:
+                implied = shortest(i, self._neighbours().__getitem__)
+                reached = {b: d - room for b, d in implied.items()} | reached
+            where = f"proof.npz: {i}, {j}"
+            there = 0 <= i != j in reached
+            x = math.ceil(self.epsilon * (reached[j] + room)) if there else 2 * FLAT
+            near = x <= FLAT + (ONE >> 40)
+            need(near, f"{where}: neither required nor implied, or beyond any ratio")
+            growth[i, j] = exp_up(x)
+        return growth
+
+    def _neighbours(self) -> list[list[tuple[int, int]]]:
+        """Required pairs, each as far as it may truly be."""
+        if not self._after:
+            room = self.metric.room
+            near = (required(self.metric, self.limit, a) for a in range(self.size))
+            self._after = [[(b, d + room) for b, d in each.items()] for each in near]
+        return self._after
+
+
+class _Rows:
+    """Multipliers f of rows (i, j), output by output."""
+
+    def __init__(self, growth: _Growth, pairs: Array, starts: Array, rows: Array, f: Array) -> None:
+        self.growth, self.pairs = growth.of(pairs.rows), pairs.rows
+        self.starts, self.rows, self.f = starts.flat, rows.flat, f.flat
+
+    def move(self, k: int, costs: list[int]) -> None:
+        """c_ik + f, c_jk - exp(epsilon d_ij) f."""
+        for m in range(self.starts[k], self.starts[k + 1]):
+            i, j = self.pairs[self.rows[m]]
+            f = int(max(self.f[m], 0) * 2.0**BITS)
+            costs[i] += f
+            costs[j] -= (self.growth[i, j] * f >> BITS) + 1
+
+
+class _Trees:
+    """For each output a forest over the records, and their prices: multipliers follow."""
+
+    def __init__(self, growth: _Growth, prices: Array, trees: Array) -> None:
+        self.size, self.trees = growth.size, trees.rows
+        self.prices = [low(Fraction(price)) for price in prices.flat]
+        parents: list[dict[int, tuple[int, bool]]] = [
+            {code: self._parent(i, code) for code in {*codes}}
+            for i, codes in enumerate(zip(*trees.rows, strict=True))
+        ]
+        ends = {
+            (i, p) if above else (p, i)
+            for i, by_code in enumerate(parents)
+            for p, above in by_code.values()
+            if p != i
+        }
+        growths = growth.of(sorted(ends))
+
+        def rate(i: int, p: int, above: bool) -> int:
+            if p == i:
+                return 0
+            return growths[i, p] if above else ONE * ONE // growths[p, i]
+
+        self.hangs = [
+            {code: (p, above, rate(i, p, above)) for code, (p, above) in by_code.items()}
+            for i, by_code in enumerate(parents)
+        ]
+
+    def _parent(self, i: int, code: int) -> tuple[int, bool]:
+        """The parent, itself at a root, and whether the row (record, parent) is the tight one."""
+        return (i + code // 2) % self.size, code % 2 == 1
+
+    def move(self, k: int, costs: list[int]) -> None:
+        """Move what a cost lacks of its record's price, or has above it, up the forest.
+
+        A surplus goes over the row (parent, record), a lack over (record, parent), with multipliers
+        >= 0; what has the other sign stays.
+
+        Raises:
+            RefusedError: records that hang on each other.
+        """
+        tree = [by_code[code] for by_code, code in zip(self.hangs, self.trees[k], strict=True)]
+        waiting = Counter(
+            [parent for parent, _, _ in tree]
+        )  # a root waits for itself, and is never free
+        free = [i for i in range(self.size) if i not in waiting]
+        for i in free:  # it grows
+            parent, above, times = tree[i]
+            surplus = costs[i] - self.prices[i]
+            if surplus and (surplus < 0) == above:
+                costs[i] = self.prices[i]
+                costs[parent] += surplus * times >> BITS
+            waiting[parent] -= 1
+            if not waiting[parent]:
+                free.append(parent)
+        roots = sum(i == parent for i, (parent, _, _) in enumerate(tree))
+        need(len(free) + roots == self.size, "proof.npz: trees: in a circle")
+
+
+def read_proof(
+    folder: Path, metric: Metric, epsilon: Fraction, limit: float
+) -> tuple[Moves, Fraction]:
+    """Read proof.npz: its multipliers, and the unit that the bound is stated in.
+
+    Args:
+        folder: of the release.
+        metric: its problem's.
+        epsilon: that it keeps.
+        limit: within which pairs are required, in 2**-256ths.
+
+    Raises:
+        RefusedError: it is not of either form.
+    """
+    path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
+    as_trees = b"trees.npy" in path.read_bytes()
+    if as_trees:
+        parts = "prices:f8:1 trees:u[24]:2"
+    else:
+        parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
+    room = NAMES + 8 * size * width
+    version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", room)
+    growth, stated = _Growth(metric, epsilon, limit), Fraction(*unit.flat)
+    if as_trees:
+        prices, trees = arrays
+        fits = (prices.shape, trees.shape) == ((size,), (width, size))
+    else:
+        pairs, starts, rows, f = arrays
+        fits = starts.shape == (width + 1,) and min(starts.flat) >= 0 and rows.shape == f.shape
+    known = [*version.flat] == [3 if as_trees else 2]
+    need(known and stated > 0 and fits, "proof.npz: not of its form", 2)
+    if as_trees:
+        return _Trees(growth, prices, trees), stated
+    return _Rows(growth, pairs, starts, rows, f), stated
+
+
+def stated_bound(proved: Fraction, unit: Fraction, *, least: float) -> float:
+    """Return what is stated of a bound: an odd multiple of half a unit below it, or ``least``.
+
+    Raises:
+        RefusedError: the unit is finer than the bound was evaluated.
+    """
+    need(abs(proved) <= unit * FINEST, "proof.npz: unit: finer than 2**-48 of it")
+    return max(down(odd_halves(proved, unit)), least)
+
+
+def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
+    """Return x, rounded down to an odd multiple of half a unit."""
+    return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

@@ -1,0 +1,126 @@
+"""What a report costs its sender, record by record and output by output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from operator import sub
+from typing import Any
+
+from privopt.checker.exact import low, need, rational
+from privopt.checker.files import Problem
+from privopt_metric_dp.checkers.metric import Metric
+from privopt_metric_dp.checkers.roads import read_roads, ways
+
+__all__ = ["Column", "Losses", "read_losses"]
+
+Column = Callable[[int], Sequence[Any]]
+"""Costs of an output at all records."""
+
+KEYS = "kind prior cost edges directed targets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """The loss of weights w is sum over i, k of prior_i / whole cost_ik w_ik.
+
+    Attributes:
+        prior: of each row, whole numbers.
+        whole: their sum, or what stands for it.
+        column: costs of an output, at most 2**-80 too low.
+        unit: of a cost.
+        measured: whether a cost is a distance.
+        given: whether the problem has a prior.
+        remap: whether each output is to be the best guess of who sees it.
+    """
+
+    prior: list[int]
+    whole: int
+    column: Column
+    unit: str
+    measured: bool
+    given: bool
+    remap: bool
+
+
+def read_losses(problem: Problem, metric: Metric) -> Losses:
+    """Read ``[utility]``.
+
+    Raises:
+        RefusedError: a kind, or keys, that are unknown here.
+    """
+    table, records = problem.tables["utility"], metric.records.ids
+    keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS
+    kind, remap = (problem.table("utility", keys).get(key) for key in ("kind", "remap"))
+    given, whole = _shares(problem, table.get("prior"), "p", records)
+    known = given.keys() == {*records} and kind in ("distance", "matrix", "travel-cost")
+    need(known, f"[utility] {table}", 2)
+    column, unit = metric.ends, metric.unit.replace("unit of", "units of")
+    if kind == "matrix":
+        column, unit = _read_costs(problem, table["cost"], metric), "units of cost"
+    elif kind == "travel-cost":
+        column = _travel_costs(problem, metric)
+        unit = "km" if "edges" in table else unit
+    return Losses(
+        prior=[given.get(name, 0) for name in metric.points],
+        whole=whole,
+        column=column,
+        unit=unit,
+        measured=kind == "distance",
+        given="prior" in table,
+        remap=remap is True,
+    )
+
+
+def _shares(
+    problem: Problem, file: object, name: str, ids: list[str]
+) -> tuple[dict[str, int], int]:
+    """Shares by id in whole numbers, and their sum; even ones where no file is named."""
+    cells = {"id": ids, name: ["1"] * len(ids)} if file is None else problem.columns(file)
+    found = dict(zip(cells["id"], map(rational, cells[name]), strict=True))
+    whole = Fraction(sum(found.values()))
+    sound = len(found) == len(cells["id"]) and min(found.values()) >= 0
+    whole_is_one = name != "p" or not file or abs(float(whole) - 1) <= 1e-6
+    need(sound and whole_is_one, f"problem/{file}: column {name}", 2)
+    shared = math.lcm(*{share.denominator for share in found.values()})
+    return {one: int(share * shared) for one, share in found.items()}, int(whole * shared)
+
+
+def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
+    """Costs as they are stated."""
+    cost = problem.array(file, len(metric.records.ids), len(metric.outputs.ids)).rows
+    return lambda k: [low(Fraction(row[k])) for row in cost]
+
+
+def _travel_costs(problem: Problem, metric: Metric) -> Column:
+    """Costs of travel: sum over targets t of q_t |way from record to t - way from output to t|.
+
+    Rounded down by what either way may be too short.
+    """
+    table = problem.tables["utility"]
+    targets, total = _shares(problem, table.get("targets"), "weight", metric.records.ids)
+    travel = metric.roads
+    if "edges" in table:
+        one_way = table.get("directed") is True
+        travel = ways(read_roads(problem, table["edges"]), one_way=one_way)
+    place = {name: i for i, name in enumerate(metric.records.ids)}
+
+    def weighted(way: Column, starts: list[str]) -> list[list[int]]:
+        """For each start, the ways to all targets times their weights."""
+        rows: Iterator[Sequence[Any]]
+        if travel is None:
+            rows = ([way(i)[place[t]] for t in targets] for i in range(len(starts)))
+        else:
+            rows = iter(zip(*(travel(t, starts) for t in targets), strict=True))
+        return [[q * x for q, x in zip(targets.values(), row, strict=True) if q] for row in rows]
+
+    near, far = weighted(metric.own, metric.points), weighted(metric.ends, metric.outputs.ids)
+
+    def column(k: int) -> list[int]:
+        spare = 2 * metric.room
+        costs = (sum(map(abs, map(sub, own, far[k]))) for own in near)
+        return [max(0, cost // total - spare) for cost in costs]
+
+    return column

@@ -1,0 +1,188 @@
+"""Distances between records, and from records to outputs, as the problem's files have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from privopt.checker.exact import (
+    BITS,
+    ONE,
+    PI,
+    RADIUS,
+    arcsine_of_root,
+    cosine,
+    log_down,
+    low,
+    need,
+)
+from privopt.checker.files import Problem
+from privopt_metric_dp.checkers.places import Places
+from privopt_metric_dp.checkers.roads import Lengths, Road, read_roads, ways
+
+__all__ = ["Factor", "Metric"]
+
+Distances = Callable[[int], Sequence[Any]]
+"""Distances of all records from one of that number; None where there is no way."""
+
+Factor = tuple[str, str, Fraction]
+"""Two vertices of a region whose rows may differ by that factor, 1 + a."""
+
+KEYS = {
+    "euclidean": "kind",
+    "haversine": "kind",
+    "graph": "kind edges",
+    "matrix": "kind matrix output_matrix",
+}
+"""Kinds of distance and the keys of their tables."""
+
+TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
+"""Kinds of places that a kind of distance is between; the others take any."""
+
+KEPT = 4096
+"""Rows of distances that are kept: each is asked for three times."""
+
+ARCS = ONE >> 96
+"""More than what is lost where an arc is computed."""
+
+
+class Metric:
+    """Distances d of a problem, each at most ``room`` less than the true one and never more.
+
+    Attributes:
+        records, outputs: the places.
+        points: ids of the rows of a release: the records, and vertices that a region adds.
+        own: distances of all rows from one.
+        held: those that rows are held to: along a region's pieces where there are any, ``own``
+            else.
+        ends: distances of all rows from an output.
+        room: by how much a distance may be too short.
+        roads: lengths of ways, of distances along roads; None of others.
+        streets: these roads.
+        unit: of a distance.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """Read ``[distance]``, ``[records]`` and ``[outputs]``.
+
+        Raises:
+            RefusedError: a kind that is unknown here, or places that it is not between.
+        """
+        kind = problem.tables["distance"].get("kind")
+        need(kind in KEYS, f"problem: distance.kind {kind!r}: unknown here", 2)
+        table = problem.table("distance", KEYS[kind])
+        self.records = Places(problem, "records")
+        self.outputs = Places(problem, "outputs") if "outputs" in problem.tables else self.records
+        pair = self.records.kind, self.outputs.kind
+        fits = kind not in TAKES or (pair[0] == pair[1] and pair[0] in TAKES[kind])
+        need(fits, f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
+        self.kind, self.points, self.room = kind, self.records.ids, 1
+        self.roads: Lengths | None = None
+        self.streets: list[Road] = []
+        self._here: list[Any] = []
+        bare = kind == "matrix" or self.records.kind == "vector"
+        self.unit = "unit of distance" if bare else "km"
+        if kind == "euclidean":
+            self._measure_on_plane()
+        elif kind == "haversine":
+            self._measure_on_sphere()
+        elif kind == "graph":
+            self._measure_along(read_roads(problem, table["edges"]))
+        else:
+            self._read_matrices(problem, table)
+        self.held = self.own
+
+    own: Distances
+    ends: Distances
+
+    def _measure_on_plane(self) -> None:
+        """Root of the sum of squares, rounded down."""
+        coordinates = [x for at in self.records.at + self.outputs.at for x in at]
+        shared = math.lcm(10**6 << 64, *{x.denominator for x in coordinates})
+
+        @lru_cache(KEPT)
+        def root(square: int) -> int:
+            return math.isqrt((square << 2 * BITS) // shared**2)
+
+        def ready(at: Sequence[Fraction]) -> tuple[int, ...]:
+            return tuple(int(x * shared) for x in at)
+
+        self._measure(ready, lambda a, b: root(_square(a, b)))
+
+    def _measure_on_sphere(self) -> None:
+        """2 R asin(chord / 2), the chord between unit vectors, less what is lost on the way."""
+
+        def ready(at: Sequence[int]) -> tuple[int, ...]:
+            latitude, longitude = at
+            flat = cosine(latitude)
+            x, y = (flat * cosine(longitude - turned) >> BITS for turned in (0, PI // 2))
+            return x, y, cosine(latitude - PI // 2)
+
+        def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+            if a == b:
+                return 0
+            return max(0, 2 * RADIUS * arcsine_of_root(_square(a, b) >> BITS + 2) - ARCS)
+
+        self.room = 2 * ARCS
+        self._measure(ready, way)
+
+    def _measure(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
+        """Distances between coordinates: made ready once, then pair by pair."""
+        self.ready, self.way = ready, way
+        self._here, self.there = ([ready(at) for at in p.at] for p in (self.records, self.outputs))
+
+        @lru_cache(KEPT)
+        def row(at: Hashable) -> list[int]:
+            return [way(at, b) for b in self._here]
+
+        self.own = lambda i: row(self._here[i])
+        self.ends = lambda k: row(self.there[k])
+
+    def _measure_along(self, streets: list[Road]) -> None:
+        """Shortest ways over roads, all of which may be gone both ways."""
+        self.streets, self.roads = streets, ways(streets)
+
+        @lru_cache(KEPT)
+        def row(name: str) -> list[int | None]:
+            assert self.roads is not None
+            return self.roads(name, self.points)
+
+        self.own = lambda i: row(self.points[i])
+        self.ends = lambda k: row(self.outputs.ids[k])
+
+    def _read_matrices(self, problem: Problem, table: dict[str, Any]) -> None:
+        """Stated distances; the lesser of both directions."""
+        records, outputs = len(self.records.ids), len(self.outputs.ids)
+        given = problem.array(table["matrix"], records, records).rows
+
+        @lru_cache(KEPT)
+        def own(i: int) -> list[int]:
+            pairs = zip((row[i] for row in given), given[i], strict=True)
+            return [low(Fraction(min(there, back))) for there, back in pairs]
+
+        self.own = self.ends = own
+        if "outputs" in problem.tables:
+            name = table.get("output_matrix")
+            across = [] if name is None else problem.array(name, records, outputs).rows
+            self.ends = lambda k: [low(Fraction(row[k])) for row in across]
+
+    def add_places(self, ids: list[str], positions: list[Any]) -> None:
+        """Take rows of further vertices, by their ids with all others' and their coordinates."""
+        self.points = ids
+        self._here += [self.ready(at) for at in positions]
+
+    def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
+        """Take rows of vertices that divide roads, by all ids and the roads between them."""
+        self.points, self.roads = ids, ways(roads)
+
+    def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
+        """Hold rows to factors 1 + a along pieces: their ends as if ln(1 + a) / epsilon apart."""
+        lengths = ways([(a, b, log_down(factor) / epsilon) for a, b, factor in factors])
+        self.held, self.room = lambda i: lengths(self.points[i], self.points), 2 * ARCS
+
+
+def _square(a: Sequence[int], b: Sequence[int]) -> int:
+    return sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])

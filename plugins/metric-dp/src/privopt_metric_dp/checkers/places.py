@@ -1,0 +1,143 @@
+"""Records and outputs of a problem: ids, and where they are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from privopt.checker.exact import (
+    ONE,
+    PI,
+    RADIUS,
+    cosine,
+    low,
+    need,
+    number,
+    radians,
+    rational,
+)
+from privopt.checker.files import Problem
+from privopt_metric_dp.checkers.lattice import Corners, lattice, polygons
+from privopt_metric_dp.checkers.projection import Projection
+
+__all__ = ["Places"]
+
+SOURCES = {"grid", "points", "vectors", "count", "mesh"}
+"""Keys of which a table of places has one."""
+
+TABLE = "grid points vectors ids count columns"
+
+
+class Places:
+    """Ids, maybe with coordinates.
+
+    Attributes:
+        kind: ``planar`` (rationals, km), ``vector`` (rationals), ``geographic`` (latitude and
+            longitude in radians) or ``plain``: no coordinates.
+        ids: their names, in order.
+        at: their coordinates; empty for plain ones.
+        mesh: of corners of a mesh its triangles.
+        projection: of a mesh on the earth, how it was made flat.
+    """
+
+    def __init__(self, problem: Problem, name: str) -> None:
+        """Read ``[records]`` or ``[outputs]``.
+
+        Raises:
+            RefusedError: something unknown here; ids that are none, or stand twice.
+        """
+        meshed = "mesh" in problem.tables[name]
+        table = problem.table(name, "mesh" if meshed else TABLE)
+        given = SOURCES & set(table)
+        need(len(given) == 1, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
+        self.kind, self.at = "plain", list[Any]()
+        self.mesh: list[Corners] = []
+        self.projection: Projection | None = None
+        if "grid" in table:
+            self._read_grid(table["grid"], problem.most_weights, name)
+        elif "points" in table:
+            self._read_points(problem, table, name)
+        elif "vectors" in table:
+            rows = problem.array(table["vectors"]).rows
+            self.kind, self.at = "vector", [tuple(map(Fraction, row)) for row in rows]
+            self.ids = [str(i) for i in range(len(self.at))]
+        elif "mesh" in table:
+            self._read_mesh(problem, table["mesh"], name)
+        else:
+            count = table["count"]
+            _need_few(name, [1, count], problem.most_weights)
+            self.ids = [str(i) for i in range(count)]
+        if "ids" in table:
+            lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines()
+            self.ids = [line.strip() for line in lines]
+        once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
+        fits = once and len(self.at) in (0, len(self.ids))
+        need(fits, f"problem: [{name}]: ids that are none, or stand twice", 2)
+
+    def _read_grid(self, grid: Mapping[str, Any], most: int, name: str) -> None:
+        """Middles of cells: km to the east and north, on the earth from a corner in degrees."""
+        rows, cols = grid["rows"], grid["cols"]
+        _need_few(name, [rows, cols], most)
+        side, cells = number(grid["cell_km"]), list(itertools.product(range(rows), range(cols)))
+        self.ids = [f"{r}-{c}" for r, c in cells]
+        self.kind, self.at = "planar", [(c * side, r * side) for r, c in cells]
+        if "south_west" in grid:
+            south, west = (radians(number(degrees)) for degrees in grid["south_west"])
+            up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
+            self.kind = "geographic"
+            self.at = [(south + r * up, west + c * right) for r, c in cells]
+            north, east = self.at[-1]
+            need(max(-south, north) <= PI // 2 and east - west < 2 * PI, "beyond a pole", 2)
+
+    def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
+        """Rows of a table, whose columns may have other names; ids may be made of several."""
+        named = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
+        found, parts = problem.columns(table["points"]), named["id"]
+        columns = [found[part] for part in ([parts] if isinstance(parts, str) else parts)]
+        self.ids = ["/".join(cells) for cells in zip(*columns, strict=True)]
+        lat, lon, x, y = (
+            [*map(rational, found.get(named[key], []))] for key in ("lat", "lon", "x", "y")
+        )
+        near = all(abs(a) <= most for most, axis in ((90, lat), (360, lon)) for a in axis)
+        need(near and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
+        if lat and lon:
+            self.kind = "geographic"
+            self.at = [(radians(a), radians(b)) for a, b in zip(lat, lon, strict=True)]
+        elif x and y:
+            self.kind, self.at = "planar", list(zip(x, y, strict=True))
+
+    def _read_mesh(self, problem: Problem, mesh: Mapping[str, Any], name: str) -> None:
+        """Corners of even triangles that meet polygons, in whole millimetres."""
+        side, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
+        sound = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
+        need(sound and side >= 1e3, f"problem: [{name}]: mesh {mesh}", 2)
+        rings = list(polygons(json.loads(problem.read(mesh["region"]))))
+        if planar:
+            flat = [[[(x * 1e6, y * 1e6) for x, y in ring] for ring in each] for each in rings]
+        else:
+            corners = [(y, x) for each in rings for ring in each for x, y in ring]
+            projection = self.projection = Projection(corners, side + 4)
+            flat = [
+                [[projection.doubles(y, x) for x, y in ring] for ring in each] for each in rings
+            ]
+        vertices, self.mesh = lattice(flat, side, problem.most_weights)
+        self.kind, self.ids = "planar", [str(i) for i in range(len(vertices))]
+        self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in vertices]
+
+    def doubles(self) -> list[tuple[float, float]]:
+        """Return coordinates as doubles, in km or degrees."""
+        if self.kind == "geographic":
+            return [
+                (float(Fraction(180 * a, PI)), float(Fraction(180 * b, PI))) for a, b in self.at
+            ]
+        return [(float(x), float(y)) for x, y in self.at]
+
+
+def _need_few(name: str, sides: list[Any], most: int) -> None:
+    """Refuse sides that are no whole numbers above 0, or more places than there are weights."""
+    few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= most
+    need(few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)

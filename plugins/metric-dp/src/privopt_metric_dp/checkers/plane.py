@@ -1,0 +1,276 @@
+"""A region of a plane, or of the earth, whose every point is kept (docs/guide/everywhere.md)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from operator import mul
+from typing import Any
+
+from privopt.checker.arrays import Array
+from privopt.checker.exact import BITS, ONE, cosine, low, need, radians
+from privopt_metric_dp.checkers.lattice import Corners
+from privopt_metric_dp.checkers.losses import Losses
+from privopt_metric_dp.checkers.metric import Metric
+from privopt_metric_dp.checkers.positions import Listed, nearest, need_same_kind, rim_of, within
+from privopt_metric_dp.checkers.projection import Point, Projection, in_millimetres
+from privopt_metric_dp.checkers.triangles import (
+    quarters,
+    scalar,
+    side_ratios,
+    triangulates,
+    turn,
+)
+
+__all__ = ["Plane"]
+
+POINTS = 20_000
+"""That stand for a region, at least."""
+
+Person = tuple[int, tuple[int, ...], list[int], Any]
+"""Mass, corners that somebody is drawn as and their shares, and where they stand."""
+
+Part = tuple[tuple[int, ...], ...]
+"""The corners of a part of a triangle, each as shares of the triangle's own."""
+
+MILLION = 10**6
+"""Millimetres of a km."""
+
+
+class Plane:
+    """Triangles between places.
+
+    Attributes:
+        arrays: what mechanism.npz has beside the weights.
+        at: vertices in whole millimetres.
+        triangles: between them.
+        projection: of places on the earth how they were made flat.
+    """
+
+    arrays = "vertices:i8:2"
+
+    def __init__(self, metric: Metric, listed: list[Listed], cols: int) -> None:
+        """Take the places of a metric, rows of ``cols`` of a grid, and the people listed there."""
+        self.metric, self.listed, self.cols = metric, listed, cols
+        self.at: list[Point] = []
+        self.triangles: list[Corners] = []
+        self.projection = metric.records.projection
+
+    def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
+        """Cut triangles into quarters until sides are short; returns what must be stored of them.
+
+        Args:
+            epsilon: per km.
+            split: km of a side, at most; 0: no limit.
+            stored: simplices, steps and vertices of mechanism.npz.
+
+        Raises:
+            RefusedError: fewer triangles are stored; triangles of points that are none of
+                Delaunay's.
+        """
+        self.at, triangles = self._triangles(stored[0].rows)
+        count, ids = len(self.at), list(self.metric.points)
+        taken = set(ids)
+        while True:
+            sides = sorted(
+                {_ends(side) for t in triangles for side in itertools.combinations(t, 2)}
+            )
+            longest = max(scalar(self.at[a], self.at[b], self.at[a]) for a, b in sides)
+            if not split or longest <= (split * MILLION) ** 2:
+                break
+            fewer = 4 * len(triangles) <= len(stored[0].rows)
+            need(fewer, "mechanism.npz: fewer triangles than the region has")
+            middle = {side: len(self.at) + n for n, side in enumerate(sides)}
+            for a, b in sides:
+                (ax, ay), (bx, by) = self.at[a], self.at[b]
+                self.at.append((ax + bx >> 1, ay + by >> 1))
+                names = (f"{ids[a]}~{ids[b]}~{step}" for step in itertools.count(1))
+                ids.append(next(name for name in names if name not in taken))
+                taken.add(ids[-1])
+            triangles = [quarter for t in triangles for quarter in quarters(t, _middles(t, middle))]
+        self.triangles = triangles
+        self.metric.add_places(
+            ids, [self._place(Fraction(x), Fraction(y)) for x, y in self.at[count:]]
+        )
+        self._hold_sides(ids, epsilon)
+        return [triangles, [0], self.at]
+
+    def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
+        """Rows differ along a side by the lesser factor of its triangles."""
+        allowed: dict[tuple[int, int], float] = {}
+        for t in self.triangles:
+            ratios = side_ratios([self.at[v] for v in t], float(epsilon / MILLION))
+            for i, ratio in enumerate(ratios):
+                side = _ends((t[i - 1], t[i - 2]))
+                allowed[side] = min(ratio, allowed.get(side, ratio))
+        factors = [(ids[a], ids[b], 1 + Fraction(ratio)) for (a, b), ratio in allowed.items()]
+        self.metric.hold_along(factors, epsilon)
+
+    def _triangles(self, stored: list[Any]) -> tuple[list[Point], list[Corners]]:
+        """Records in whole millimetres, and the triangles between them before any was cut."""
+        places, cols = self.metric.records, self.cols
+        if places.kind == "planar":
+            at = [in_millimetres(*each) for each in places.doubles()]
+        else:
+            projection = self.projection = Projection(places.doubles())
+            at = [projection.millimetres(*each) for each in places.doubles()]
+        if places.mesh:
+            return at, list(places.mesh)
+        need(len({*at}) == len(at), "problem: places that are one in whole millimetres", 2)
+        if cols:
+            lower = [
+                a for a in range(len(at) - cols) if (a + 1) % cols
+            ]  # with cells to the right and above
+            halves = (((a, a + 1, a + cols), (a + 1, a + cols + 1, a + cols)) for a in lower)
+            return at, [t for pair in halves for t in pair]
+        while max(map(max, stored)) >= len(at):  # what was cut into quarters is put together again
+            fours = zip(*[iter(stored)] * 4, strict=True)
+            stored = [(p[0], q[1], r[2]) for p, q, r, _ in fours]
+        ordered = stored == sorted(stored) and all(min(t) == t[0] for t in stored)
+        whole = ordered and triangulates(at, stored)
+        need(whole, "mechanism.npz: simplices: not the triangles of all points")
+        return at, stored
+
+    def _place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
+        """Coordinates of a point in millimetres, as places have them."""
+        if self.metric.records.kind == "planar":
+            return x / MILLION, y / MILLION
+        assert self.projection is not None
+        return self.projection.radians(x, y)
+
+    def held(self) -> list[tuple[int, int, float, int]]:
+        """Return no pair: triangles are held as wholes."""
+        return []
+
+    def rate(self, more: float) -> float:
+        """Return the log-ratio of rows that differ by 1 + ``more``."""
+        return math.log1p(more)
+
+    def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
+        """Prove |grad z| <= epsilon min z on each triangle and output, by squares of whole numbers.
+
+        Returns:
+            How many triangles there are, and the greatest |grad z| / min z, per km.
+
+        Raises:
+            RefusedError: a weight changes by more.
+        """
+        worst = 0.0
+        for corners in self.triangles:
+            origin, *others = (self.at[v] for v in corners)
+            (bx, by), (cx, cy) = ((x - origin[0], y - origin[1]) for x, y in others)
+            top, bottom = 0, 1
+            for weights in zip(*(rows[v] for v in corners), strict=True):
+                p, q, least = weights[1] - weights[0], weights[2] - weights[0], min(weights)
+                slope = (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2
+                if slope * bottom > least * least * top:
+                    top, bottom = slope, least * least
+            twice = bx * cy - by * cx
+            most = epsilon * twice / MILLION
+            kept = twice > 0 and top * most.denominator**2 <= bottom * most.numerator**2
+            where = (
+                f"in triangle {[*corners]} a weight changes by more than epsilon times the least"
+            )
+            need(kept, f"{where}, per km")
+            worst = max(worst, math.sqrt(Fraction(top, bottom)) * 1e6 / twice)
+        return len(self.triangles), worst
+
+    def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
+        """Return losses of people in the region, each drawn as the corners of their triangle."""
+        metric, vertices, count = self.metric, losses.column, len(self.metric.points)
+        people = list(self._listed() if self.listed else self._evenly())
+        total = sum(mass for mass, *_ in people)
+
+        def column(k: int) -> list[int]:
+            costs = [0] * count
+            to = [] if losses.measured else vertices(k)
+            for mass, corners, shares, place in people:
+                if losses.measured:
+                    far = metric.way(metric.there[k], place)
+                else:
+                    far = (
+                        sum(to[v] * share for v, share in zip(corners, shares, strict=True)) >> BITS
+                    )
+                for v, share in zip(corners, shares, strict=True):
+                    costs[v] += far * share * mass
+            return [cost // (total << BITS) for cost in costs]
+
+        return replace(losses, prior=[1] * count, whole=1, column=column)
+
+    def _evenly(self) -> Iterator[Person]:
+        """People all over: Radon's seven points of each triangle or part, exact to degree 5.
+
+        On the earth masses go by its area, which is the plane's times the cosine of latitude there.
+        """
+        parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
+        while 7 * len(parts) * len(self.triangles) < POINTS:
+            parts = [quarter for part in parts for quarter in _quartered(part)]
+        inside = [(weight, _mixed(part, seventh)) for part in parts for weight, seventh in _radon()]
+        for t in self.triangles:
+            corners = [self.at[v] for v in t]
+            for weight, shares in inside:
+                axes = zip(*corners, strict=True)
+                x, y = (Fraction(sum(map(mul, shares, axis)), ONE) for axis in axes)
+                thin = cosine(self.projection.radians(x, y)[0]) if self.projection else ONE
+                mass = turn(*corners) * weight * thin >> BITS
+                yield mass, t, shares, self.metric.ready(self._place(x, y))
+
+    def _listed(self) -> Iterator[Person]:
+        """People at listed positions; those outside take the shares of the rim's nearest point."""
+        earth = self.metric.records.kind == "geographic"
+        need_same_kind(self.listed, earth=earth, projected=self.projection is not None)
+        find, rim = within(self.at, self.triangles), rim_of(self.triangles)
+        ends = [(self.at[a], self.at[b]) for a, b in rim]
+        for one in self.listed:
+            place = one.place(self.projection)
+            corners: tuple[int, ...]
+            if (found := find(place)) is not None:
+                corners, shares = found
+            else:
+                n, part = nearest(place, ends)
+                corners, shares = rim[n], [part.denominator - part.numerator, part.numerator]
+            if earth:
+                stands: Any = tuple(map(radians, one.at))
+            else:
+                stands = tuple(Fraction(mm, MILLION) for mm in place)
+            whole = [low(Fraction(share, sum(shares))) for share in shares]
+            yield one.mass, corners, whole, self.metric.ready(stands)
+
+
+def _ends(side: tuple[int, int]) -> tuple[int, int]:
+    return min(side), max(side)
+
+
+def _middles(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
+    a, b, c = t
+    return middle[_ends((a, b))], middle[_ends((a, c))], middle[_ends((b, c))]
+
+
+def _quartered(part: Part) -> list[Part]:
+    """The four parts of a part of a triangle, whose corners are shares of the triangle's."""
+    a, b, c = part
+    ab, ac, bc = (
+        tuple(x + y >> 1 for x, y in zip(one, other, strict=True))
+        for one, other in itertools.combinations(part, 2)
+    )
+    return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
+
+
+def _radon() -> list[tuple[int, list[int]]]:
+    """Weights, of 1,200, and barycentric coordinates of Radon's seven points."""
+    root = math.isqrt(15 << 2 * BITS)
+    seven = [(270 * ONE, [ONE // 3] * 3)]
+    for sign in (-1, 1):
+        share, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
+        middle, near = ONE - 2 * share, share
+        three = [[middle, near, near], [near, middle, near], [near, near, middle]]
+        seven += [(weight, shares) for shares in three]
+    return seven
+
+
+def _mixed(part: Part, seventh: list[int]) -> list[int]:
+    """Shares of the triangle's corners at a point of a part of it."""
+    return [sum(map(mul, seventh, axis)) >> BITS for axis in zip(*part, strict=True)]

@@ -1,0 +1,164 @@
+"""A region of streets whose every point is kept (docs/guide/everywhere.md)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Self
+
+from privopt.checker.arrays import Array
+from privopt.checker.exact import BITS, ONE, down, low, need
+from privopt_metric_dp.checkers.losses import Losses
+from privopt_metric_dp.checkers.metric import Metric
+from privopt_metric_dp.checkers.positions import Listed, along_pieces
+
+__all__ = ["Piece", "Streets"]
+
+Piece = tuple[int, int, Fraction, Fraction]
+"""Numbers of its ends, km, and the factor 1 + a by which rows may differ along it."""
+
+HALF = 8
+"""Steps in which a point between two vertices is snapped, in each half of a piece."""
+
+POINTS = 16
+"""Intervals of a piece with two points each that stand for people there."""
+
+
+class Streets:
+    """Streets cut into even pieces.
+
+    Attributes:
+        arrays: what mechanism.npz has beside the weights, as
+            :func:`privopt.checker.arrays.read_npz` is told it.
+        pieces: of all streets, in their order.
+    """
+
+    arrays = "lengths:f8:1"
+
+    def __init__(self, metric: Metric, listed: list[Listed]) -> None:
+        """Take the streets of a metric, and the people listed there; none: people all over."""
+        self.metric, self.listed = metric, listed
+        self.pieces: list[Piece] = []
+
+    def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
+        """Cut the streets as the problem asks; returns what must be stored of them.
+
+        Args:
+            epsilon: per km.
+            split: km of a piece, at most; 0: half of 1 / epsilon.
+            stored: simplices, steps and lengths of mechanism.npz.
+
+        Raises:
+            RefusedError: fewer pieces are stored.
+        """
+        metric = self.metric
+        tails, heads = (
+            [tail for tail, _, _ in metric.streets],
+            [head for _, head, _ in metric.streets],
+        )
+        points: dict[str, None] = dict.fromkeys([*metric.points, *tails, *heads])
+        pieces: list[tuple[str, str, Fraction, Fraction]] = []
+        for tail, head, written in metric.streets:
+            km = Fraction(down(written))
+            parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
+            need(
+                len(pieces) + parts <= len(stored[0].rows), "mechanism.npz: fewer pieces of streets"
+            )
+            names = (f"{tail}~{head}~{step}" for step in itertools.count(1))
+            free = (name for name in names if name not in points)
+            between = list(itertools.islice(free, parts - 1))
+            points |= dict.fromkeys(between)
+            km = Fraction(down(km / parts))
+            factor = 2 * (1 + epsilon * km / (2 * HALF)) ** HALF - 1
+            chain = itertools.pairwise([tail, *between, head])
+            pieces += [(start, end, km, factor) for start, end in chain]
+        ids = list(points)
+        metric.cut_roads(ids, [(a, b, km) for a, b, km, _ in pieces])
+        metric.hold_along([(a, b, factor) for a, b, _, factor in pieces], epsilon)
+        place = {name: i for i, name in enumerate(ids)}
+        self.pieces = [(place[a], place[b], km, factor) for a, b, km, factor in pieces]
+        lengths = [float(km) for _, _, km, _ in self.pieces]
+        return [[piece[:2] for piece in self.pieces], [HALF], lengths]
+
+    def held(self) -> list[tuple[int, int, float, int]]:
+        """Return pairs of rows, their km, and the factor by which they may differ."""
+        return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
+
+    def rate(self, more: float) -> float:
+        """Return epsilon times km of a piece along which rows differ by 1 + ``more``."""
+        return 2 * HALF * math.expm1(math.log1p(more / 2) / HALF)
+
+    def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
+        """Return nothing more to prove than what rows differ by along pieces."""
+        return 0, 0.0
+
+    def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
+        """Return losses of people along the streets, each drawn as the ends of their piece.
+
+        Somebody at part u of a piece is drawn as its ends with shares 1 - lambda(u) and lambda(u)
+        (:func:`_share`).
+        """
+        vertices, count = losses.column, len(self.metric.points)
+        people = [_Person.at(*each, epsilon) for each in self._people()]
+
+        def column(k: int) -> list[int]:
+            d, costs = vertices(k), [0] * count
+            for one in people:
+                if losses.measured:
+                    here = min(
+                        d[one.a] * ONE + one.part * one.km, d[one.b] * ONE + one.rest * one.km
+                    )
+                else:
+                    here = d[one.a] * one.rest + d[one.b] * one.part
+                costs[one.a] += here * (ONE - one.share) * one.mass
+                costs[one.b] += here * one.share * one.mass
+            return [cost >> 2 * BITS for cost in costs]
+
+        whole = sum(one.mass for one in people)
+        return replace(losses, prior=[1] * count, whole=whole, column=column)
+
+    def _people(self) -> list[tuple[Piece, int, int]]:
+        """Who is where: piece, part of the way, mass; all over, Gauss's two points an interval."""
+        if self.listed:
+            return along_pieces(self.metric, self.pieces, self.listed)
+        root = math.isqrt(ONE * ONE // 3)
+        middles = [(j, side) for j in range(1, 2 * POINTS, 2) for side in (-1, 1)]
+        parts = [(j * ONE + side * root) // (2 * POINTS) for j, side in middles]
+        return [(piece, part, low(piece[2])) for piece in self.pieces for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Person:
+    """Somebody on a piece between rows a and b, ``part`` of ``km`` from a and ``rest`` from b."""
+
+    a: int
+    b: int
+    km: int
+    part: int
+    rest: int
+    share: int
+    mass: int
+
+    @classmethod
+    def at(cls, piece: Piece, part: int, mass: int, epsilon: Fraction) -> Self:
+        """Put somebody there."""
+        a, b, km, factor = piece
+        share = _share(part, epsilon * km / (2 * HALF), factor)
+        return cls(a, b, low(km), part, ONE - part, share, mass)
+
+
+def _share(part: int, step: Fraction, factor: Fraction) -> int:
+    """Return lambda(u), u = part: S-shaped, rows change by 1 + step at most in each of 16 steps.
+
+    Up to the middle ((1 + step)^n (1 + r step) - 1) / (factor - 1) for 16 u = n + r; beyond it 1 -
+    lambda(1 - u).
+    """
+    near = min(part, ONE - part)
+    if step:
+        whole, rest = divmod(2 * HALF * near, ONE)
+        grown = (1 + step) ** whole * (1 + rest * step / ONE)
+        near = low((grown - 1) / (factor - 1))
+    return near if 2 * part < ONE else ONE - near

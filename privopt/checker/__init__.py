@@ -1,0 +1,31 @@
+"""Checks what privopt wrote with the standard library alone; shares no code with the rest.
+
+Made to be read by whoever audits a release, in this order: ``run`` (what is checked, exit codes),
+``files`` and ``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json
+says), then the part for the kind of guarantee, which the plugin brings
+(``privopt_metric_dp.checkers.matrix``, ``privopt_photo_censor.checkers.photos``). Each function
+names the formula that it checks; docs/reference/proof.md has them all, with their proofs.
+
+``privopt checker --out FILE.pyz`` writes all of it as one file, which ``python -I FILE.pyz DIR``
+runs with no privopt installed.
+"""
+
+from privopt.checker.arrays import Array, read_npz
+from privopt.checker.compare import compare
+from privopt.checker.exact import RefusedError, need
+from privopt.checker.files import Problem, check_sums
+from privopt.checker.run import GROUP, Part, Release, check
+
+__all__ = [
+    "GROUP",
+    "Array",
+    "Part",
+    "Problem",
+    "RefusedError",
+    "Release",
+    "check",
+    "check_sums",
+    "compare",
+    "need",
+    "read_npz",
+]

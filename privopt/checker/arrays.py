@@ -1,0 +1,126 @@
+"""Arrays in NumPy's files, read without NumPy."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import struct
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from privopt.checker.exact import need
+
+__all__ = ["Array", "read_npz"]
+
+LETTERS = {
+    "f2": "e",
+    "f4": "f",
+    "f8": "d",
+    "b1": "?",
+    "i1": "b",
+    "i2": "h",
+    "i4": "i",
+    "i8": "q",
+    "u1": "B",
+    "u2": "H",
+    "u4": "I",
+    "u8": "Q",
+}
+"""Types of values, and what ``struct`` calls them."""
+
+STORED, DEFLATED = 0, 8
+"""Ways of compression that an archive may use."""
+
+RATIO = 8
+"""An archive may hold so many times its own bytes; more is refused before it is unpacked."""
+
+
+class Array:
+    """An array of an ``.npy`` file.
+
+    Attributes:
+        kind: type of its values as NumPy writes it, ``"<"`` left out; ``"U"`` for text.
+        shape: its sides.
+        flat: its values, row by row.
+        rows: of a matrix its rows, else empty.
+    """
+
+    def __init__(self, raw: bytes, name: str) -> None:
+        """Read the bytes of a file.
+
+        Raises:
+            RefusedError: they are no ``.npy`` file, or of a type that is unknown here.
+        """
+        size = 10 + int.from_bytes(raw[8:10], "little")
+        need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
+        head = ast.literal_eval(raw[10:size].decode("latin-1"))
+        descr, turned = str(head["descr"]), head["fortran_order"]
+        self.shape: tuple[int, ...] = head["shape"]
+        is_text, unit = re.fullmatch(r"<U\d+", descr), int(re.sub(r"\D", "", descr) or 0)
+        known = (is_text or descr[1:] in LETTERS) and unit
+        sound = type(turned) is bool and type(self.shape) is tuple and len(head) == 3
+        what = f"values of type {descr}, shape {self.shape}"
+        need(known and sound, f"{name}: {what}: unknown here", 2)
+        self.kind = "U" if is_text else descr.lstrip("<|" if unit > 1 else "<>|")
+        body = raw[size:]
+        self.flat: Sequence[Any] = _texts(body, unit) if is_text else _numbers(body, descr, unit)
+        fits = math.prod(self.shape) == len(self.flat)
+        need(fits, f"{name}: not as long as its header says", 2)
+        if turned and len(self.shape) == 2:  # stored column by column
+            rows = self.shape[0]
+            self.flat = [value for i in range(rows) for value in self.flat[i::rows]]
+        self.rows: list[tuple[Any, ...]] = []
+        if len(self.shape) == 2 and self.shape[1] > 0:
+            width = self.shape[1]
+            starts = range(0, len(self.flat), width)
+            self.rows = [tuple(self.flat[at : at + width]) for at in starts]
+
+
+def _texts(body: bytes, unit: int) -> list[str]:
+    letters = body.decode("utf-32-le")
+    return [letters[at : at + unit].rstrip("\0") for at in range(0, len(letters), unit)]
+
+
+def _numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
+    order = ">" if descr[0] == ">" else "<"
+    return struct.unpack(f"{order}{len(body) // unit}{LETTERS[descr[1:]]}", body)
+
+
+def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
+    """Read the arrays of an archive, in the order in which they are wanted.
+
+    Args:
+        path: of the archive.
+        wanted: a word for each array, ``name:type:sides``, a regular expression; no other array may
+            be there.
+        more: bytes that the arrays may have beside eight times the archive's; 0 allows no more than
+            the archive has.
+
+    Raises:
+        RefusedError: bytes stand before the archive, which ``zipfile`` skips and NumPy refuses; a
+            name stands twice, or more is in it than it may hold; other arrays than are wanted.
+    """
+    found: dict[str, Array] = {}
+    left = (RATIO if more else 1) * path.stat().st_size + more
+    with zipfile.ZipFile(path) as archive:
+        begins = min((info.header_offset for info in archive.infolist()), default=0)
+        need(not begins, f"{path.name}: {begins} bytes before the archive", 2)
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            left -= info.file_size
+            sound = name not in found and info.compress_type in (STORED, DEFLATED) and left >= 0
+            need(sound, f"{name!r}: twice, or too large", 2)
+            info.file_size += (
+                1  # were there more than is stated, this much would be read, and have another sum
+            )
+            contents = archive.open(info).read(info.file_size)
+            found[name] = Array(contents, f"{path.name}: {name}")
+    holds = " ".join(
+        sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items())
+    )
+    pattern = " ".join(sorted(wanted.split()))
+    need(re.fullmatch(pattern, holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
+    return [found[part.split(":")[0]] for part in wanted.split()]
