@@ -198,9 +198,12 @@ class Registry:
 
         Raises:
             UnknownNameError: none is called so; names the nearest, and plugins that could not be loaded.
+            UsageError: none is installed.
             RegistryError: two distributions claim the name.
         """
         self._refuse_clash("mechanism", name)
+        if not self.mechanisms and not self.broken:
+            raise UsageError(f"no mechanism is called {name!r}: no plugin that brings mechanisms is installed")
         if name not in self.mechanisms:
             raise self._unknown("mechanism", name, self.mechanisms)
         return self.mechanisms[name]

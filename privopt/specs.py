@@ -233,7 +233,7 @@ class CheckSpec:
 
     Attributes:
         name: of the check.
-        target: ``"package.module:function"``, a function under :func:`privopt.testing.checks.check`.
+        target: ``"package.module:function"``, a function under :func:`privopt.testing.check`.
     """
 
     name: str = field(validator=_name)

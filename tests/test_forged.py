@@ -83,7 +83,10 @@ def at(result, path):
     return result
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("fl-linear", "lr-geo"))) for name in EXAMPLES],
+)
 def test_no_leaf_of_a_result_can_be_changed_or_taken_away(example, forge, name):
     folder = example(name)
     result = json.loads((folder / "result.json").read_text())

@@ -93,7 +93,10 @@ def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
     assert document["objective"]["value"] <= plain * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("mechanism", "method"), METHODS)
+@pytest.mark.parametrize(
+    ("mechanism", "method"),
+    [pytest.param(*each, marks=[pytest.mark.slow] * (each[1] == "full")) for each in METHODS],
+)
 def test_a_small_map(tmp_path, mechanism, method):
     within_limits(tmp_path, mechanism, method, 10, 10, 0.6, 2.0)
 

@@ -99,8 +99,8 @@ def written(folder, text, **files):
     ("name", "write", "small", "large"),
     [
         ("hierarchical-dp:cumulative-smoothed", hierarchy, 6, 40_000),
-        ("hierarchical-tables:margins", tables, 3, 20_000),
-        ("fl-linear:reconnection", locations, 6, 20_000),
+        pytest.param("hierarchical-tables:margins", tables, 3, 20_000, marks=pytest.mark.slow),
+        pytest.param("fl-linear:reconnection", locations, 6, 20_000, marks=pytest.mark.slow),
         ("photo-censor:greedy", album, 350, 700),
     ],
 )

@@ -67,7 +67,11 @@ def test_every_kind_is_tried_here():
     assert set(TRAITS) == set(registry().templates)
 
 
-@pytest.mark.parametrize("acme", TRAITS, indirect=True)
+@pytest.mark.parametrize(
+    "acme",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("matrix", "selection"))) for kind in TRAITS],
+    indirect=True,
+)
 def test_a_new_plugin_passes_the_kit(acme, request):
     kind = request.node.callspec.params["acme"]
     tried = subject("acme-mech")

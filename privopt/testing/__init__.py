@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privopt.testing.checks.base import Trial, check
     from privopt.testing.judging import Verdict, judge
     from privopt.testing.kinds import check_kind, kind_conformance
     from privopt.testing.kit import conformance
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from privopt.testing.under_trial import Subject, subject, subjects
 
 _HOMES = {
+    "checks.base": ("Trial", "check"),
     "judging": ("Verdict", "judge"),
     "kinds": ("check_kind", "kind_conformance"),
     "kit": ("conformance",),
@@ -39,8 +41,10 @@ __all__ = [
     "Profile",
     "Query",
     "Subject",
+    "Trial",
     "Variant",
     "Verdict",
+    "check",
     "check_kind",
     "conformance",
     "csv_bytes",

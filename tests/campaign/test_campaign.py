@@ -19,9 +19,12 @@ on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processe
 @pytest.mark.parametrize(
     ("part", "count"),
     [
-        (bad_inputs, 50),
-        (tampered, 12),
-        (forged, 30),
+        (bad_inputs, 20),
+        (tampered, 4),
+        (forged, 8),
+        pytest.param(bad_inputs, 50, marks=pytest.mark.slow),
+        pytest.param(tampered, 12, marks=pytest.mark.slow),
+        pytest.param(forged, 30, marks=pytest.mark.slow),
         (full_disks, 2),
         pytest.param(kills, 1, marks=on_linux),
         pytest.param(dead_solvers, 1, marks=[on_linux, pytest.mark.slow]),

@@ -26,8 +26,9 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from attrs import frozen
@@ -35,7 +36,8 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.declare import describe_keys
-from privopt.registry import Registered, registry, using
+from privopt.registry import discover, registry, using
+from privopt.specs import GROUP
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "bash", "toml", "text")
@@ -49,7 +51,9 @@ PROGRESS = re.compile(r"^ *\d+\.\d s  .*\n", re.MULTILINE)
 ELSEWHERE = ("uv ", "python -m pip ", "python -m pytest", "pytest", "privopt check ")
 """Commands that need an environment of their own, or minutes: tests/third_party runs them for real."""
 
-THIRD_PARTY = ROOT / "docs" / "examples" / "third-party"
+EXAMPLES = ROOT / "docs" / "examples"
+THIRD_PARTIES = {"third-party": "ranked_response", "third-party-family": "policy_dp"}
+"""Projects of docs/examples that others might have made, and their packages."""
 
 
 @frozen
@@ -126,20 +130,21 @@ def dotted(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def third_party() -> Iterator[None]:
-    """A block in which docs/examples/third-party is registered, as if it were installed."""
-    sys.path.insert(0, str(THIRD_PARTY / "src"))
+def third_party(page: Path) -> Iterator[None]:
+    """A block in which the third party's project that a page stands in is registered, as if it were installed."""
+    project = next((name for name in THIRD_PARTIES if EXAMPLES / name in page.parents), None)
+    if project is None:
+        yield
+        return
+    point = EntryPoint(name=project, value=THIRD_PARTIES[project], group=GROUP)
+    told = tomllib.loads((EXAMPLES / project / "pyproject.toml").read_text("utf-8"))["project"]
+    vars(point)["dist"] = SimpleNamespace(name=told["name"], version=told["version"])  # as importlib.metadata does
+    sys.path.insert(0, str(EXAMPLES / project / "src"))
     try:
-        specs = import_module("ranked_response").privopt_mechanisms()
-        found = {spec.name: Registered(spec=spec, plugin=spec.name, version="0.1.0") for spec in specs}
-        with using(registry().with_instead(mechanisms={**registry().mechanisms, **found})):
+        with using(discover([*entry_points(group=GROUP), point])):
             yield
     finally:
-        sys.path.remove(str(THIRD_PARTY / "src"))
-
-
-installed = contextlib.nullcontext
-"""A block with what is installed."""
+        sys.path.remove(str(EXAMPLES / project / "src"))
 
 
 class Page:
@@ -161,7 +166,7 @@ class Page:
             AssertionError: naming page and line.
         """
         last = None
-        with contextlib.chdir(self.folder), third_party() if THIRD_PARTY in self.path.parents else installed():
+        with contextlib.chdir(self.folder), third_party(self.path):
             for block in blocks(self.path.read_text("utf-8"), self.path.name):
                 try:
                     getattr(self, block.language)(block, last)

@@ -11,6 +11,7 @@ import enum
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -76,10 +77,15 @@ FIRST = [
 
 FURTHER = [
     "privopt.backends",
+    "privopt.checker.compare",
+    "privopt.checker.exact",
     "privopt.command.cli",
+    "privopt.command.exit_codes",
     "privopt.command.new",
+    "privopt.command.terminal",
     "privopt.decompose",
     "privopt.dsl.form",
+    "privopt.numbers.exp_log_bounds",
     "privopt_metric_dp.problem.travel_cost",
     "privopt_metric_dp.report.figures",
     "privopt_metric_dp.solvers",
@@ -141,6 +147,7 @@ def file_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+@cache
 def public_names(path: Path) -> list[str]:
     """The ``__all__`` of a file."""
     for node in ast.parse(path.read_text("utf-8")).body:

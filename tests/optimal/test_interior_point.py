@@ -172,7 +172,10 @@ def test_the_answer_does_not_depend_on_threads_or_chance():
     assert one.lower_bound == two.lower_bound == again.lower_bound
 
 
-@pytest.mark.parametrize(("side", "pairs"), [(12, "8nb"), (20, "8nb"), (12, "all")])
+@pytest.mark.parametrize(
+    ("side", "pairs"),
+    [(12, "8nb"), pytest.param(20, "8nb", marks=pytest.mark.slow), pytest.param(12, "all", marks=pytest.mark.slow)],
+)
 def test_memory_is_what_is_stated(grid_instance, side, pairs):
     instance = drop_implied_pairs(grid_instance(side, pairs, 0.2))[0]
     solve_interior_point(instance, gap=0.5, symmetry=False, threads=2)  # compiled and loaded

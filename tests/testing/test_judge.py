@@ -60,6 +60,7 @@ def test_right_mechanisms_are_refuted_no_more_often_than_stated(many, epsilon, r
     assert wrong <= binom.ppf(0.999, runs, 1 - CONFIDENCE)
 
 
+@pytest.mark.slow
 def test_divergences_are_overstated_no_more_often_than_stated():
     """Normal noise at distance 1 has divergence order / 2."""
     found = [
@@ -70,7 +71,15 @@ def test_divergences_are_overstated_no_more_often_than_stated():
     assert np.median([each.epsilon_lower for each in found]) > 0.3
 
 
-@pytest.mark.parametrize("many", [answers, laplace, geometric], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "many",
+    [
+        laplace,
+        pytest.param(answers, marks=pytest.mark.slow),
+        pytest.param(geometric, marks=pytest.mark.slow),
+    ],
+    ids=lambda each: each.__name__,
+)
 def test_what_it_would_have_seen_it_sees(many):
     """A breach as large as the power that it states, and a little more for what the search misses."""
     right = judge(None, [0, 1], many=many, epsilon=1.0, draws=40_000)
@@ -144,7 +153,7 @@ def planar_laplace(place, count, rng):
     return np.round(place + rng.gamma(2, 100.0, count)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_pairs_too_close_to_tell_apart_are_not_chosen(seed):
     options = {"notion": "metric-dp", "distance": math.dist, "many": planar_laplace, "draws": 120_000, "seed": seed}
     right = judge(None, PLACES, epsilon=0.01, confidence=0.9999, **options)

@@ -123,6 +123,8 @@ def tell(name, found):
 
 
 LONG = {
+    "sorted by the truth",
+    "true counts",
     "half the noise",
     "half the scale",
     "one chain over all regions",

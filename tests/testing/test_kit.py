@@ -210,6 +210,7 @@ def main():
         done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, env=environment, check=False)
         return done.stdout + done.stderr
 
+    @pytest.mark.slow
     def test_a_class_of_a_script_is_solved_in_another_process_too(self, tmp_path):
         assert self.script(tmp_path, self.GUARDED).startswith("passed")
         assert self.script(tmp_path, self.GUARDED, elsewhere=True).startswith("failed runs that end well here fail")

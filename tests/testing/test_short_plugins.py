@@ -35,7 +35,9 @@ def installed(request, monkeypatch):
         yield spec.name
 
 
-@pytest.mark.parametrize("installed", PLUGINS, indirect=True)
+@pytest.mark.parametrize(
+    "installed", [pytest.param("noisy_max", marks=pytest.mark.slow), "subset_selection"], indirect=True
+)
 def test_it_solves_verifies_and_passes_the_kit(installed, request, tmp_path):
     name = request.node.callspec.params["installed"]
     toml, files, held = PLUGINS[name]

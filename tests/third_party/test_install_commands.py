@@ -14,6 +14,7 @@ from environments import ROOT, Environment, build_wheels, copy_checkout, run
 
 CHECKOUT = "uv pip install . ./plugins/*"
 THIRD_PARTY = "uv pip install --find-links wheels ./docs/examples/third-party pytest"
+FAMILY = "uv pip install --find-links wheels ./docs/examples/third-party-family pytest"
 PLUGIN = "uv pip install --find-links wheels ./acme-mech pytest"
 PLUGIN_BY_PIP = "python -m pip install --find-links wheels . pytest"
 EDITABLE = "uv pip install -e acme-mech"
@@ -45,7 +46,8 @@ def documented():
 
 def test_what_is_documented_is_what_is_run_here():
     run_here = {
-        command.removeprefix("python -m ") for command in (CHECKOUT, THIRD_PARTY, PLUGIN, PLUGIN_BY_PIP, EDITABLE)
+        command.removeprefix("python -m ")
+        for command in (CHECKOUT, THIRD_PARTY, FAMILY, PLUGIN, PLUGIN_BY_PIP, EDITABLE)
     }
     found = {command: page.relative_to(ROOT).as_posix() for page, command in documented()}
     assert found.keys() == run_here, {

@@ -89,7 +89,7 @@ def test_benders_is_within_its_gap_of_it_and_no_bound_crosses(toy, table):
         assert lower <= least + 1e-6 <= upper + 2e-6
 
 
-@pytest.mark.parametrize("subsets", [4, 25])
+@pytest.mark.parametrize("subsets", [4, pytest.param(25, marks=pytest.mark.slow)])
 def test_200_records_within_one_per_cent(tmp_path, subsets):
     text = TOML.format(
         records=GRID.format(10, 20),

@@ -23,6 +23,7 @@ def rows_of(file):
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.slow
 def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("PRIVOPT_DATA", raising=False)
     main(["--quick", "--out", str(tmp_path), "--limit", "2"])

@@ -83,6 +83,7 @@ def test_steps_and_mixtures_take_the_memory_that_is_stated():
     assert 0.3 * said <= mixture <= 1.1 * said
 
 
+@pytest.mark.slow
 def test_rounds_take_the_memory_that_is_stated():
     command = [sys.executable, "-c", MEASURE, str(Path(__file__).parent)]
     for _ in range(2):  # the first may compile, which takes a gigabyte

@@ -69,6 +69,7 @@ def test_a_method_is_timed_in_a_process_of_its_own():
     assert 0 < runtimes.seconds_within(600.0, "top-down", 4, 1, True) < 600
 
 
+@pytest.mark.slow
 def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp_path, monkeypatch):
     # thirteen processes would load everything thirteen times
     monkeypatch.setattr(runtimes, "seconds_within", lambda limit, *what: runtimes._timed(*what, limit))

@@ -15,7 +15,16 @@ from privopt_hierarchical_dp.kit import PROFILES
 from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity, spent_on_a_neighbour, true_sensitivity
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-test_hierarchical_dp = conformance("hierarchical-dp", how="dev")
+WHOLE = ["hierarchical-dp", "cumulative-smoothed"]
+"""Two methods, one of each query, that every check tries; of the others the suite tries what their fits decide."""
+OF_FITS = [
+    "solves", "certificate-holds", "seed-determinism", "non-interference", "input-order", "oracle",
+    "objective-reported", "lower-bound", "round-trip",
+]  # fmt: skip
+FITTED = [name for name in METHODS if name not in WHOLE and METHODS[name].query != "chain"]
+test_hierarchical_dp = conformance("hierarchical-dp", methods=WHOLE, how="dev")
+test_fits = conformance("hierarchical-dp", methods=FITTED, checks=OF_FITS, how="dev")
+test_every_method = pytest.mark.slow(conformance("hierarchical-dp", methods=FITTED, how="dev"))
 GAUSSIAN = ["cumulative-smoothed", "hierarchical-dp"]
 """Of those that measure cumulative counts, or counts, one: the others, whose fits alone differ, are slow tests."""
 OTHERS = [name for name in METHODS if name not in GAUSSIAN and METHODS[name].query != "chain"]

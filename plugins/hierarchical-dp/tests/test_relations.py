@@ -50,8 +50,8 @@ test_vacant_units = conformance(
     "hierarchical-dp", profile=related("sizes", first=0), methods=OPEN[:1], checks=OF_NOISE, how="dev"
 )
 ZCDP = related("groups", kind="zcdp")
-test_groups_under_zcdp = conformance(
-    "hierarchical-dp", profile=ZCDP, methods=["hierarchical-dp"], checks=OF_NOISE[:6], how="dev"
+test_groups_under_zcdp = pytest.mark.slow(
+    conformance("hierarchical-dp", profile=ZCDP, methods=["hierarchical-dp"], checks=OF_NOISE[:6], how="dev")
 )
 VALID = [name for name in METHODS if METHODS[name].valid]
 ANY = [name for name in METHODS if METHODS[name].query != "chain"]

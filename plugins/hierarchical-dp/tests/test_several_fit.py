@@ -162,8 +162,8 @@ OF_NOISE = [
     "verify-catches",
 ]
 test_moves_zcdp = conformance("hierarchical-tables", profile=related("moves", kind="zcdp"), checks=OF_NOISE, how="dev")
-test_attributes_approx_dp = conformance(
-    "hierarchical-tables", profile=related("attributes", kind="approx-dp"), checks=OF_NOISE, how="dev"
+test_attributes_approx_dp = pytest.mark.slow(
+    conformance("hierarchical-tables", profile=related("attributes", kind="approx-dp"), checks=OF_NOISE, how="dev")
 )
 
 

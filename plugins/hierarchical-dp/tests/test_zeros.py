@@ -27,8 +27,14 @@ CHECKS = [
     "solves", "certificate-holds", "sensitivity", "epsilon-attack", "non-interference", "oracle", "round-trip",
     "use-verifies",
 ]  # fmt: skip
-test_zeros_of_regions = conformance(
-    "hierarchical-dp", profile=related("sizes", zeros="regions"), methods=["cumulative-dp"], checks=CHECKS, how="dev"
+test_zeros_of_regions = pytest.mark.slow(
+    conformance(
+        "hierarchical-dp",
+        profile=related("sizes", zeros="regions"),
+        methods=["cumulative-dp"],
+        checks=CHECKS,
+        how="dev",
+    )
 )
 test_zeros_everywhere = conformance(
     "hierarchical-dp",

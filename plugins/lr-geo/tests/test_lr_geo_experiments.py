@@ -25,6 +25,7 @@ def rows_of(path):
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.slow
 def test_the_quick_form_makes_every_table_and_picture(tmp_path):
     assert main(["--quick", "--limit", "30", "--out", str(tmp_path)]) == 0
     for name in ("6", "9a", "9b", "10a", "10b", "11", "12", "13"):

@@ -92,6 +92,7 @@ def test_wrong_files_are_one_line(tmp_path, capsys, name, text, words):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_helsinki(tmp_path, capsys):
     """At least 500 places joined by ways; a few users solved and certified."""
     pytest.importorskip("osmium")

@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 from attrs import frozen
 
-from privopt.testing.checks.base import Trial, check
-from privopt.testing.under_trial import error_text
+from privopt.testing.checks.base import Elsewhere, Trial, check
+from privopt.testing.under_trial import Subject, error_text
+from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 
 __all__ = ["Excess", "greatest_excess", "located", "street_share"]
@@ -236,7 +237,13 @@ def _in_triangle(chance: Random) -> tuple[Fraction, ...]:
     return tuple(part / sum(parts, Fraction(0)) for part in parts)
 
 
-@check("every-point", of={"matrix", "odds"}, least=20)
+def _takes_regions(subject: Subject) -> str | None:
+    if issubclass(subject.mechanism_class.problem_class, MetricProblem):
+        return None
+    return Elsewhere("its problems have no `privacy.everywhere`")
+
+
+@check("every-point", of={"matrix", "odds"}, needs=_takes_regions, least=20)
 def every_point(trial: Trial) -> None:
     """Between any two points of a region, where that is promised, odds change by at most exp(epsilon d)."""
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)

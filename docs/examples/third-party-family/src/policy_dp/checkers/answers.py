@@ -1,0 +1,108 @@
+"""Checks a release of answers under a policy, without a line of what wrote it."""
+
+import json
+import math
+from fractions import Fraction
+
+from privopt.checker.compare import compare
+from privopt.checker.exact import ONE, exp_down, low, need, number, rational
+
+TOTAL = 2**63
+"""What each row of weights sums to."""
+
+LARGEST = 45
+"""Exponents are cut here: no ratio of two weights is above exp(45)."""
+
+CLOSE = frozenset({"certificate"})
+"""What is compared up to the last digits of a double: the logarithm is the platform's."""
+
+
+class Answers:
+    """A table of weights, and the policy that says which of its rows must be alike."""
+
+    def __init__(self, folder, problem, result):
+        """Read the problem and answers.json.
+
+        Raises:
+            RefusedError: something that is unknown here.
+        """
+        problem.allow({"question", "policy", "privacy"})
+        self.answers = problem.table("question", "answers")["answers"]
+        self.policy = problem.table("policy", "kind blocks")
+        self.epsilon = number(problem.table("privacy", "epsilon")["epsilon"])
+        self.result = result
+        held = json.loads((folder / "answers.json").read_text("utf-8"))
+        need(held.keys() == {"answers", "weights"}, "answers.json: unknown here", 2)
+        need(held["answers"] == self.answers, "answers.json: other answers than the problem's")
+        self.weights = held["weights"]
+        sides = {len(self.weights), *map(len, self.weights)}
+        need(sides == {len(self.answers)}, "answers.json: not a row of weights for each answer", 2)
+        whole = all(type(weight) is int and weight >= 0 for row in self.weights for weight in row)
+        need(whole, "answers.json: weights that are no whole numbers", 2)
+        self.pairs = self._pairs()
+
+    def _pairs(self):
+        """(answer, answer, steps) of all pairs that must be alike."""
+        count = range(len(self.answers))
+        every = [(i, k) for i in count for k in count if i < k]
+        if self.policy["kind"] == "steps":
+            return [(i, k, k - i) for i, k in every]
+        need(self.policy["kind"] == "blocks", f"policy {self.policy['kind']!r}: unknown here", 2)
+        blocks = [set(block) for block in self.policy["blocks"]]
+        listed = sorted(answer for block in self.policy["blocks"] for answer in block)
+        need(listed == sorted(self.answers), "policy.blocks: not each answer once", 2)
+        together = [{self.answers[i], self.answers[k]} for i, k in every]
+        return [(i, k, 1) for (i, k), two in zip(every, together, strict=True) if any(two <= block for block in blocks)]
+
+    def claims(self):
+        """What to check, in order."""
+        return {"privacy": self.privacy, "words": self.words}
+
+    def privacy(self):
+        """Each weight is at most exp(epsilon steps) times that of the same output in the other row.
+
+        Raises:
+            RefusedError: one is more, or a row does not sum to 2**63.
+        """
+        need(self.epsilon > 0 and self.pairs, "problem: nothing is hidden", 2)
+        need(all(sum(row) == TOTAL for row in self.weights), "a row that does not sum to 2**63")
+        self.worst = 0.0
+        for i, k, steps in self.pairs:
+            allowed = exp_down(low(min(self.epsilon * steps, Fraction(LARGEST))))
+            for output, two in enumerate(zip(self.weights[i], self.weights[k], strict=True)):
+                if max(two):
+                    where = f"answers {i} and {k}, output {output}"
+                    need(max(two) * ONE <= allowed * min(two), f"{where}: told apart")
+                    self.worst = max(self.worst, math.log(Fraction(max(two), min(two))) / steps)
+        return f"{len(self.pairs)} pairs of answers are alike as the policy says"
+
+    def words(self):
+        """What result.json says is what was found.
+
+        Raises:
+            RefusedError: it is not.
+        """
+        right = sum(row[i] for i, row in enumerate(self.weights))
+        epsilon, text = float(self.epsilon), str(self.result["guarantee"]["epsilon_text"])
+        need(rational(text) == self.epsilon, "guarantee.epsilon_text: another number")
+        promise = {
+            "kind": "policy-dp",
+            "epsilon": epsilon,
+            "epsilon_text": text,
+            "unit": "per step",
+            "scope": self.policy["kind"],
+        }
+        measured = {
+            "worst": min(self.worst, epsilon),
+            "allowed": epsilon,
+            "checked": len(self.pairs) * len(self.answers),
+        }
+        return compare(
+            self.result,
+            promise=promise,
+            measured=measured,
+            value=float(1 - Fraction(right, len(self.answers) * TOTAL)),
+            unit="share",
+            gap=None,
+            close=CLOSE,
+        )

@@ -1,0 +1,30 @@
+"""``privopt policy PROBLEM.toml``: which answers a policy hides from each other, and how well."""
+
+from pathlib import Path
+
+import click
+
+from privopt.command.exit_codes import DONE, guarded
+from privopt.command.terminal import say
+from privopt.declare import load_problem
+from privopt.interfaces.notions import factor
+
+
+@click.command()
+@click.argument("problem", metavar="PROBLEM.toml", type=click.Path(path_type=Path))
+@guarded
+def policy(problem):
+    """Say which answers a policy hides from each other, and how well."""
+    from policy_dp.mechanism import PolicyProblem, PolicyResponse
+
+    loaded = PolicyResponse().load(load_problem(PolicyProblem, problem), problem.name)
+    answers, epsilon = loaded.declared.question.answers, loaded.declared.privacy.epsilon
+    for i, row in enumerate(loaded.distances):
+        for k, steps in enumerate(row[:i]):
+            said = (
+                "not hidden"
+                if steps is None
+                else f"{steps} step{'s' * (steps > 1)}: at most {factor(float(epsilon * steps))} as likely"
+            )
+            say(f"{answers[k]} / {answers[i]}: {said}")
+    return DONE

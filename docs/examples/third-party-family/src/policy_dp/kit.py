@@ -1,0 +1,128 @@
+"""How the conformance kit tries the family: problems, a check of releases of answers, and one of policies."""
+
+import time
+from decimal import Decimal
+from fractions import Fraction
+
+from hypothesis import strategies as st
+
+from policy_dp.mechanism import AnswerRelease
+from privopt.numbers import exp_fixed
+from privopt.registry import registry
+from privopt.testing import CheckResult, GeneratedProblem, Profile, Variant, check, to_toml
+
+QUESTION = tuple(f"answer {number}" for number in range(5))
+
+
+def problem_of(answers, policy, epsilon):
+    """A problem file."""
+    tables = {"question": {"answers": list(answers)}, "policy": policy, "privacy": {"epsilon": Decimal(epsilon)}}
+    return GeneratedProblem(toml=to_toml(tables))
+
+
+@st.composite
+def problems(draw, epsilons=("1.0", "0.1", "3.0", "40.0")):
+    """Two to five answers under either policy."""
+    answers = QUESTION[: draw(st.integers(2, 5))]
+    cut = draw(st.integers(2, len(answers)))
+    blocks = [list(block) for block in (answers[:cut], answers[cut:]) if block]
+    policy = draw(st.sampled_from([{"kind": "steps"}, {"kind": "blocks", "blocks": blocks}]))
+    return problem_of(answers, policy, draw(st.sampled_from(epsilons)))
+
+
+def renamed(problem, chance):
+    """The same question with other words for its answers."""
+    answers = problem.get("question.answers")
+    names = dict(zip(answers, (f"word {n}" for n in chance.sample(range(100), len(answers))), strict=True))
+    changed = problem.with_key("question.answers", list(names.values()))
+    if problem.get("policy.kind") == "blocks":
+        blocks = [[names[answer] for answer in block] for block in problem.get("policy.blocks")]
+        changed = changed.with_key("policy.blocks", blocks)
+    return Variant(problem=changed, change="every answer got another name")
+
+
+def nothing_near(problem):
+    """Each answer in a block of its own."""
+    blocks = [[answer] for answer in problem.get("question.answers")]
+    return problem.with_key("policy.kind", "blocks").with_key("policy.blocks", blocks)
+
+
+def stricter(problem):
+    """Half of epsilon."""
+    return problem.with_key("privacy.epsilon", Decimal(problem.get("privacy.epsilon")) / 2)
+
+
+def alike(problem):
+    """(answer, answer, steps) of pairs that must be alike, by a search over those a step apart."""
+    answers = problem.declared.question.answers
+    for start, row in enumerate(searched(problem.distances)):
+        yield from ((answers[start], answers[end], float(steps)) for end, steps in row.items() if start < end)
+
+
+def searched(distances):
+    """Of each answer the steps to all within reach, breadth first over those one step apart."""
+    beside = [{k for k, steps in enumerate(row) if steps == 1} for row in distances]
+    found = []
+    for start in range(len(distances)):
+        reached, front = {start: 0}, {start}
+        while front:
+            steps = 1 + reached[next(iter(front))]
+            front = {k for i in front for k in beside[i]} - reached.keys()
+            reached |= dict.fromkeys(front, steps)
+        found.append(reached)
+    return found
+
+
+PROFILE = Profile(
+    problems=problems(),
+    alike=alike,
+    stricter=stricter,
+    nothing_near=nothing_near,
+    variants={"relabelling": renamed},
+    skip={
+        "reordering": "the order of the answers is what the policy speaks of",
+        "units": "steps are counted in no other unit",
+        "oracle": "any weights that keep the policy will do",
+    },
+)
+
+
+def holds_answers(release):
+    """Whether a class of releases has what ``policy-kept`` looks at."""
+    return issubclass(release, AnswerRelease)
+
+
+@check("policy-kept", of={"answers"})
+def policy_kept(trial):
+    """Every pair within reach differs by at most exp(epsilon times the fewest steps), in whole numbers."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    epsilon, rows = run.problem.declared.privacy.epsilon, run.release.weights.tolist()
+    for i, reached in enumerate(searched(run.problem.distances)):
+        for k, steps in reached.items():
+            most = exp_fixed(min(epsilon * steps, Fraction(45)), 64)[1]
+            if any(one << 64 > most * two for one, two in zip(rows[i], rows[k], strict=True)):
+                trial.fail(f"answers {i} and {k}, {steps} steps apart, can be told apart", problem)
+
+
+def is_a_distance(name, how, seed):
+    """Hold a policy's distances to what policies promise of them."""
+    begun = time.perf_counter()
+    policy = registry().kind("policy", name).load()
+    keys = {"blocks": (QUESTION[:3], QUESTION[3:])} if name == "blocks" else {}
+    rows = policy(**keys).distances(QUESTION, "problem")
+    found = ""
+    for i, row in enumerate(rows):
+        if row[i] != 0 or any(row[k] != rows[k][i] for k in range(len(rows))):
+            found = f"answer {i}: found {row}, wanted 0 to itself, and the same there and back"
+    reached = [{k: steps for k, steps in enumerate(row) if steps is not None} for row in rows]
+    if not found and reached != searched(rows):
+        found = f"found {rows}, wanted the fewest steps between answers one step apart"
+    return CheckResult(
+        check="is-a-distance",
+        version=1,
+        status="failed" if found else "passed",
+        reason=found,
+        seconds=time.perf_counter() - begun,
+        examples=1,
+    )

@@ -1,0 +1,188 @@
+"""policy-response: one answer, the less likely the farther it is from the truth."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+from attrs import field, frozen
+
+import privopt
+from policy_dp.notion import PolicyDP
+from policy_dp.policies import Policy
+from privopt.declare import key, positive
+from privopt.errors import Fault, InputError, UsageError
+from privopt.interfaces import Channel, Mechanism, Outcome, Release, UtilityLoss
+from privopt.numbers import TOTAL, draw
+
+KEPT = Fraction(999, 1000)
+"""Share of epsilon that is used; the rest is for rounding to whole numbers."""
+
+DEPTH = 20.0
+"""No answer is less likely than the truth by more than exp(-DEPTH), unless the policy hides nothing of it."""
+
+FILE = "answers.json"
+
+
+def _different(answers):
+    return None if len(set(answers)) == len(answers) >= 2 else "two or more different answers"
+
+
+@frozen(kw_only=True)
+class Question:
+    """The table [question]."""
+
+    answers: tuple[str, ...] = key(help="the answers there are, in their order", check=_different)
+
+
+@frozen(kw_only=True)
+class Budget:
+    """The table [privacy]."""
+
+    epsilon: Fraction = key(help="privacy budget", unit="per step", check=positive)
+
+
+@frozen(kw_only=True)
+class PolicyProblem:
+    """A question, and the policy that says which of its answers must be alike."""
+
+    question: Question = key(help="what is asked")
+    policy: Policy = key(help="which answers must be alike", kinds="policy")
+    privacy: Budget = key(help="how much may leak")
+
+
+@frozen(kw_only=True)
+class PolicyInstance:
+    """A problem, and the steps between its answers.
+
+    Attributes:
+        declared: as its file declares it.
+        distances: n rows of n whole numbers; None where nothing is required.
+    """
+
+    declared: PolicyProblem
+    distances: tuple
+
+
+@frozen(kw_only=True, eq=False)
+class AnswerRelease(Release):
+    """How likely each answer is reported, by the true one.
+
+    Attributes:
+        records: (n,) the answers.
+        weights: (n, n) uint64, each row summing to 2**63: true answers by reported ones.
+    """
+
+    records: tuple
+    weights: np.ndarray = field(converter=lambda rows: np.array(rows, dtype=np.uint64))
+
+    @property
+    def outputs(self):
+        """The answers, too."""
+        return self.records
+
+    def write(self, folder):
+        """Write answers.json."""
+        held = {"answers": list(self.records), "weights": self.weights.tolist()}
+        (folder / FILE).write_text(json.dumps(held, indent=1) + "\n", "utf-8")
+
+    @classmethod
+    def read(cls, folder, problem):
+        """Read answers.json."""
+        answers = problem.declared.question.answers
+        try:
+            held = json.loads((folder / FILE).read_text("utf-8"))
+            made = cls(records=tuple(held["answers"]), weights=held["weights"])
+        except (ValueError, OverflowError, KeyError, TypeError):
+            raise InputError([Fault(FILE, "", "no answers and weights", "both")]) from None
+        if made.records != answers or made.weights.shape != (len(answers), len(answers)):
+            raise InputError([Fault(FILE, "answers", "others", "those of the problem, a row of weights for each")])
+        return made
+
+    def sample(self, input_id, count):
+        """Draw reports of somebody whose answer is ``input_id``."""
+        if input_id not in self.records:
+            raise UsageError(f"answer: found {input_id!r}, wanted one of {', '.join(self.records)}")
+        row = self.weights[self.records.index(input_id)]
+        return [self.records[place] for place in draw(row, count).tolist()]
+
+    def channel(self):
+        """Return how reports come from answers, for ``privopt estimate``."""
+        return Channel(inputs=self.records, outputs=self.records, probabilities=self.weights / float(TOTAL))
+
+
+@frozen(kw_only=True)
+class ChangedAnswers(UtilityLoss):
+    """The share of reports that are not the true answer, all answers equally likely."""
+
+    unit: str = "share"
+
+    def evaluate(self, release):
+        """From the weights, rounded once."""
+        right = sum(int(weight) for weight in np.diag(release.weights))
+        return float(1 - Fraction(right, len(release.records) * TOTAL))
+
+
+class PolicyResponse(Mechanism):
+    """The exponential mechanism over the policy's distances."""
+
+    problem_class = PolicyProblem
+    release_class = AnswerRelease
+    kit = "policy_dp.kit:PROFILE"
+    scope = "Hides one person's answer from whoever gets the report, from the others that the policy sets beside it."
+
+    def load(self, declared, file):
+        """Work the distances out; a policy that hides nothing is refused, and an epsilon too small to be kept."""
+        answers = declared.question.answers
+        rows = tuple(map(tuple, declared.policy.distances(answers, file)))
+        if not any(steps for row in rows for steps in row):
+            raise InputError([Fault(file, "policy", "no two answers that must be alike", "one such pair or more")])
+        least = 4 * len(answers) * math.exp(DEPTH) / TOTAL / float(1 - KEPT)
+        if declared.privacy.epsilon < least:
+            found = f"{float(declared.privacy.epsilon):g}"
+            wanted = f"at least {least:.3g}: probabilities are rounded to whole numbers"
+            raise InputError([Fault(file, "privacy.epsilon", found, wanted)])
+        return PolicyInstance(declared=declared, distances=rows)
+
+    def privacy(self, problem, method):
+        """Return the notion, with the problem's distances."""
+        declared = problem.declared
+        return PolicyDP(epsilon=declared.privacy.epsilon, policy=declared.policy.kind, distances=problem.distances)
+
+    def utility(self, problem, method):
+        """Return the loss."""
+        return ChangedAnswers()
+
+    def probabilities(self, problem, steps):
+        """Return n shares of the answers for one true answer, in proportion.
+
+        Args:
+            problem: whose epsilon is kept.
+            steps: (n,) from the true answer; None where nothing is hidden.
+        """
+        half = float(KEPT * problem.declared.privacy.epsilon) / 2
+        return [0.0 if d is None else math.exp(max(-half * d, -DEPTH)) for d in steps]
+
+    def solve(self, problem, context):
+        """Round the shares to whole numbers; what is left over goes to the true answer."""
+        weights = []
+        for true, steps in enumerate(problem.distances):
+            shares = [Fraction(share) for share in self.probabilities(problem, steps)]
+            row = [int(share * TOTAL / sum(shares)) for share in shares]
+            row[true] += TOTAL - sum(row)
+            weights.append(row)
+        return Outcome(release=AnswerRelease(records=problem.declared.question.answers, weights=weights))
+
+
+def policy_problem(answers, *, epsilon, policy="steps", **keys):
+    """Make a problem in memory: ``privopt.policy_problem(["no", "yes"], epsilon=1)``.
+
+    Args:
+        answers: the answers there are, in their order.
+        epsilon: per step.
+        policy: kind of policy.
+        keys: further keys of ``[policy]``.
+    """
+    return privopt.problem(
+        question={"answers": list(answers)}, policy={"kind": policy, **keys}, privacy={"epsilon": epsilon}
+    )

@@ -1,0 +1,90 @@
+"""The notion: odds of two answers change by exp(epsilon d) at most, d being the steps between them."""
+
+from fractions import Fraction
+from typing import ClassVar
+
+from attrs import frozen
+
+from privopt.interfaces import Certificate, Guarantee
+from privopt.interfaces.notions import BoundedOdds, factor
+from privopt.numbers import exp_fixed
+from privopt.numbers.exp_log_bounds import log_bounds
+
+BITS = 128
+"""Binary digits behind the point to which exp(epsilon d) is enclosed."""
+
+LARGEST = 45
+"""Exponents are cut here: exp(45) is above 2**64, which no ratio of weights is."""
+
+
+@frozen(kw_only=True)
+class PolicyDP(BoundedOdds):
+    """Policy differential privacy of one answer (He, Machanavajjhala, Ding, SIGMOD 2014, definition 4.2).
+
+    Attributes:
+        epsilon: exact, per step.
+        policy: name of the policy.
+        distances: n rows of n numbers of steps; None where nothing is required.
+    """
+
+    kind: ClassVar[str] = "policy-dp"
+    odds: ClassVar[bool] = True
+
+    epsilon: Fraction
+    policy: str
+    distances: tuple
+
+    @property
+    def guarantee(self):
+        """What is claimed, in words too."""
+        words = (
+            "Whatever is reported is at most exp(epsilon d) times as likely under one answer as under another that the "
+            "policy sets d steps apart; answers without a distance may be told apart."
+        )
+        return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per step", scope=self.policy, statement=words)
+
+    @classmethod
+    def bound(cls, guarantee):
+        """How much likelier reports are at most, a clause."""
+        return f"a report is at most {factor(float(guarantee.epsilon))} as likely under an answer as one step beside it"
+
+    @classmethod
+    def hidden(cls, guarantee):
+        """What nobody learns."""
+        return "Which of two answers beside each other was meant hardly shows"
+
+    def pairs(self):
+        """Return (answer, answer, steps) of all pairs that must be alike."""
+        rows = enumerate(self.distances)
+        return [(i, k, steps) for i, row in rows for k, steps in enumerate(row) if i < k and steps is not None]
+
+    def measure(self, release, *, executor=None):
+        """Compare all weights of each pair in whole numbers."""
+        worst, failures = 0.0, []
+        weights = [[int(weight) for weight in row] for row in release.weights]
+        for i, k, steps in self.pairs():
+            allowed = min(self.epsilon * steps, Fraction(LARGEST))
+            least = exp_fixed(allowed, BITS)[0]
+            for output, (one, two) in enumerate(zip(weights[i], weights[k], strict=True)):
+                high, low = max(one, two), min(one, two)
+                if high:
+                    worst = max(worst, log_bounds(Fraction(high, low), Fraction(steps))[1] if low else float("inf"))
+                if high << BITS > least * low:
+                    failures.append(f"answers {i} and {k}, output {output}: weights {one} and {two}")
+        holds = not failures and all(sum(row) == 1 << 63 for row in weights)
+        return Certificate(
+            holds=holds,
+            evidence="proved",
+            kind=self.kind,
+            worst=min(worst, float(self.epsilon)) if holds else worst,
+            allowed=float(self.epsilon),
+            checked=len(self.pairs()) * len(weights),
+            arithmetic="whole numbers, exp enclosed to 128 binary digits",
+            failures=tuple(failures),
+        )
+
+    @classmethod
+    def limits(cls, result):
+        """What was checked, and what was not."""
+        checked = ["The weights of every pair of answers with a distance, output by output, in whole numbers."]
+        return checked, ["A second answer of the same person: it spends epsilon again."]

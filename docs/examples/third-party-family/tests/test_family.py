@@ -1,0 +1,67 @@
+"""privopt's conformance kit on the mechanism and both policies, and what it catches."""
+
+import math
+import random
+
+import pytest
+from attrs import evolve
+from policy_dp import kit
+from policy_dp.mechanism import PolicyResponse
+from policy_dp.notion import PolicyDP
+from policy_dp.policies import Steps
+
+import privopt
+from privopt.testing import conformance, kind_conformance, run_check, subject
+
+test_conformance = conformance("policy-response")
+test_steps = kind_conformance("policy", "steps")
+test_blocks = kind_conformance("policy", "blocks")
+
+
+class Blind(PolicyDP):
+    """Says of every release that it holds."""
+
+    def measure(self, release, *, executor=None):
+        """Believe what was meant."""
+        honest = super().measure(release)
+        return evolve(honest, holds=True, worst=honest.allowed, failures=())
+
+
+class TwiceEpsilon(PolicyResponse):
+    """Spends 2 epsilon on each step, and looks away."""
+
+    def privacy(self, problem, method):
+        """As the mechanism's own, blind."""
+        right = super().privacy(problem, method)
+        return Blind(epsilon=right.epsilon, policy=right.policy, distances=right.distances)
+
+    def probabilities(self, problem, steps):
+        """Decrease four times as fast."""
+        return [share**4 for share in super().probabilities(problem, steps)]
+
+
+@pytest.mark.parametrize("check", ["policy-kept", "epsilon-achieved"])
+def test_a_mechanism_that_spends_twice_is_caught(check):
+    tried = subject(TwiceEpsilon, guarantee="policy-dp")
+    found = run_check(check, tried, how="dev")
+    tried.close()
+    assert found.status == "failed"
+
+
+def test_a_policy_that_is_no_distance_is_caught(monkeypatch):
+    monkeypatch.setattr(Steps, "distances", lambda self, answers, file: [[1] * len(answers)] * len(answers))
+    assert kit.is_a_distance("steps", None, 0).status == "failed"
+
+
+def test_two_answers_are_randomised_response():
+    release = privopt.solve("policy-response", privopt.policy_problem(["no", "yes"], epsilon=2))
+    assert release.result.objective.value == pytest.approx(1 / (1 + math.e), rel=1e-2)
+
+
+def test_what_the_crowd_answered_is_estimated():
+    problem = privopt.policy_problem(["never", "seldom", "often"], epsilon=2)
+    release = privopt.solve("policy-response", problem)
+    draw = random.Random(3)
+    truths = draw.choices(["never", "seldom", "often"], [6, 3, 1], k=400)
+    found = release.estimate([release.sample(truth)[0] for truth in truths])
+    assert found.low[0] <= 0.6 <= found.high[0]
