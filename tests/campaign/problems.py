@@ -96,7 +96,7 @@ PEOPLE = csv_bytes(
     ],
 )
 OWNERS = csv_bytes(["age", "tenure"], [["child", "owned"]])
-BOUNDS = csv_bytes(["region", "age", "tenure", "at_least", "at_most"], [["GA", "adult", "rented", 2, ""]])
+BOUNDS = csv_bytes(["region", "at_least", "at_most"], [["GA", "", 2]])
 AGES = csv_bytes(
     ["level_1", "level_2", "age", "count"],
     [["US", state, age, 30] for state in ("GA", "NY") for age in ("child", "adult")],
@@ -216,7 +216,7 @@ PROBLEMS: Final = [
     ),
     Given(
         mechanism="hierarchical-dp",
-        method="count-of-counts",
+        method="cumulative-chain",
         tables={"hierarchy": {"counts": "counts.csv", "sizes": 3}, "privacy": {"kind": "zcdp", "rho": 0.1}},
         files={"counts.csv": COUNTS},
     ),
@@ -238,9 +238,7 @@ PROBLEMS: Final = [
             "c.csv": COUNTS,
             "zeros.csv": csv_bytes(["region", "size"], [["US", 4]]),
             "r.csv": csv_bytes(["level_1", "level_2"], [["US", "GA"], ["US", "NY"], ["US", "OR"]]),
-            "b.csv": csv_bytes(
-                ["region", "size", "at_least", "at_most"], [["GA", "", 70, 90], ["NY", "", "", 100], ["OR", 1, "", 5]]
-            ),
+            "b.csv": csv_bytes(["region", "at_least", "at_most"], [["GA", 70, 90], ["NY", "", 100], ["OR", "", 5]]),
         },
     ),
     Given(
@@ -253,8 +251,9 @@ PROBLEMS: Final = [
                 "attributes": {"age": ["child", "adult"], "tenure": ["owned", "rented"]},
                 "tables": {
                     "age": {"by": ["age"], "share": 2},
-                    "both": {"by": ["age", "tenure"], "impossible": "zeros.csv", "bounds": "bounds.csv"},
+                    "both": {"by": ["age", "tenure"], "impossible": "zeros.csv"},
                 },
+                "bounds": "bounds.csv",
                 "budget": [0.4, 0.6],
             },
             "privacy": {"epsilon": 0.5, "relation": "moves"},

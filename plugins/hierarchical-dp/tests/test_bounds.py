@@ -15,11 +15,11 @@ from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, Range, limits_of
+from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, limits_of
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.nearest import check_room, moved_within, nearest_within
+from privopt_hierarchical_dp.nearest import nearest_within
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.tree import Tree
 
 TREE = Tree.from_paths([("all", f"r{k}") for k in range(10_000)])
 KEEPING = [name for name in METHODS if METHODS[name].totals != "never"]
@@ -67,14 +67,14 @@ def test_the_nearest_children_by_brute_force():
         most = least + rng.integers(0, 5, count)
         near, root = rng.integers(-1, 9, count), np.array([rng.integers(0, 14)])
         ends = [np.array([side.sum()]) for side in (least, most)]
-        limits = Range(least=[ends[0], least], most=[ends[1], most])
-        found = nearest_within(tree, [root, near], limits)
+        limits = Limits(tree=tree, least=[ends[0], least], most=[ends[1], most])
+        found = nearest_within([root, near], limits)
         assert found[0] == np.clip(root, *ends)
         allowed = product(*(range(a, b + 1) for a, b in zip(least, most, strict=True)))
         best = min(((np.array(x) - near) ** 2).sum() for x in allowed if sum(x) == found[0][0])
         assert ((found[1] - near) ** 2).sum() == best
         assert found[1].sum() == found[0][0]
-        assert limits.outside(found) == []
+        assert limits.broken(found) == []
 
 
 @pytest.mark.parametrize("relation", ["individuals", "groups"])
@@ -93,13 +93,13 @@ def test_counts_that_break_the_bounds_are_told_apart_by_nothing(tmp_path, relati
 def test_ten_thousand_regions_without_bounds(tmp_path):
     """2^13 times the most that a file may have is no 64-bit integer."""
     path = _problem(tmp_path, "region,at_least,at_most\nr1,,1\nall,9000,\n")
-    limits = limits_of(load_problem(HierarchyProblem, path), TREE).totals
+    limits = limits_of(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)
     assert (limits.least[0].tolist(), limits.most[0].tolist()) == ([9000], [UNBOUNDED])
-    found = nearest_within(TREE, [np.array([9000]), np.ones(10_000, np.int64)], limits)
-    assert limits.outside(found) == []
+    found = nearest_within([np.array([9000]), np.ones(10_000, np.int64)], limits)
+    assert limits.broken(found) == []
     path = _problem(tmp_path, "region,at_least\n" + "".join(f"r{k},{UNBOUNDED - 1}\n" for k in range(9_000)))
     with pytest.raises(InfeasibleError, match=f"the regions in it at least {UNBOUNDED + 1} together"):
-        limits_of(load_problem(HierarchyProblem, path), TREE)
+        limits_of(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)
 
 
 @pytest.mark.parametrize("method", ["hierarchical-dp", "cumulative-relaxed"])
@@ -144,9 +144,9 @@ def test_bounds_that_clash_are_named(tmp_path, bounds, words):
         ("region,at_least\na,1\na,2\n", "top-down", "row 3, column region: found 'a' again"),
         ("region,at_least,at_most\na,5,4\n", "top-down", "row 2, column at_most: found 4, wanted at_least, 5"),
         ("region,at_most\na,many\n", "top-down", "row 2, column at_most"),
-        ("region,sizes,at_most\na,1,4\n", "top-down", "columns region, and at_least or at_most or both; size too"),
+        ("region,sizes,at_most\na,1,4\n", "top-down", "columns region, and at_least or at_most or both"),
         (BOUNDS, "hierarchical-relaxed", "does not use region totals"),
-        ("region,size,at_most\na,1,4\n", "cumulative-relaxed", "its children need not add up"),
+        ("region,size,at_most\na,1,4\n", "top-down", "bounds on groups of all sizes together"),
     ],
 )
 def test_bounds_that_cannot_be_read_or_kept_are_refused(tmp_path, bounds, method, words):
@@ -155,114 +155,48 @@ def test_bounds_that_cannot_be_read_or_kept_are_refused(tmp_path, bounds, method
     assert words in str(raised.value)
 
 
-SIZED = "region,size,at_least,at_most\nall,1,,15\na,1,10,12\nb,2,8,\nc,2,,0\n"
-
-
-def _sized(out):
-    table = pl.read_csv(out / "release.csv")
-    return {(r, s): g for r, s, g in table.select("region", "size", "groups").iter_rows()}
-
-
-def _keeps(found):
-    ends = {("all", 1): (0, 15), ("a", 1): (10, 12), ("b", 2): (8, 10**6), ("c", 2): (0, 0)}
-    return all(low <= found[cell] <= high for cell, (low, high) in ends.items()) and all(
-        found["a", s] + found["b", s] + found["c", s] == found["all", s] for s in (1, 2)
+def _town(folder, relation, bounds, people=(("a", "x", 7), ("a", "y", 2), ("b", "x", 4))):
+    """People of two quarters by one attribute, and bounds on how many there are."""
+    rows = [f"all,{region},{value},{count}" for region, value, count in people]
+    (folder / "people.csv").write_text("\n".join(["level_1,level_2,v,count", *rows]))
+    (folder / "regions.csv").write_text("level_1,level_2\nall,a\nall,b\nall,c\n")
+    (folder / "bounds.csv").write_text(bounds)
+    path = folder / "problem.toml"
+    path.write_text(
+        '[hierarchy]\nregions = "regions.csv"\nrecords = "people.csv"\nbounds = "bounds.csv"\n'
+        'attributes.v = ["x", "y"]\ntables.one.by = ["v"]\n'
+        f'[privacy]\nepsilon = 0.05\nrelation = "{relation}"\n'
     )
+    return path
 
 
-@pytest.mark.parametrize("relation", ["sizes", "individuals"])
-@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].valid])
-def test_every_release_keeps_bounds_on_sizes(tmp_path, method, relation):
-    """The noise is far larger than the room that they leave."""
-    rows = ["all,a,1,12", "all,a,2,18", "all,b,1,1", "all,b,2,9", "all,c,1,2", "all,c,2,0"]
-    text = SIZED if relation == "sizes" else SIZED + "c,,,20\n"
+@pytest.mark.parametrize("relation", ["individuals", "moves"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_tables_keep_bounds_on_numbers_of_individuals(tmp_path, relation, seed):
+    """The noise is far larger than the room that they leave; counts that break those of a quarter are not refused."""
+    path = _town(tmp_path, relation, "region,at_least,at_most\na,9,9\nb,,3\nall,11,13\n")
     out = tmp_path / "out"
-    done = solve("hierarchical-dp", _problem(tmp_path, text, relation=relation, rows=rows), out, Options(method=method))
-    found = _sized(out)
+    done = solve("hierarchical-tables", path, out, Options(seed=seed))
     assert verify(out).complaints == ()
-    assert _keeps(found), found
-    assert "moved into" in done.result.guarantee.statement
-    if relation == "sizes":
-        assert sum(groups for (region, _), groups in found.items() if region == "all") == 42
-    if METHODS[method].totals == "always" and relation == "sizes":
-        assert found["c", 1] == 2
-    lines = (out / "release.csv").read_text().replace(f"c,all,2,{found['c', 2]}", "c,all,2,1")
-    (out / "release.csv").write_text(lines)
+    assert "Bounds on numbers of individuals are public" in done.result.guarantee.statement
+    found = dict(pl.read_csv(out / "tables/one.csv").group_by("region").agg(pl.col("count").sum()).iter_rows())
+    assert found["a"] == 9
+    assert found["b"] <= 3
+    assert found["a"] + found["b"] + found["c"] == found["all"]
+    assert 11 <= found["all"] <= 13
+    assert json.loads((out / "private/truth.json").read_text())["regions_out_of_bounds"] == 1
+    table = out / "tables" / "one.csv"
+    lines = table.read_text().splitlines()
+    place = next(n for n, line in enumerate(lines) if line.startswith("a,"))
+    *cells, count, low, high = lines[place].split(",")
+    lines[place] = ",".join([*cells, str(int(count) + 1), low, str(max(int(high), int(count) + 1))])
+    table.write_text("\n".join(lines) + "\n")
     (out / "SHA256SUMS").write_text(sums_text(out))
-    assert any("'c', size 2 has 1 groups; hierarchy.bounds allows from 0 to 0" in c for c in verify(out).complaints)
+    assert any("'a' has 10 individuals; hierarchy.bounds allows from 9 to 9" in line for line in verify(out).complaints)
 
 
-def test_the_nearest_within_bounds_on_sizes_by_brute_force():
-    """With numbers of groups kept: no other leaves within bounds are nearer in L1."""
-    rng, tried = np.random.default_rng(3), 0
-    for _ in range(60):
-        tree = Tree.from_paths([("r", "a", "a1"), ("r", "a", "a2"), ("r", "b", "b1")])
-        leaves = rng.integers(0, 3, (3, 2))
-        levels = add_up(tree, leaves)
-        least = [rng.integers(0, 2, level.shape) * (rng.random(level.shape) < 0.2) for level in levels]
-        most = [np.where(rng.random(level.shape) < 0.5, rng.integers(1, 3, level.shape), UNBOUNDED) for level in levels]
-        loose = Range(least=[np.zeros(w) for w in tree.widths], most=[np.full(w, UNBOUNDED) for w in tree.widths])
-        limits = Limits(tree=tree, totals=loose, on_totals=False, sizes=Range(least=least, most=most))
-        totals = [level.sum(axis=1) for level in levels]
-        near = []
-        for values in product(range(5), repeat=3):
-            other = np.array([[v, t - v] for v, t in zip(values, totals[-1], strict=True)])
-            if other.min() >= 0 and not limits.broken(add_up(tree, other)):
-                near.append(int(np.abs(other - leaves).sum()))
-        if not near:
-            with pytest.raises(InfeasibleError, match="no counts keep"):
-                check_room(tree, limits, totals)
-            continue
-        check_room(tree, limits, totals)
-        found = moved_within(tree, levels, limits, totals)
-        assert not limits.broken(found)
-        assert np.abs(found[-1] - leaves).sum() == min(near)
-        assert (found[-1].sum(axis=1) == totals[-1]).all()
-        tried += 1
-    assert tried > 10
-
-
-@pytest.mark.parametrize(
-    ("bounds", "error", "words"),
-    [
-        (SIZED + "a,1,1,2\n", InputError, "row 6, column region: found 'a', size 1, again"),
-        (SIZED + "a,3,1,2\n", InputError, "row 6, column size: found 3 in 'a', wanted a whole number from 1 to 2"),
-        (SIZED + "a,2,5,4\n", InputError, "row 6, column at_most: found 4, wanted at_least, 5, or more"),
-        (
-            SIZED + "b,1,9,\n",
-            InfeasibleError,
-            "'all' has at least 0 and at most 15 of size 1, the regions in it at least 19",
-        ),
-        (SIZED + "b,,,7\n", InfeasibleError, "'b' has at least 0 and at most 7, its sizes at least 8 together"),
-        ("region,size,at_most\nall,1,20\nall,2,20\n", InputError, "region 'all': found 42 groups, wanted from 0 to 40"),
-        ("region,size,at_most\na,1,12\nall,2,2\n", InfeasibleError, "no counts keep its bounds on sizes"),
-    ],
-)
-def test_bounds_on_sizes_that_cannot_be_are_named(tmp_path, bounds, error, words):
-    with pytest.raises(error) as raised:
-        solve("hierarchical-dp", _problem(tmp_path, bounds), tmp_path / "out", Options())
-    assert words in str(raised.value)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("groups", [12, 13])
-def test_counts_out_of_bounds_on_sizes_are_told_to_their_owner_alone(tmp_path, groups):
-    """Inputs that are alike under "sizes": one more of 12 groups in a is alone."""
-    rows = [f"all,a,1,{groups}", f"all,a,2,{21 - groups}", "all,b,2,12", "all,c,1,1"]
-    out = tmp_path / "out"
-    solve("hierarchical-dp", _problem(tmp_path, SIZED, rows=rows), out, Options())
-    assert json.loads((out / "private/truth.json").read_text())["counts_out_of_bounds"] == groups - 12
-
-
-def test_impossible_sizes_beside_bounds(tmp_path):
-    path = _problem(tmp_path, SIZED)
-    (tmp_path / "zeros.csv").write_text("region,size\nc,2\nb,1\n")
-    path.write_text(path.read_text().replace("sizes = 2", 'sizes = 2\nimpossible = "zeros.csv"'))
-    out = tmp_path / "out"
-    solve("hierarchical-dp", path, out, Options(method="hierarchical-dp"))
-    assert verify(out).complaints == ()
-    assert _keeps(_sized(out))
-    assert _sized(out)["b", 1] == 0
-    (tmp_path / "zeros.csv").write_text("region,size\na,1\n")
-    with pytest.raises(InfeasibleError, match="'a' has at least 10 of size 1, which hierarchy"):
-        solve("hierarchical-dp", path, tmp_path / "again", Options(method="hierarchical-dp"))
+@pytest.mark.parametrize(("relation", "bounds"), [("moves", "all,,12"), ("attributes", "b,5,")])
+def test_exact_numbers_that_break_bounds_are_refused_with_all_that_are_alike(tmp_path, relation, bounds):
+    path = _town(tmp_path, relation, f"region,at_least,at_most\n{bounds}\n")
+    with pytest.raises(InputError, match=r"as hierarchy\.bounds has it"):
+        solve("hierarchical-tables", path, tmp_path / "out", Options())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,11 +11,7 @@ import pytest
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
-from privopt_hierarchical_dp.expected import expected_errors, like_leaves
-from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.report import sections, size_figure
-from privopt_hierarchical_dp.tree import Tree
 
 
 def _counts(folder, spread, seed=1, states=6, counties=12, sizes=12, groups=200_000):
@@ -40,31 +35,6 @@ def _opened(folder):
     return opened.declared, opened.release, opened.result
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.15, 0.6])
-@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp", "top-down"])
-def test_errors_to_expect_are_those_that_occur(tmp_path, spread, method):
-    """The default's were .6 to .9 of the real ones: it draws regions together, and so were the counts of its trials."""
-    path = _counts(tmp_path, spread)
-    real, expected = [], []
-    for seed in range(8):
-        solve("hierarchical-dp", path, tmp_path / f"{seed}", Options(method=method, seed=seed))
-        problem, release, _ = _opened(tmp_path / f"{seed}")
-        truth = json.loads((tmp_path / f"{seed}/private/truth.json").read_text())
-        real.append(truth["l1_error_by_level"])
-        expected.append(expected_errors(release, problem, method, 2, seed=100 * seed).errors.mean(axis=0))
-    ratio = np.mean(expected, axis=0) / np.mean(real, axis=0)
-    assert 0.85 < ratio[2] < 1.15
-    assert ((ratio[:2] > 0.7) & (ratio[:2] < 1.4)).all()  # of eight releases; 30 are in test_calibration.py
-
-
-def test_a_budget_beyond_what_a_seed_can_draw_leaves_errors_to_expect_out(tmp_path):
-    path = _counts(tmp_path, 0.1, states=1, counties=2, groups=50)
-    path.write_text(path.read_text().replace("epsilon = 0.1", "epsilon = 1e13"))
-    solve("hierarchical-dp", path, tmp_path / "out")
-    made = sections(*_opened(tmp_path / "out"))
-    assert "error expected" not in "".join(section.html for section in made)
-
-
 def test_shares_of_epsilon_are_shares(tmp_path):
     path = _counts(tmp_path, 0.1, groups=500)
     solve("hierarchical-dp", path, tmp_path / "out", Options())
@@ -78,24 +48,6 @@ def test_shares_of_epsilon_are_shares(tmp_path):
     assert [row[3] for row in levels] == ["20 %", "30 %", "50 %"]
     assert [float(row[2]) for row in levels] == [0.02, 0.03, 0.05]
     assert [round(float(row[4])) for row in levels] == [50, 33, 20]
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("empty", [False, True])
-def test_supposed_counts_are_counts(method, empty):
-    tree = Tree.from_paths([("r", f"a{i}") for i in range(3)])
-    counts = [np.array([[4, 0, 8]]), np.array([[1, 0, 2], [0, 0, 0], [3, 0, 6]])]
-    if empty:
-        counts = [0 * level for level in counts]
-    known, totals = METHODS[method].totals == "always", [level.sum(axis=1) for level in counts]
-    noisy = counts if METHODS[method].query == "counts" else [level.cumsum(axis=1) for level in counts]
-    noisy = [level[:, :-1] for level in noisy] if known else noisy
-    release = HierarchyRelease(
-        tree=tree, counts=counts, noisy=noisy, totals=totals if known else totals[:1], scales=(Fraction(2), Fraction(2))
-    )
-    found = like_leaves(release, method, np.random.default_rng(2))
-    assert found.min() >= 0
-    assert found.sum(axis=1).tolist() == ([0, 0, 0] if empty else [3, 0, 9])
 
 
 def test_sizes_are_whole_numbers_on_the_axis(tmp_path):

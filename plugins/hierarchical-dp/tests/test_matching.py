@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hierarchical_dp_paper.matching import match_counts, match_down
 from privopt_hierarchical_dp.least_squares import Noise
-from privopt_hierarchical_dp.matching import match_counts, match_down
 from privopt_hierarchical_dp.release import errors_of
 from privopt_hierarchical_dp.tree import Tree, add_up
 

@@ -165,10 +165,6 @@ def test_intervals_hold_as_often_as_they_say_under_gaussian_noise():
         ("cumulative-dp", 1, "1", 6_063, 8_071),
         ("cumulative-dp", 4, "0.1", 124_545, 86_698),
         ("cumulative-dp", 4, "1", 20_323, 14_683),
-        ("count-of-counts", 1, "0.1", 44_328, 50_385),
-        ("count-of-counts", 1, "1", 6_044, 8_259),
-        ("count-of-counts", 4, "0.1", 117_348, 82_226),
-        ("count-of-counts", 4, "1", 20_824, 15_029),
         ("top-down", 1, "0.1", 71_903, 63_471),
         ("top-down", 1, "1", 9_622, 9_237),
         ("hierarchical-dp", 1, "0.1", 67_300, 58_225),
@@ -185,5 +181,5 @@ def test_the_table_of_six_levels(method, most, epsilon, pure, gaussian, six_leve
         problem = HierarchyProblem(
             hierarchy=HierarchyTable(sizes=10), privacy=privacy, settings=Settings(max_quantity=most)
         )
-        found = errors_on([leaves] * 10, tree, problem, method).errors.sum(axis=1).mean()
+        found = errors_on([leaves] * 10, tree, problem, method).sum(axis=1).mean()
         assert found == pytest.approx(told, rel=0.02)

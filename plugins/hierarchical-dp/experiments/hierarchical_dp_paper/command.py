@@ -36,7 +36,6 @@ TABLE_METHODS = (
     "cumulative-dp",
     "cumulative-chain-as-published",
     "top-down",
-    "count-of-counts",
     "cumulative-chain",
     "cumulative-smoothed",
 )

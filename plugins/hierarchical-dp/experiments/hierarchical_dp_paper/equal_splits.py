@@ -1,7 +1,7 @@
 """All methods at the same split of the budget, region totals public: L1, earth mover's distance, implied individuals.
 
-With them method Hg of Kuo et al. 2018, which is here alone: it measures the size of every group, in order, so it draws
-as many noisy values a level as there are groups.
+With them methods Hc and Hg of Kuo et al. 2018, which are here alone. Hg measures the size of every group, in order, so
+it draws as many noisy values a level as there are groups.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import numpy as np
 from experiments.command import say
 from experiments.tables import Row, Sheet, number, write_rows
 from hierarchical_dp_paper.generate import Census, census
+from hierarchical_dp_paper.matching import match_counts, match_down
 from hierarchical_dp_paper.trials import Trial, judged, run_methods
 from privopt.declare import File
 from privopt.numbers.noise import discrete_laplace
 from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.laws import noise_of
-from privopt_hierarchical_dp.matching import match_counts
-from privopt_hierarchical_dp.methods import level_budgets
+from privopt_hierarchical_dp.methods import draw, level_budgets
 
-__all__ = ["METHODS", "compare", "group_sizes"]
+__all__ = ["METHODS", "compare", "cumulative_sizes", "group_sizes"]
 
 METHODS: Final = (
     "cumulative-smoothed",
     "cumulative-chain",
     "cumulative-dp",
-    "count-of-counts",
     "hierarchical-dp",
     "top-down",
 )
-HG: Final = "count-of-counts, Hg"
+HC: Final = "Hc of Kuo et al."
+HG: Final = "Hg of Kuo et al."
 SPLITS: Final = ((1, 1, 1), (2, 3, 5))
 FLIGHTS: Final = Path(__file__).parents[2] / "tests" / "data" / "flights.parquet"
 MOST_GROUPS: Final = 100_000
@@ -62,6 +62,7 @@ def compare(out: Path, runs: int, seed: int, epsilons: Sequence[Fraction], *, qu
                         own: int = seed + 1000 * run,
                     ) -> list[Row]:
                         found = run_methods(METHODS, data, data.levels, epsilon, shares=shares, seed=own, known=True)
+                        found.append(cumulative_sizes(data, epsilon, shares, seed=own))
                         if data.groups <= MOST_GROUPS:
                             found.append(group_sizes(data, epsilon, shares, seed=own))
                         return [_row(trial) for trial in found]
@@ -98,9 +99,19 @@ def _data(quick: bool) -> dict[str, Census]:
     }
 
 
+def cumulative_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
+    """Method Hc on every level: the noise of ``cumulative-dp`` where totals are public, rising counts, then matched."""
+    budgets = level_budgets(epsilon, "cumulative-dp", data.tree.depth, shares)
+    noisy, _ = draw("cumulative-dp", data.levels, budgets, totals=True, most=1, seed=seed)
+    start = perf_counter()
+    totals = [level.sum(axis=1) for level in data.levels]
+    matched = match_down(data.tree, noisy, noise=[noise_of(1 / budget) for budget in budgets], totals=totals)
+    return judged(HC, data, data.levels, matched, perf_counter() - start)
+
+
 def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
     """Method Hg on every level: noise on the size of each group, sizes in order, isotonic; then matched as for Hc."""
-    budgets = level_budgets(epsilon, "count-of-counts", data.tree.depth, shares)
+    budgets = level_budgets(epsilon, "cumulative-dp", data.tree.depth, shares)
     most = data.leaves.shape[1]
     fitted = []
     start = perf_counter()

@@ -41,9 +41,6 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
                 ),
                 MethodSpec(name="top-down", summary="level by level with controlled rounding (TopDown, 2018)"),
                 MethodSpec(
-                    name="count-of-counts", summary="cumulative counts, groups matched by size (Kuo et al., 2018)"
-                ),
-                MethodSpec(
                     name="cumulative-chain-as-published",
                     summary="M_c^ch as printed: not private at its epsilon, for comparison",
                     guarantee="none",

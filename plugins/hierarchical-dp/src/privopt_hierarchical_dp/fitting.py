@@ -18,13 +18,10 @@ from privopt.arrays import Ints
 from privopt.errors import StoppedError, UsageError
 from privopt_hierarchical_dp import half_prices, qip
 from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
-from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.chain import Fit, fit_with_totals
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.least_squares import Noise
-from privopt_hierarchical_dp.matching import match_down
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.nearest import moved_within
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.smoothing import smooth_down
 from privopt_hierarchical_dp.top_down import top_down
@@ -57,8 +54,6 @@ class Task:
         keep: columns that some region can have, where others were left out.
         sizes: how many columns a release has.
         estimated: whether totals are estimates.
-        limits: public bounds, those on sizes kept by moving what was fitted.
-        exact: as many levels' totals as are exact.
     """
 
     method: str
@@ -77,8 +72,6 @@ class Task:
     keep: Ints | None = None
     sizes: int = 0
     estimated: bool = False
-    limits: Limits | None = None
-    exact: Sequence[Ints] = ()
 
     @property
     def scaled(self) -> list[float]:
@@ -115,18 +108,7 @@ def fit(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     found, own = _FITS[task.method](task)
     if task.keep is not None:
         found = evolve(found, counts=spread(found.counts, task.keep, task.sizes))
-    if task.limits is not None and task.limits.sizes is not None:
-        found = _moved(task, task.limits, found)
     return found, own
-
-
-def _moved(task: Task, limits: Limits, found: Fit) -> Fit:
-    """Within bounds on sizes; what was proved with estimated totals says nothing of releases with others."""
-    counts = moved_within(task.tree, found.counts, limits, task.exact)
-    same = all(np.array_equal(a, b) for a, b in zip(counts, found.counts, strict=True))
-    pairs = zip(counts, task.totals or (), strict=False)
-    kept = all(np.array_equal(level.sum(axis=1), total) for level, total in pairs)
-    return evolve(found, counts=counts, proved=found.proved and same, lower_bound=found.lower_bound if kept else None)
 
 
 @contextmanager
@@ -254,11 +236,6 @@ def _top_down(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     return Fit(counts=counts, lower_bound=None, iterations=0, solver="level by level, controlled rounding"), {}
 
 
-def _count_of_counts(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    counts = match_down(task.tree, task.noisy, noise=task.noise, totals=_known(task))
-    return Fit(counts=counts, lower_bound=None, iterations=0, solver="PAVA, matching by size"), {}
-
-
 def _hierarchical_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     noisy = _walled(task, task.noisy)
     grid, relaxed = half_prices.relax_counts(task.tree, noisy, total=task.total, weights=task.weights)
@@ -342,6 +319,5 @@ _FITS: dict[str, Callable[[Task], tuple[Fit, Mapping[str, Any]]]] = {
     "hierarchical": _integer_program,
     "hierarchical-relaxed": _hierarchical_relaxed,
     "top-down": _top_down,
-    "count-of-counts": _count_of_counts,
     "cumulative-chain-as-published": _published,
 }

@@ -22,7 +22,6 @@ from privopt_hierarchical_dp.fitting import falling_back, fit, fit_at_once, obje
 from privopt_hierarchical_dp.laws import GEOMETRIC, budget_of, law_of
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
-from privopt_hierarchical_dp.nearest import check_room
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
 from privopt_hierarchical_dp.rechecks import elsewhere, ends_of, impossible, misestimated, narrowed, out_of_bounds
@@ -245,7 +244,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
     def report(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """The tree with totals, errors to expect, noise scales."""
+        """The tree with totals, sizes with their intervals, noise scales."""
         from privopt_hierarchical_dp.report import sections
 
         return sections(problem.declared, release, result)
@@ -259,7 +258,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return truth_sections(problem.declared, release, result, private)
 
     def figures(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Tree, sizes, errors."""
+        """Tree and sizes."""
         from privopt_hierarchical_dp.report import figures
 
         return figures(problem.declared, release, result)
@@ -274,14 +273,12 @@ def _measured(
         UsageError, InputError: what the method cannot do, before any noise is drawn.
     """
     declared, tree = problem.declared, problem.groups.tree
-    relation, limits, totals = relation_of(declared), limits_of(declared, tree), with_totals(declared, method)
-    check_asked(declared, method, zeros, limits)
+    relation, totals = relation_of(declared), with_totals(declared, method)
+    check_asked(declared, method, zeros, limits_of(declared.hierarchy.bounds, tree))
     refuse_size(method, tree, relation.classes)
     check_noise(declared, method, tree)
     counts = add_up(tree, problem.groups.leaves)
     public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
-    if limits is not None:
-        check_room(tree, limits, public)
     noisy, records = draw(
         method,
         counts,
@@ -324,7 +321,7 @@ def _truth(
     problem: HierarchyInstance, release: HierarchyRelease, true: Sequence[Ints], zeros: Zeros | None
 ) -> Mapping[str, Any]:
     """For private/truth.json: errors of the release by level, what was left out, what contradicts public tables."""
-    tree, released, limits = release.tree, release.counts, limits_of(problem.declared, release.tree)
+    tree, released, limits = release.tree, release.counts, limits_of(problem.declared.hierarchy.bounds, release.tree)
     totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
     found = [errors_of(a, b, release.first) for a, b in zip(released, true, strict=True)]
     return {
@@ -334,7 +331,6 @@ def _truth(
         "largest_error_of_a_region_total_by_level": totals,
         "groups_of_size_0_left_out": problem.groups.empty,
         "groups_of_impossible_sizes": 0 if zeros is None else outside(zeros, true[-1]),
-        "regions_out_of_bounds": 0 if limits is None else len(limits.broken_totals([n.sum(axis=1) for n in true])),
-        "counts_out_of_bounds": 0 if limits is None or limits.sizes is None else len(limits.sizes.outside(true)),
+        "regions_out_of_bounds": 0 if limits is None else len(limits.broken([n.sum(axis=1) for n in true])),
         "regions_by_level": list(tree.widths),
     }

@@ -68,7 +68,6 @@ METHODS: dict[str, Method] = {
     "hierarchical": Method(query="counts", zeros=True),
     "hierarchical-relaxed": Method(query="counts", totals="never", valid=False, zeros=True),
     "top-down": Method(query="counts", zeros=True),
-    "count-of-counts": Method(query="cumulative", totals="always"),
     "cumulative-chain-as-published": Method(query="chain", totals="never", valid=False),
 }
 

@@ -131,7 +131,7 @@ def _shares(declared: HierarchyProblem, file: str, method: str, tree: Tree) -> t
         raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
     zeros = zeros_of(declared, tree)
     check_hidden(declared, zeros, file)
-    check_asked(declared, method, zeros, limits_of(declared, tree))
+    check_asked(declared, method, zeros, limits_of(declared.hierarchy.bounds, tree))
     check_noise(declared, method, tree)
     return tuple(share / sum(shares) for share in shares)
 
@@ -178,7 +178,7 @@ def _wins(other: Floats, own: Floats) -> bool:
 
 def _trials(tree: Tree, leaves: Ints, method: str) -> Errors:
     def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
-        return errors_on([leaves] * trials, tree, problem, method, seed=seed).errors
+        return errors_on([leaves] * trials, tree, problem, method, seed=seed)
 
     return errors
 

@@ -32,8 +32,7 @@ IMPOSSIBLE = (
     "are promised no less, and nothing tells of them."
 )
 BOUNDS = {
-    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike; "
-    "releases are moved into those on single sizes, whether or not the input is within.",
+    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
 """What they say, by whether numbers of groups are the same in all inputs that are alike."""

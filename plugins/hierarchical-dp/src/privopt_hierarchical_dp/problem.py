@@ -69,8 +69,7 @@ class HierarchyTable:
     )
     bounds: File | None = key(
         default=None,
-        help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release keeps; with a "
-        "column size of groups of that size",
+        help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release keeps",
     )
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
     first_size: int = key(
@@ -210,6 +209,7 @@ class HierarchyInstance(PublishedHierarchy):
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
         from privopt_hierarchical_dp.public_tables import note_like, read_regions
         from privopt_hierarchical_dp.refusals import check_hidden
+        from privopt_hierarchical_dp.tree import add_up
         from privopt_hierarchical_dp.zeros import zeros_of
 
         declared.checked(file)
@@ -228,9 +228,9 @@ class HierarchyInstance(PublishedHierarchy):
             most = settings.max_quantity
             groups = read_units(table.units, table.sizes, most=most, first=table.first_size, listed=listed)
         check_hidden(declared, zeros_of(declared, groups.tree), file)
-        limits = limits_of(declared, groups.tree)
+        limits = limits_of(table.bounds, groups.tree)
         if limits is not None and relation_of(declared).exact:
-            check_limits(limits, groups, given[0].name)
+            check_limits(limits, add_up(groups.tree, groups.leaves.sum(axis=1)), given[0].name, "groups")
         if table.totals is not None:
             check_totals(table.totals, groups)
         depth = groups.tree.depth

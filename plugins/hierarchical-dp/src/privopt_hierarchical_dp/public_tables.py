@@ -90,68 +90,53 @@ class Bound:
 
     Attributes:
         level, place: of its region.
-        size: column of its size; None for groups of all sizes.
         least, most: numbers of groups; None bounds nothing.
     """
 
     level: int
     place: int
-    size: int | None
     least: int | None
     most: int | None
 
 
 @rows_named
-def read_bounds(source: File, tree: Tree, *, first: int, last: int) -> list[Bound]:
+def read_bounds(source: File, tree: Tree) -> list[Bound]:
     """Read ``region, at_least, at_most``, public bounds on numbers of groups; an empty cell bounds nothing.
-
-    A column ``size`` makes them bounds on groups of that size; of all sizes together where it is empty.
 
     Args:
         source: CSV or Parquet.
         tree: the hierarchy.
-        first: the least size.
-        last: N.
 
     Raises:
-        InputError: a column is missing, a region is none of the hierarchy, a pair of region and size stands twice, a
-            number is none, or the least is above the most.
+        InputError: a column is missing, a region is none of the hierarchy or stands twice, a number is none, or the
+            least is above the most; no row at all.
     """
     name = source.name
     frame = scan(source)
     sides = ("at_least", "at_most")
     held = frame.collect_schema().names()
-    if "region" not in held or not set(sides) & set(held) or set(held) - {"region", "size", *sides}:
-        wanted = "columns region, and at_least or at_most or both; size too for bounds on groups of one size"
+    if "region" not in held or not set(sides) & set(held) or set(held) - {"region", *sides}:
+        wanted = "columns region, and at_least or at_most or both: bounds on groups of all sizes together"
         raise InputError([Fault(name, "header", ", ".join(held), wanted)])
-    given = [column for column in ("size", *sides) if column in held]
+    given = [column for column in sides if column in held]
     for column in given:
         said = pl.col(column).cast(pl.String).str.strip_chars().fill_null("") != ""
-        number, low, high = whole(frame, column), 0, GROUPS_LIMIT - 1
-        wanted = "a whole number of groups, 0 or more, or nothing"
-        if column == "size":
-            low, high, wanted = first, last, f"a whole number from {first} to {last}, or nothing for all together"
-        bad = said & (number.is_null() | (number < low) | (number > high)).fill_null(value=True)
+        number, wanted = whole(frame, column), "a whole number of groups, 0 or more, or nothing"
+        bad = said & (number.is_null() | (number < 0) | (number >= GROUPS_LIMIT)).fill_null(value=True)
         limited(bad_rows(frame, name, column, bad, wanted, ["region"]), name)
-    numbers = [
-        (whole(frame, column) if column in given else pl.lit(None, pl.Int64)).alias(column)
-        for column in ("size", *sides)
-    ]
+    numbers = [(whole(frame, column) if column in given else pl.lit(None, pl.Int64)).alias(column) for column in sides]
     table = collect(frame.select(as_text(["region"])[0], *numbers), name)
+    if not table.height:
+        raise InputError([Fault(name, "", "a header alone", "at least one row")])
     places = tree.places()
     faults, seen = [], set()
-    for row, (region, size, low, high) in enumerate(table.iter_rows(), start=2):
+    for row, (region, low, high) in enumerate(table.iter_rows(), start=2):
         if region not in places:
             faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
-        elif (region, size) in seen:
-            found = f"{region!r} again" if size is None else f"{region!r}, size {size}, again"
-            wanted = f"one row for each region{' and size' * ('size' in given)}"
-            faults.append(Fault(name, f"row {row}, column region", found, wanted))
+        elif region in seen:
+            faults.append(Fault(name, f"row {row}, column region", f"{region!r} again", "one row for each region"))
         elif low is not None and high is not None and low > high:
             faults.append(Fault(name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more"))
-        seen.add((region, size))
+        seen.add(region)
     limited(faults, name)
-    return [
-        Bound(*places[region], None if size is None else size - first, low, high)
-        for region, size, low, high in table.iter_rows()
-    ]
+    return [Bound(*places[region], low, high) for region, low, high in table.iter_rows()]

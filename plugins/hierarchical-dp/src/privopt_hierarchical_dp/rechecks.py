@@ -71,19 +71,22 @@ def elsewhere(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]
 
 
 def out_of_bounds(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
-    """Numbers of groups, of all sizes and of each, that public bounds do not allow."""
-    limits = limits_of(problem, release.tree)
+    """Numbers of groups that public bounds do not allow."""
+    limits = limits_of(problem.hierarchy.bounds, release.tree)
+    if limits is None:
+        return []
     return [
         f"{ARTEFACT}: {where} has {own} groups; hierarchy.bounds allows {wanted}"
-        for where, own, wanted in ([] if limits is None else limits.broken(release.counts))
+        for where, own, wanted in limits.broken([level.sum(axis=1) for level in release.counts])
     ]
 
 
 def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[str]:
     """Totals that are not those that the noisy values give where nobody knows them."""
     tree, totals = release.tree, [level.sum(axis=1) for level in release.counts]
-    limits, relation, exact = limits_of(problem, tree), relation_of(problem), with_totals(problem, method)
-    bounded = limits is not None and limits.on_totals
+    limits, relation = limits_of(problem.hierarchy.bounds, tree), relation_of(problem)
+    exact = with_totals(problem, method)
+    bounded = limits is not None
     if exact or release.shape_faults(method, totals=exact) or (relation.exact and not bounded):
         return []
     lines: list[str] = []
@@ -94,10 +97,9 @@ def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelea
         "limits": limits,
     }
     root = int(totals[0][0])
-    moved = limits is not None and limits.sizes is not None  # whatever was estimated, and not to be worked out again
-    if not relation.exact and not (moved and bounded):
+    if not relation.exact:
         lines += total_complaint(tree, release.noisy, released=root, **known)
-    keeps = not moved and (bounded or METHODS[method].totals == "always")
+    keeps = bounded or METHODS[method].totals == "always"
     again = estimated_totals(tree, release.noisy, root=root, **known) if keeps else []
     lines += [
         f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"

@@ -47,11 +47,8 @@ def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None, lim
     if limits is not None and METHODS[method].totals == "never":
         wanted = f"nothing: {method} does not use region totals, which bounds are kept by"
         raise InputError([Fault("problem", "hierarchy.bounds", "a file", wanted)])
-    if limits is not None and limits.sizes is not None and not METHODS[method].valid:
-        wanted = f"rows without a size: {method} rounds each region by itself, and its children need not add up"
-        raise InputError([Fault("problem", "hierarchy.bounds", "bounds on single sizes", wanted)])
     if zeros is not None:
-        _check_zeros(problem, method, zeros, bounded=limits is not None and limits.on_totals)
+        _check_zeros(problem, method, zeros, bounded=limits is not None)
     asked, rule = problem.settings.region_totals, METHODS[method].totals
     if asked and not relation.exact:
         found, wanted = "true", f'false, or nothing: no number of groups is exact under relation "{relation.name}"'

@@ -1,4 +1,4 @@
-"""The report's body: errors expected by level, the tree with totals, noise scales; for the owner the truth.
+"""The report's body: the tree with totals, groups by size with their intervals, noise scales; for the owner the truth.
 
 Nothing here but :func:`truth_sections` sees a true count.
 """
@@ -18,17 +18,14 @@ from privopt.report import (
     Section,
     drawing,
     figure_section,
-    pair_section,
     table,
     table_section,
     themed,
 )
-from privopt.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of, whole
-from privopt_hierarchical_dp.expected import Expected, expected_errors
+from privopt.report.theme import INK, LINE, MARK, PALE, SOFT, WARM, axes_of, whole
 from privopt_hierarchical_dp.laws import budget_of, law_of
-from privopt_hierarchical_dp.methods import level_budgets, sensitivity
+from privopt_hierarchical_dp.methods import level_budgets
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, read_table
 
 if TYPE_CHECKING:
@@ -37,45 +34,11 @@ if TYPE_CHECKING:
 else:
     Axes = Figure = Any
 
-__all__ = ["error_figure", "figures", "sections", "size_figure", "tree_figure"]
+__all__ = ["figures", "sections", "size_figure", "tree_figure"]
 
-TRIALS: Final = 20
-SECONDS: Final = 5.0
-"""Time for the trials, by what the fit took when the release was made."""
-SMALL: Final = 500
-"""Counts (regions times sizes) that the quick methods fit within a quarter of a second."""
-SLOW: Final = ("hierarchical", "cumulative", "cumulative-chain")
 ROWS: Final = 200
 NARROW: Final = 2e-4
 """Regions narrower than this share of the tree's width are not drawn."""
-
-
-def _trials(release: HierarchyRelease, result: Result) -> int:
-    """As many as the time allows, by what the release itself took, so that a report is the same each time.
-
-    A small hierarchy has all of them: its release's time is that of loading libraries, not of fitting.
-    """
-    if release.tree.regions * release.counts[0].shape[1] <= SMALL and result.method not in SLOW:
-        return TRIALS
-    seconds = result.time.solve
-    taken = seconds if isinstance(seconds, (int, float)) else SECONDS
-    return int(min(TRIALS, SECONDS / max(float(taken), 1e-3)))
-
-
-@themed
-def error_figure(expected: Expected, real: Sequence[float] | None = None) -> Figure:
-    """Errors expected by level, mean and spread; ``real`` are those of this release (for its owner)."""
-    figure, axes = axes_of(5.6, 3.8)
-    mean, spread = expected.errors.mean(axis=0), expected.errors.std(axis=0)
-    names = [f"level {level + 1}" for level in range(len(mean))]
-    label = "expected, with spread"
-    axes.bar(names, mean, yerr=spread, color=MARK, ecolor=SOFT, capsize=4, width=0.55, label=label)
-    if real is not None:
-        axes.scatter(names, real, marker="D", color=BAD, zorder=3, label="this release")
-        axes.legend()
-    axes.set_ylabel("sum of absolute errors (groups)")
-    axes.set_ylim(bottom=0)
-    return figure
 
 
 @themed
@@ -107,85 +70,49 @@ def tree_figure(release: HierarchyRelease) -> Figure:
     return figure
 
 
-def _size_curve(axes: Axes, released: Ints, first: int, spread: Floats | None) -> None:
-    sizes = np.arange(first, len(released) + first)
-    if spread is not None:
-        low = np.maximum(released - spread, 0)
-        axes.fill_between(
-            sizes, low, released + spread, step="mid", color=LINE, label="released, give or take the error"
-        )
+@themed
+def size_figure(release: HierarchyRelease, truth: Ints | None = None) -> Figure:
+    """Groups by size in the whole hierarchy, with their intervals; ``truth`` are the true ones (for the owner)."""
+    figure, axes = axes_of(5.6, 3.8)
+    released = release.counts[0][0]
+    sizes = np.arange(release.first, len(released) + release.first)
+    if release.bounds is not None:
+        low, high = (side[0] for side in release.bounds[0])
+        axes.fill_between(sizes, low, high, step="mid", color=LINE, label="interval of the true count")
     axes.step(sizes, released, where="mid", color=MARK, label="released")
+    if truth is not None:
+        axes.step(sizes, truth, where="mid", color=WARM, linestyle="--", label="true")
     axes.set_yscale("symlog")
     axes.set_ylim(bottom=0)
     whole(axes.xaxis)
     axes.set_xlabel("size of a group (the last: that many or more)")
     axes.set_ylabel("groups")
-
-
-@themed
-def size_figure(release: HierarchyRelease, expected: Expected | None = None, truth: Ints | None = None) -> Figure:
-    """Groups by size in the whole hierarchy; ``truth`` are the true ones (for the owner)."""
-    figure, axes = axes_of(5.6, 3.8)
-    spread = None if expected is None else np.sqrt((expected.root**2).mean(axis=0))
-    _size_curve(axes, release.counts[0][0], release.first, spread)
-    if truth is not None:
-        axes.step(
-            np.arange(release.first, len(truth) + release.first),
-            truth,
-            where="mid",
-            color=WARM,
-            linestyle="--",
-            label="true",
-        )
     axes.legend()
     return figure
 
 
 def figures(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> dict[str, Figure]:
     """The report's figures by file name."""
-    return _figures(release, _expected(problem, release, result))
-
-
-def _expected(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> Expected | None:
-    """None where there is no time for trials, or where their noise cannot be drawn from a seed (epsilons of 10**12)."""
-    law, trials = law_of(problem.privacy), _trials(release, result)
-    delta = sensitivity(result.method, problem.settings.max_quantity, relation_of(problem))
-    parts = level_budgets(budget_of(problem.privacy), result.method, release.tree.depth, problem.settings.budget)
-    drawn = trials and all(law.seedable(part, delta) for part in parts)
-    return expected_errors(release, problem, result.method, trials) if drawn else None
-
-
-def _figures(release: HierarchyRelease, expected: Expected | None) -> dict[str, Figure]:
-    made = {"tree": tree_figure(release), "sizes": size_figure(release, expected)}
-    if expected is not None:
-        made["errors"] = error_figure(expected)
-    return made
+    return {"tree": tree_figure(release), "sizes": size_figure(release)}
 
 
 def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> list[Section]:
-    """Tree, errors expected, noise: from what is published alone."""
-    expected = _expected(problem, release, result)
-    drawn = _figures(release, expected)
+    """Tree, sizes with intervals, noise: from what is published alone."""
     lead = "Each region is as wide as its released number of groups; regions add up to the one above them."
-    made = [figure_section("The hierarchy", drawn["tree"], lead)]
-    pictures = [drawing("Groups by size, whole hierarchy", drawn["sizes"], "Groups by size in the whole hierarchy.")]
+    made = [figure_section("The hierarchy", tree_figure(release), lead)]
     lead = "How far the release is off cannot be known without its secrets."
     if release.bounds is not None:
-        lead += f" Where each true count lies stands in {INTERVALS}; how wide its intervals are, on average, below."
-    if expected is not None:
-        pictures.append(drawing("Errors expected by level", drawn["errors"], "Errors expected by level."))
+        often = f"{100 * problem.settings.confidence:g} %"
         lead += (
-            " What can be said is how far the same method comes out on counts whose regions are as different as the "
-            f"noisy values show them to be: the mean of {len(expected.errors)} trials, and their spread. "
-            "It is an estimate: in trials on a synthetic census and on flights .9 to 1.1 of the real error."
+            f" A true count lies in its interval with a probability of {often}: where each lies stands in {INTERVALS}."
         )
-    made.append(pair_section("Errors to expect", pictures, lead))
-    made.append(_noise(problem, release, result.method, expected))
+    made.append(figure_section("Groups by size", size_figure(release), lead))
+    made.append(_noise(problem, release, result.method))
     made.append(_regions(release))
     return made
 
 
-def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, expected: Expected | None) -> Section:
+def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str) -> Section:
     law, budget, settings = law_of(problem.privacy), budget_of(problem.privacy), problem.settings
     budgets = level_budgets(budget, method, release.tree.depth, settings.budget)
     header = ["level", "regions", law.budget, f"share of {law.budget}", f"noise {law.word}"]
@@ -195,17 +122,11 @@ def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, ex
             zip(release.tree.widths, budgets, release.scales, strict=True), start=1
         )
     ]
-    if expected is not None:
-        header += ["error expected", "per region", "share of groups"]
-        groups = max(1, int(release.counts[0].sum()))
-        for row, error in zip(rows, expected.errors.mean(axis=0).tolist(), strict=False):
-            row += [float(f"{error:.4g}"), float(f"{error / row[1]:.4g}"), f"{100 * error / groups:.2g} %"]
     if release.bounds is not None:
-        header.append("interval's width")
+        header.append("mean width of intervals (groups)")
         for row, (low, high) in zip(rows, release.bounds, strict=False):
             row.append(float(f"{np.mean(high - low):.4g}"))
-    lead = f"{law.meaning} Errors are sums over all regions and sizes of a level, in groups."
-    return table_section("Noise by level", header, rows, lead)
+    return table_section("Noise by level", header, rows, law.meaning)
 
 
 def _regions(release: HierarchyRelease) -> Section:
@@ -236,11 +157,7 @@ def truth_sections(
         level[[rows[name] for name in names]]
         for level, rows, names in zip(truth, place, release.tree.names, strict=True)
     ]
-    expected = _expected(problem, release, result)
-    real = [float(np.abs(a - b).sum()) for a, b in zip(release.counts, true, strict=True)]
-    drawn = [drawing("True and released groups by size", size_figure(release, expected, true[0][0]))]
-    if expected is not None:
-        drawn.append(drawing("Errors by level, expected and real", error_figure(expected, real)))
+    picture = drawing("True and released groups by size", size_figure(release, true[0][0]))
     rows = []
     for level, (names, a, b) in enumerate(zip(release.tree.names, release.counts, true, strict=True)):
         off = np.abs(a - b)
@@ -250,7 +167,7 @@ def truth_sections(
             rows.append((level + 1, names[region], int(off[region].sum()), size + release.first, *both))
     header = ("level", "region", "error (groups)", "worst size", "true", "released")
     return [
-        pair_section("The truth: errors of this release", drawn, "Real errors beside those that were to be expected."),
+        Section(title="The truth: groups by size", html=picture),
         _by_size(release, true),
         Section(title="The truth: worst regions", html=table("Worst regions", header, rows)),
     ]

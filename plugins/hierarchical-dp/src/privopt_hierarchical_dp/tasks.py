@@ -50,8 +50,8 @@ def task_of(
     scales = [law.scale(budget, delta) for budget in budgets]
     weights = objective_weights(settings.level_weights, tree.depth)
     known, offset = with_totals(problem, method), Fraction(0)
-    order, limits = order_of(method, totals=known, relation=relation), limits_of(problem, tree)
-    exact, bounded = totals, limits is not None and limits.on_totals
+    order, limits = order_of(method, totals=known, relation=relation), limits_of(problem.hierarchy.bounds, tree)
+    bounded = limits is not None
     if not relation.exact or (bounded and not known):
         root = int(totals[0][0]) if relation.exact else root
         totals = estimated_totals(tree, noisy, law=law, scales=scales, order=order, root=root, limits=limits)
@@ -71,8 +71,6 @@ def task_of(
         keep=keep,
         sizes=relation.classes,
         estimated=not relation.exact and not bounded,
-        limits=limits,
-        exact=exact,
         total=int(totals[0][0]),
         totals=list(totals) if known else None,
         weights=weights,

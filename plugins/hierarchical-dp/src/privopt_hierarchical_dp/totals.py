@@ -62,12 +62,12 @@ def estimated_totals(
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root
     if limits is not None:
         total = min(max(total, limits.root[0]), limits.root[1])
-    if order == "counts" and (limits is None or not limits.on_totals):
+    if order == "counts" and limits is None:
         return [np.array([total])]
     limit = largest_weight(tree, sums, total)
     weights = integer_weights([law.precision(scale) for scale in scales], limit=limit)
     found = [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
-    return found if limits is None else nearest_within(tree, found, limits.totals)
+    return found if limits is None else nearest_within(found, limits)
 
 
 def rising(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:

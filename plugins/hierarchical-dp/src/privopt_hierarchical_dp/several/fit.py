@@ -12,10 +12,10 @@ from fractions import Fraction
 import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.chain import fit_with_totals
 from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
-from privopt_hierarchical_dp.several.bounds import CellBounds
 from privopt_hierarchical_dp.several.margins import TOTAL, Domain, Margin, Step, summed
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import Tree, squared
@@ -42,7 +42,7 @@ def fit_tables(
     law: Law,
     scales: Sequence[Fraction],
     gap: float,
-    bounds: CellBounds | None = None,
+    limits: Limits | None = None,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
@@ -58,7 +58,7 @@ def fit_tables(
         law: of the noise.
         scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
         gap: of each continuous projection, relative.
-        bounds: on cells: where what is found breaks one, it is moved.
+        limits: public bounds on numbers of individuals, which those that are estimated are moved into.
         stopped: asked now and then; True ends projections at the points reached.
         progress: called with what each step fits, and its number.
     """
@@ -67,7 +67,7 @@ def fit_tables(
     if len(known) < tree.depth:
         root = int(known[0][0]) if known else None
         numbers = noisy_numbers(domain, noisy)
-        known = estimated_totals(tree, numbers, law=law, scales=scales, order="less", root=root)
+        known = estimated_totals(tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits)
     whole: dict[Margin, list[Ints]] = {TOTAL: known}
     allowed = domain.allowed(zeros)
     for number, step in enumerate(domain.steps, start=1):
@@ -76,11 +76,7 @@ def fit_tables(
         tops = [summed(level, given, step.given) for level in whole[given]]
         means = _estimates(tree, [level.margin(step.margin) for level in effects], levels)
         whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap, stopped)
-    found = _tables_of(domain, whole)
-    if bounds is not None and bounds.broken(found):
-        progress("bounds on cells", len(domain.steps))
-        found = _tables_of(domain, bounds.moved(whole, totals))
-    return found
+    return _tables_of(domain, whole)
 
 
 def _tables_of(domain: Domain, whole: Mapping[Margin, Sequence[Ints]]) -> Tables:

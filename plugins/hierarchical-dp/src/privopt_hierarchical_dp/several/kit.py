@@ -73,11 +73,9 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     if draw_from(st.booleans()) and shape[0] and two_left:
         tables["hierarchy"]["tables"]["t0"]["impossible"] = ZEROS
         files[ZEROS] = csv_bytes(list(shape[0]), [[values[attribute][0] for attribute in shape[0]]])
-    if draw_from(st.booleans()):  # of the cell that may be impossible: others hold whom it does not
-        header, own = ["region", *shape[0], "at_most"], [values[attribute][0] for attribute in shape[0]]
-        if relation == "individuals" or (shape[0] and two_left):
-            tables["hierarchy"]["tables"]["t0"]["bounds"] = BOUNDS
-            files[BOUNDS] = csv_bytes(header, [["all", *own, draw_from(st.integers(0, 3))]])
+    if draw_from(st.booleans()) and relation == "individuals":  # where numbers are exact, some inputs are refused
+        tables["hierarchy"]["bounds"] = BOUNDS
+        files[BOUNDS] = csv_bytes(["region", "at_most"], [["all", draw_from(st.integers(0, 3))]])
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
     return GeneratedProblem(
         toml=to_toml(tables),

@@ -17,6 +17,7 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.report import Section
+from privopt_hierarchical_dp.bounds import check_limits
 from privopt_hierarchical_dp.fitting import falling_back
 from privopt_hierarchical_dp.laws import GEOMETRIC, law_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends
@@ -33,8 +34,8 @@ from privopt_hierarchical_dp.several.privacy import AllTables, Distance, differe
 from privopt_hierarchical_dp.several.problem import TablesProblem
 from privopt_hierarchical_dp.several.read import TablesInstance, TablesRead, read_individuals
 from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS
-from privopt_hierarchical_dp.several.release import FOLDER, TablesRelease, true_tables
-from privopt_hierarchical_dp.totals import estimated_root, total_complaint
+from privopt_hierarchical_dp.several.release import FOLDER, TablesRelease, numbers_of, true_tables
+from privopt_hierarchical_dp.totals import total_complaint
 from privopt_hierarchical_dp.tree import add_up, look_alike
 
 __all__ = ["HierarchicalTables"]
@@ -45,8 +46,6 @@ ROOM: Final = 1e-9
 """Share by which less is stated than least squares gives: machines round its sums differently."""
 A_CELL: Final = 600.0
 """Bytes that a region's cell of one table takes, with its noise, fit, files and their proof."""
-A_BOUNDED_CELL: Final = 4000.0
-"""And one of a leaf region where there are bounds: 2,400 were measured of 144,532."""
 
 
 class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
@@ -63,8 +62,8 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         _check_hidden(problem, file)
         check_noise(declared, problem.tree.depth)
         found = read_individuals(problem, file)
-        if problem.bounds is not None:  # before any noise
-            problem.bounds.check_room(_exact(found))
+        if problem.limits is not None:
+            check_limits(problem.limits, _exact(found), file, "individuals")
         return found
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[TablesRead, TablesRelease]:
@@ -87,8 +86,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     def bytes_needed(self, problem: TablesRead, method: str) -> float:
         """Bytes of each region's cells in every table (tests/test_memory.py, 120,000)."""
         domain = problem.declared.domain
-        own = A_CELL * problem.tree.regions * sum(domain.cells(table) for table in domain.tables)
-        return own if problem.bounds is None else own + A_BOUNDED_CELL * problem.bounds.leaf_cells
+        return A_CELL * problem.tree.regions * sum(domain.cells(table) for table in domain.tables)
 
     def solve(self, problem: TablesRead, context: SolveContext) -> Outcome[TablesRelease]:
         """Measure with noise, fit, publish.
@@ -116,7 +114,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             law=law,
             scales=[level[0] for level in scales],
             gap=max(context.gap, GAP),
-            bounds=problem.bounds,
+            limits=problem.limits,
         )
         interrupted = False
         with context.timed("solve"):
@@ -300,16 +298,18 @@ def _exact(problem: TablesInstance) -> list[Ints]:
 
 
 def _total_complaints(release: TablesRelease) -> list[str]:
-    """Whether the number of all individuals is what the noisy values give, or the nearest within bounds on cells."""
-    declared, bounds, released = release.problem.declared, release.problem.bounds, int(release.counts[0][0].sum())
+    """Whether the number of all individuals is what the noisy values give."""
+    declared, released = release.problem.declared, int(release.counts[0][0].sum())
     numbers, scales = noisy_numbers(declared.domain, release.noisy), [level[0] for level in release.scales]
-    lines = total_complaint(
-        release.tree, numbers, law=release.law, scales=scales, order="less", limits=None, released=released
+    return total_complaint(
+        release.tree,
+        numbers,
+        law=release.law,
+        scales=scales,
+        order="less",
+        limits=release.problem.limits,
+        released=released,
     )
-    if not lines or bounds is None:
-        return lines
-    own = estimated_root(release.tree, numbers, release.law, scales)
-    return lines if abs(released - own) > abs(bounds.nearest_total(round(own)) - own) + 1.0 else []
 
 
 def _ends(release: TablesRelease) -> list[list[Ends]]:
@@ -344,10 +344,10 @@ def _truth(release: TablesRelease, truth: Tables) -> Mapping[str, Any]:
             flat: Ints = b.reshape(low.shape)
             errors[name].append(int(np.abs(a - b).sum()))
             inside[name].append(float(((low <= flat) & (flat <= high)).mean()))
-    limits = release.problem.bounds
+    limits = release.problem.limits
     return {
         "individuals": int(truth[0][0].sum()),
         ERRORS: errors,
         INSIDE: inside,
-        "cells_out_of_bounds": 0 if limits is None else limits.broken(truth),
+        "regions_out_of_bounds": 0 if limits is None else len(limits.broken(numbers_of(truth))),
     }

@@ -28,7 +28,10 @@ IMPOSSIBLE: Final = (
     " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
     "same are promised no less, and nothing tells of them."
 )
-BOUNDS: Final = " Bounds on cells are public; every table that is released keeps them, whether or not the input does."
+BOUNDS: Final = (
+    " Bounds on numbers of individuals are public. Inputs whose exact numbers contradict them are refused, with all "
+    "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
+)
 
 __all__ = ["AllTables", "Distance", "draw_tables", "hides"]
 
@@ -92,7 +95,7 @@ class AllTables(PrivacyConstraint[TablesRelease]):
             scope=relation.scope,
             statement=relation.statement(privacy.kind)
             + IMPOSSIBLE * any(table.impossible is not None for table in self.problem.hierarchy.tables.values())
-            + BOUNDS * any(table.bounds is not None for table in self.problem.hierarchy.tables.values()),
+            + BOUNDS * (self.problem.hierarchy.bounds is not None),
             extra={
                 "relation": privacy.relation,
                 "tables": list(self.problem.hierarchy.tables),

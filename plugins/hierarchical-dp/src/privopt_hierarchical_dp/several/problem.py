@@ -55,11 +55,6 @@ class CountTable:
         help="public: the attributes, a row for each cell that nobody can be in (an empty value: any): not measured, "
         "and 0 in the release",
     )
-    bounds: File | None = key(
-        default=None,
-        help="public: region, the attributes, at_least, at_most individuals of that cell; an empty one bounds nothing: "
-        "the release keeps them all",
-    )
 
 
 @frozen(kw_only=True)
@@ -79,6 +74,9 @@ class TablesHierarchy:
         help="name = [values]: all that can be, in the order in which tables list them", check=_attributes
     )
     tables: Mapping[str, CountTable] = key(help="what is published: one table a name")
+    bounds: File | None = key(
+        default=None, help="public: region,at_least,at_most numbers of individuals, which every release keeps"
+    )
     budget: tuple[Fraction, ...] | None = key(
         default=None, help="shares of the budget by level, the root's first; left out: equal", check=shares_wanted
     )

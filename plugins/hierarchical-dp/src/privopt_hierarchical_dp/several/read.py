@@ -13,16 +13,14 @@ from privopt.declare import File, problem_html
 from privopt.declare.frames import repeated
 from privopt.declare.tables import pointed, table_of
 from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.bounds import Limits, limits_of
 from privopt_hierarchical_dp.reading import MOST_FAULTS, whole
-from privopt_hierarchical_dp.several.bounds import SIDES, CellBounds, read_rows
 from privopt_hierarchical_dp.several.margins import Margin, summed
 from privopt_hierarchical_dp.several.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree, named
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from privopt_hierarchical_dp.public_tables import Bound
 
 __all__ = ["TablesInstance", "TablesRead", "read_individuals"]
 
@@ -42,14 +40,14 @@ class TablesRead:
         tree: its regions.
         paths: each leaf's columns in the file of regions, and its place.
         zeros: for each table the cells that nobody can be in.
-        bounds: on cells, where any table has some.
+        limits: public bounds on regions' numbers of individuals, where there are any.
     """
 
     declared: TablesProblem
     tree: Tree
     paths: Mapping[tuple[str, ...], int] = field(repr=False)
     zeros: tuple[Bools, ...] = field(repr=False)
-    bounds: CellBounds | None = field(repr=False)
+    limits: Limits | None = field(repr=False)
 
     def _repr_html_(self) -> str:
         return problem_html(self.declared, {"regions by level": self.tree.widths})
@@ -61,7 +59,7 @@ class TablesRead:
         Raises:
             InputError: names that do not fit together, regions that form no tree, shares that are not one a level, or
                 more cells than can be held.
-            InfeasibleError: bounds on cells that clash.
+            InfeasibleError: bounds that clash.
         """
         declared.checked(file)
         tree, paths = _read_places(declared.hierarchy.regions)
@@ -82,9 +80,8 @@ class TablesRead:
         zeros = tuple(_impossible(declared, name) for name in declared.hierarchy.tables)
         if not all(own.any() for own in domain.allowed(zeros).values()):
             raise InputError([Fault(file, "hierarchy.tables", "impossible cells that leave none", "one for somebody")])
-        rows = [_bounded(declared, name, tree) for name in declared.hierarchy.tables]
-        bounds = CellBounds.of(tree, domain, zeros, rows, declared.hierarchy.attributes)
-        return cls(declared=declared, tree=tree, paths=paths, zeros=zeros, bounds=bounds)
+        limits = limits_of(declared.hierarchy.bounds, tree)
+        return cls(declared=declared, tree=tree, paths=paths, zeros=zeros, limits=limits)
 
 
 @frozen(kw_only=True, eq=False)
@@ -191,7 +188,7 @@ def _filled(problem: TablesRead, leaves: Sequence[Ints], unread: Sequence[str]) 
         tree=problem.tree,
         paths=problem.paths,
         zeros=problem.zeros,
-        bounds=problem.bounds,
+        limits=problem.limits,
         leaves=tuple(leaves),
         unread=tuple(unread),
     )
@@ -218,26 +215,6 @@ def _impossible(declared: TablesProblem, name: str) -> Bools:
             at.append(values.index(value) if value else slice(None))
         found[tuple(at)] = True
     return found
-
-
-def _bounded(declared: TablesProblem, name: str, tree: Tree) -> tuple[str, list[Bound]] | None:
-    """The file of a table's bounds, and its rows; None without one.
-
-    Raises:
-        InputError: a column is missing or has no meaning, or a row says what cannot be.
-    """
-    source = declared.hierarchy.tables[name].bounds
-    if source is None:
-        return None
-    attributes = {own: declared.hierarchy.attributes[own] for own in declared.attributes_of(name)}
-    columns = ["region", *attributes]
-    held = [column.strip() for column in table_of(source).columns]
-    sides = [side for side in SIDES if side in held]
-    if not sides or set(held) - {*columns, *SIDES}:
-        wanted = f"columns {', '.join(columns)}, and at_least or at_most or both"
-        raise InputError([Fault(source.name, "header", ", ".join(held), wanted)])
-    rows = list(_table(source, [*columns, *sides])[0].iter_rows(named=True))
-    return source.name, read_rows(source.name, rows, attributes, tree)
 
 
 def _added(problem: TablesRead, margin: Margin, place: Ints, codes: Sequence[Ints], count: Ints, name: str) -> Ints:

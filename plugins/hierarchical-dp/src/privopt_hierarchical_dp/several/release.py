@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     pl = Any
 
-__all__ = ["FOLDER", "NOISY", "TablesRelease"]
+__all__ = ["FOLDER", "NOISY", "TablesRelease", "numbers_of"]
 
 FOLDER: Final = "tables"
 NOISY: Final = "noisy.npz"
@@ -167,7 +167,6 @@ class TablesRelease(Release):
             return beyond
         names, tables = list(self.problem.declared.hierarchy.tables), self.problem.declared.domain.tables
         lines: list[str] = []
-        bounds = self.problem.bounds
         zeros = {table: ~able for table, able in self.problem.declared.domain.allowed(self.problem.zeros).items()}
 
         def tell(level: int, number: int, off: Bools, what: str) -> None:
@@ -179,8 +178,6 @@ class TablesRelease(Release):
             for number, (values, table) in enumerate(zip(counts, tables, strict=True)):
                 tell(level, number, values < 0, "has a negative count")
                 tell(level, number, zeros[table] & (values != 0), "has individuals in an impossible cell")
-                if bounds is not None:
-                    tell(level, number, bounds.outside(number, level, values), "has a cell outside of its bounds")
                 if level < len(self.totals):
                     off = summed(values, table, ()) != self.totals[level]
                     tell(level, number, off, "has not the number of individuals that is published exactly")
@@ -191,7 +188,15 @@ class TablesRelease(Release):
                     shared = tuple(own for own in table if own in tables[other])
                     off = summed(values, table, shared) != summed(counts[other], tables[other], shared)
                     tell(level, number, off, f"does not agree with {names[other]} on what they share")
+        limits = self.problem.limits
+        for where, own, wanted in [] if limits is None else limits.broken(numbers_of(self.counts)):
+            lines.append(f"{FOLDER}: {where} has {own} individuals; hierarchy.bounds allows {wanted}")
         return lines
+
+
+def numbers_of(counts: Tables) -> list[Ints]:
+    """For each level (R_l,) numbers of individuals, by its first table."""
+    return [level[0].reshape(len(level[0]), -1).sum(axis=1) for level in counts]
 
 
 def _places(tree: Tree) -> list[tuple[str, str, int, int]]:

@@ -1,4 +1,4 @@
-"""Counts of counts made consistent by matching: the baseline of Kuo, Chiu, Kifer, Hay and Machanavajjhala.
+"""Counts of counts made consistent by matching: methods of Kuo, Chiu, Kifer, Hay and Machanavajjhala, to compare with.
 
 "Differentially Private Hierarchical Count-of-Counts Histograms", VLDB 2018, with public numbers of groups and their
 method Hc on every level: each region's cumulative counts are made rising by itself. Then, from the root down, the
