@@ -95,7 +95,7 @@ def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
 
 @pytest.mark.parametrize(
     ("mechanism", "method"),
-    [pytest.param(*each, marks=[pytest.mark.slow] * (each[1] == "full")) for each in METHODS],
+    [pytest.param(*each, marks=[pytest.mark.slow] * (each[1] not in ("auto", "benders"))) for each in METHODS],
 )
 def test_a_small_map(tmp_path, mechanism, method):
     within_limits(tmp_path, mechanism, method, 10, 10, 0.6, 2.0)

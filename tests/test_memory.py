@@ -101,7 +101,7 @@ def written(folder, text, **files):
         ("hierarchical-dp:cumulative-smoothed", hierarchy, 6, 40_000),
         pytest.param("hierarchical-tables:margins", tables, 3, 20_000, marks=pytest.mark.slow),
         pytest.param("fl-linear:reconnection", locations, 6, 20_000, marks=pytest.mark.slow),
-        ("photo-censor:greedy", album, 350, 700),
+        pytest.param("photo-censor:greedy", album, 350, 700, marks=pytest.mark.slow),
     ],
 )
 def test_other_mechanisms_take_the_memory_that_is_stated(tmp_path, name, write, small, large):

@@ -36,9 +36,7 @@ DEPENDS = {"privopt_bd_mdp": {METRIC}, "privopt_lr_geo": {METRIC}}
 """Plugins that stand on another plugin; all others stand on the core alone."""
 TYPES_OF_METRIC_DP = "privopt"
 """The one module of the core that imports metric DP, for types alone: type checkers then know ``privopt.records``."""
-HIERARCHY = "laws least_squares methods privacy problem refusals relations release zeros"
 TYPED_CIRCLES = [
-    [f"privopt_hierarchical_dp.{name}" for name in HIERARCHY.split()],
     [f"privopt_lr_geo.{name}" for name in ("exact", "local", "private", "problem", "release")],
     ["privopt_metric_dp.mechanisms.answer", "privopt_metric_dp.mechanisms.fallback"],
 ]

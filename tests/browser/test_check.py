@@ -351,7 +351,9 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (place % 3 == 1)) for place, name in enumerate(READ)]
+)
 def test_every_form_of_a_file_that_solve_reads_is_read(name, tmp_path, verdict):
     problem = READ[name](tmp_path / "problem")
     folder = solve("optimal-lp", problem, tmp_path / "out", Options(method="full", solver="highs")).folder

@@ -97,6 +97,7 @@ def test_people_on_records_of_the_earth_are_checked_at_once(tmp_path, name):
     assert checker.check(folder, lines.append) == 0, lines
 
 
+@pytest.mark.slow
 def test_the_one_file_proves_regions_too(solved, tmp_path):
     for name in ("points", "mesh", "graph"):
         lines: list[str] = []

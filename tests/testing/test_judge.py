@@ -48,7 +48,14 @@ CONFIDENCE = 0.9
 @pytest.mark.parametrize("runs", [30, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("many", "epsilon"),
-    [(answers, 1.0), (laplace, 1.0), (geometric, 1.0), (constant, 1e-6), (no_scores, 1e-6), (normals, 1e-6)],
+    [
+        (answers, 1.0),
+        (laplace, 1.0),
+        pytest.param(geometric, 1.0, marks=pytest.mark.slow),
+        (constant, 1e-6),
+        pytest.param(no_scores, 1e-6, marks=pytest.mark.slow),
+        pytest.param(normals, 1e-6, marks=pytest.mark.slow),
+    ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_right_mechanisms_are_refuted_no_more_often_than_stated(many, epsilon, runs):

@@ -159,10 +159,10 @@ ODD = [
 ]
 
 RIGHT = [
-    (matrix.RightMatrix, "metric-dp"),
+    slow(matrix.RightMatrix, "metric-dp"),
     slow(traces.RightWalk, "trace-dp"),
     slow(counts.RightCounts, "local-dp"),
-    (counts.RightRegions, "pure-dp"),
+    slow(counts.RightRegions, "pure-dp"),
     (gaussian.RightSquares, "zcdp"),
     slow(gaussian.RightApprox, "approx-dp"),
     slow(choice.RightChoice, "local-dp"),

@@ -74,7 +74,10 @@ def test_the_whole_model_is_the_independent_optimum(toy):
     assert result["objective"]["value"] == pytest.approx(least, abs=1e-6)
 
 
-@pytest.mark.parametrize("table", ["subsets = 4", 'subsets = 4\nstart = "cold"\nlagrangian_steps = 0'])
+@pytest.mark.parametrize(
+    "table",
+    ["subsets = 4", pytest.param('subsets = 4\nstart = "cold"\nlagrangian_steps = 0', marks=pytest.mark.slow)],
+)
 def test_benders_is_within_its_gap_of_it_and_no_bound_crosses(toy, table):
     folder, text, least = toy
     name = f"benders-{len(table)}"

@@ -74,6 +74,7 @@ print(held, steps_bytes(instance), more, mixing_bytes(len(begun.mixture.rays), i
 """
 
 
+@pytest.mark.slow
 def test_steps_and_mixtures_take_the_memory_that_is_stated():
     command = [sys.executable, "-c", STEPS, str(Path(__file__).parent)]
     for _ in range(2):  # the first may compile, which takes a gigabyte

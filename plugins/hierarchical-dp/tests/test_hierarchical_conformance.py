@@ -9,7 +9,7 @@ import pytest
 
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
-from privopt_hierarchical_dp import kit, mechanism, methods, privacy
+from privopt_hierarchical_dp import design, kit, mechanism, methods, privacy
 from privopt_hierarchical_dp.as_published import chain_query
 from privopt_hierarchical_dp.kit import PROFILES
 from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity, spent_on_a_neighbour, true_sensitivity
@@ -65,7 +65,7 @@ def _chain_for_levels(method, counts, **_):
     ],
 )
 def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, method, name, fault):
-    for module in (methods, privacy, mechanism, kit):
+    for module in (methods, design, privacy, mechanism, kit):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, fault)
     planted = subject("hierarchical-dp", method, profile=PROFILES[kind])

@@ -32,7 +32,7 @@ def _counts(folder, spread, seed=1, states=6, counties=12, sizes=12, groups=200_
 
 def _opened(folder):
     opened = load_release(folder)
-    return opened.declared, opened.release, opened.result
+    return opened.problem, opened.release, opened.result
 
 
 def test_shares_of_epsilon_are_shares(tmp_path):

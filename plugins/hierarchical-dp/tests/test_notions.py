@@ -17,8 +17,9 @@ from privopt.report.promise_text import claim
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.expected import errors_on
-from privopt_hierarchical_dp.laws import GAUSSIAN, budget_of
+from privopt_hierarchical_dp.laws import GAUSSIAN
 from privopt_hierarchical_dp.least_squares import intervals
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets
@@ -175,11 +176,11 @@ def test_the_table_of_six_levels(method, most, epsilon, pure, gaussian, six_leve
     """docs/papers/hierarchical-dp.md: errors over all levels, mean of ten seeded runs."""
     tree, leaves = six_levels
     approx = Privacy(kind="approx-dp", epsilon=Fraction(epsilon), delta=Fraction("1e-6"))
-    gaussians = {1: approx, 4: Privacy(kind="zcdp", rho=budget_of(approx))}  # the same noise by either name
+    gaussians = {1: approx, 4: Privacy(kind="zcdp", rho=approx.budget)}  # the same noise by either name
     kinds = [Privacy(epsilon=Fraction(epsilon)), gaussians[most]]
     for privacy, told in zip(kinds, (pure, gaussian), strict=True):
         problem = HierarchyProblem(
             hierarchy=HierarchyTable(sizes=10), privacy=privacy, settings=Settings(max_quantity=most)
         )
-        found = errors_on([leaves] * 10, tree, problem, method).sum(axis=1).mean()
+        found = errors_on([leaves] * 10, Design.of(problem, method, tree)).sum(axis=1).mean()
         assert found == pytest.approx(told, rel=0.02)

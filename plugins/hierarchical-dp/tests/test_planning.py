@@ -17,6 +17,7 @@ from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt_hierarchical_dp.counts import read_counts
+from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.planning import _wins, plan
 from privopt_hierarchical_dp.problem import HierarchyProblem
@@ -83,7 +84,7 @@ def test_the_best_split_is_told_without_the_luck_that_chose_it(tmp_path, method)
 
     def real(shares):
         asked = evolve(declared, settings=evolve(declared.settings, budget=shares))
-        return errors_on([groups.leaves] * 150, groups.tree, asked, method, seed=5000).sum(axis=1)
+        return errors_on([groups.leaves] * 150, Design.of(asked, method, groups.tree), seed=5000).sum(axis=1)
 
     shares, by_part = told.best
     best, own = real(shares), real(told.shares)

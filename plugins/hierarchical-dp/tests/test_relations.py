@@ -21,6 +21,7 @@ from privopt.run.verify import verify
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_hierarchical_dp import methods, relations
+from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.kit import related
 from privopt_hierarchical_dp.laws import noise_of
@@ -131,21 +132,18 @@ def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation
     """Planted: the true number of groups stands beside noise that is right."""
     import privopt_hierarchical_dp.mechanism as mechanism
 
-    real = mechanism.task_of
+    real, draw = mechanism.task_of, Design.draw
+    truth = [0]
 
-    def planted(problem, method, tree, noisy, totals, *, root=None, **more):
-        known = _truth[0] if root is None else root
-        return real(problem, method, tree, noisy, totals, root=known, **more)
+    def planted(design, noisy, totals, *, root=None, **more):
+        return real(design, noisy, totals, root=truth[0] if root is None else root, **more)
 
-    _truth = [0]
-    draw = mechanism.draw
-
-    def watched(method, counts, budgets, **more):
-        _truth[0] = int(counts[0].sum())
-        return draw(method, counts, budgets, **more)
+    def watched(self, counts, *, seed):
+        truth[0] = int(counts[0].sum())
+        return draw(self, counts, seed=seed)
 
     monkeypatch.setattr(mechanism, "task_of", planted)
-    monkeypatch.setattr(mechanism, "draw", watched)
+    monkeypatch.setattr(Design, "draw", watched)
     monkeypatch.setattr(mechanism, "misestimated", lambda *_: [])
     assert "differs" in _caught("non-interference", relation, "hierarchical-dp")
 
@@ -304,7 +302,7 @@ def test_the_table_of_what_relations_cost(method, told, six_levels):
         problem = HierarchyProblem(
             hierarchy=HierarchyTable(sizes=10), privacy=Privacy(epsilon=Fraction(1), relation=relation)
         )
-        found = errors_on([leaves] * 10, tree, problem, method).sum(axis=1).mean()
+        found = errors_on([leaves] * 10, Design.of(problem, method, tree)).sum(axis=1).mean()
         assert found == pytest.approx(wanted, rel=0.02)
 
 

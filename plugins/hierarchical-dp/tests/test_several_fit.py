@@ -191,7 +191,7 @@ def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
         noisy, records = draw(problem, counts, seed=seed, zeros=zeros)
         budgets = problem.budgets(len(counts))
         for level, (tables, parts) in enumerate(zip(counts, budgets, strict=True)):
-            drawn = privacy.law_of(problem.privacy).draw(tables[0], sum(parts), problem.relation.sensitivity, seed=None)
+            drawn = problem.privacy.law.draw(tables[0], sum(parts), problem.relation.sensitivity, seed=None)
             noisy[level][0], records[level][0] = drawn
         return noisy, records
 

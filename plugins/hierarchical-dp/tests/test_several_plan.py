@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.declare import File
-from privopt_hierarchical_dp.laws import law_of
 from privopt_hierarchical_dp.problem import Privacy
 from privopt_hierarchical_dp.several.fit import fit_tables
 from privopt_hierarchical_dp.several.planning import _asked, _cells, _expected, least_split
@@ -122,7 +121,7 @@ def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path,
     best = least_split(problem)
     for split in (([Fraction(1)] * 2, [Fraction(1)] * 3), best):
         declared = _asked(problem.declared, *map(tuple, split))
-        law, errors = law_of(privacy), []
+        law, errors = privacy.law, []
         for seed in range(20):
             noisy, records = draw_tables(declared, truth, seed=seed, zeros=problem.zeros)
             scales = [Fraction(level[0].scale) for level in records]

@@ -11,7 +11,8 @@ from attrs import frozen
 
 from hierarchical_dp_paper.generate import Census
 from privopt.arrays import Ints
-from privopt_hierarchical_dp.fitting import Task, fit, objective_weights
+from privopt_hierarchical_dp.design import objective_weights
+from privopt_hierarchical_dp.fitting import Task, fit
 from privopt_hierarchical_dp.laws import noise_of
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.release import errors_of, violations

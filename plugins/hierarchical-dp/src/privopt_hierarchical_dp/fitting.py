@@ -6,7 +6,7 @@ are published exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
@@ -28,7 +28,7 @@ from privopt_hierarchical_dp.top_down import top_down
 from privopt_hierarchical_dp.tree import Tree
 from privopt_hierarchical_dp.zeros import Order, Zeros, spread
 
-__all__ = ["Task", "falling_back", "fit", "fit_at_once", "objective_weights", "refuse_size"]
+__all__ = ["Task", "falling_back", "fit", "fit_at_once", "refuse_size"]
 
 _ROOT_PULL = 1e6  # weight of G in the relaxed model, beside weights of at most 1
 
@@ -78,15 +78,6 @@ class Task:
         """Weights with largest 1."""
         top = max(self.weights)
         return [float(weight / top) for weight in self.weights]
-
-
-def objective_weights(given: Sequence[Fraction] | None, depth: int) -> tuple[Fraction, ...]:
-    """Weights of the levels: as given, or all 1 as in the paper's models.
-
-    Inverse variances measured worse: the constraints bias the leaves (noise below zero is cut off),
-    and a heavy weight there carries the sum of the biases up (README has the figures).
-    """
-    return tuple(given) if given is not None else (Fraction(1),) * depth
 
 
 def refuse_size(method: str, tree: Tree, sizes: int) -> None:

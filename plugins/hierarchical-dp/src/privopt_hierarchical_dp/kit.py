@@ -20,14 +20,11 @@ from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
 from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.half_prices import objective
-from privopt_hierarchical_dp.laws import Law, budget_of, law_of
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
-from privopt_hierarchical_dp.privacy import with_totals
-from privopt_hierarchical_dp.problem import HierarchyInstance
-from privopt_hierarchical_dp.relations import relation_of
+from privopt_hierarchical_dp.instance import HierarchyInstance
+from privopt_hierarchical_dp.laws import Law
+from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
-from privopt_hierarchical_dp.zeros import zeros_of
 
 __all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems", "related"]
 
@@ -147,24 +144,16 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
     """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
-    most = problem.declared.settings.max_quantity
-    tree = problem.groups.tree
-    counts = add_up(tree, problem.groups.leaves)
-    law, privacy = law_of(problem.declared.privacy), problem.declared.privacy
-    budgets = level_budgets(budget_of(privacy), method, tree.depth, problem.declared.settings.budget)
-    totals = with_totals(problem.declared, method)
-    relation = relation_of(problem.declared)
+    design = problem.design(method, problem.groups.tree)
     with recorded() as calls:
-        zeros = zeros_of(problem.declared, tree)
-        draw(method, counts, budgets, totals=totals, most=most, seed=None, law=law, relation=relation, zeros=zeros)
-    delta = sensitivity(method, most, relation)
-    return [evolve(call, name=f"level {level}", sensitivity=delta) for level, call in enumerate(calls, start=1)]
+        design.draw(add_up(design.tree, problem.groups.leaves), seed=None)
+    return [evolve(call, name=f"level {level}", sensitivity=design.delta) for level, call in enumerate(calls, start=1)]
 
 
 def _draws(problem: HierarchyInstance, method: str, count: int) -> NDArray[Any]:
     """Noisy values of all levels, ``count`` times: everything that a release is made of."""
     levels = tuple((tuple(map(int, q.values)), q.scale) for q in _queries(problem, method))
-    return _noisy(levels, law_of(problem.declared.privacy), count)
+    return _noisy(levels, problem.declared.privacy.law, count)
 
 
 @lru_cache(maxsize=64)
@@ -227,7 +216,7 @@ def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Resul
         return
     yield from release.complaints()
     total, known = int(release.counts[0].sum()), int(problem.groups.leaves.sum())
-    if relation_of(problem.declared).exact and total != known:
+    if problem.declared.relation.exact and total != known:
         yield f"the root's groups add up to {total}, the input's to {known}"
     if (
         method in ("hierarchical-dp", "hierarchical")

@@ -15,23 +15,18 @@ from contextlib import suppress
 from fractions import Fraction
 from math import exp, expm1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.numbers import noise
-from privopt.numbers.gaussian import LARGEST_VARIANCE, rho_of, variance_above
+from privopt.numbers.gaussian import LARGEST_VARIANCE, variance_above
 from privopt.numbers.laplace import LARGEST_TERM
 from privopt_hierarchical_dp.least_squares import Noise
 
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import Privacy
-else:
-    Privacy = Any
-
-__all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "Law", "budget_of", "law_of", "noise_of", "stated_scales"]
+__all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "Law", "noise_of", "stated_scales"]
 
 
 class Law(ABC):
@@ -155,19 +150,6 @@ KINDS: Final[dict[str, tuple[Law, tuple[str, ...]]]] = {
     "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
 }
 """Of each notion the noise that it is kept by, and the keys that say how much."""
-
-
-def law_of(privacy: Privacy) -> Law:
-    """The noise of the notion asked for."""
-    return KINDS[privacy.kind][0]
-
-
-def budget_of(privacy: Privacy) -> Fraction:
-    """All that the levels may spend: epsilon, rho, or the largest rho that is proved to imply epsilon and delta."""
-    if privacy.rho is not None:
-        return privacy.rho
-    assert privacy.epsilon is not None  # the other kinds have it
-    return privacy.epsilon if privacy.delta is None else rho_of(privacy.epsilon, privacy.delta)
 
 
 def noise_of(scale: Fraction) -> Noise:

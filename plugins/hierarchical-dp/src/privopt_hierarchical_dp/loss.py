@@ -7,13 +7,10 @@ from fractions import Fraction
 from attrs import frozen
 
 from privopt.interfaces import UtilityLoss
-from privopt_hierarchical_dp.fitting import objective_weights
+from privopt_hierarchical_dp.instance import PublishedHierarchy
 from privopt_hierarchical_dp.methods import measured, order_of
-from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import squared
-from privopt_hierarchical_dp.zeros import zeros_of
 
 __all__ = ["PostProcessing"]
 
@@ -31,7 +28,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
         method: whose objective.
     """
 
-    problem: HierarchyProblem
+    problem: PublishedHierarchy
     method: str
     unit: str = "groups squared"
 
@@ -41,19 +38,15 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
 
     def exactly(self, release: HierarchyRelease) -> Fraction:
         """The objective as a rational."""
-        depth = release.tree.depth
-        settings = self.problem.settings
-        weights = objective_weights(settings.level_weights, depth)
-        if self.method == "cumulative-chain-as-published":
-            weights = (Fraction(1),) * depth
+        design = self.problem.design(self.method, release.tree)
+        weights = (Fraction(1),) * release.tree.depth if design.rule.query == "chain" else design.weights
         totals = release.noisy[0].shape[1] < release.counts[0].shape[1]
-        values = measured(self.method, release.counts, totals=totals, relation=relation_of(self.problem))
-        top = max(weights)
+        values = measured(self.method, release.counts, totals=totals, relation=design.relation)
+        order = order_of(self.method, totals=totals, relation=design.relation)
         total = Fraction(0)
-        zeros, relation = zeros_of(self.problem, release.tree), relation_of(self.problem)
         for level, (weight, value, target) in enumerate(zip(weights, values, release.noisy, strict=True)):
             off = value - target
-            if zeros is not None:
-                off = off[zeros.measured(level, order_of(self.method, totals=totals, relation=relation))]
-            total += weight / top * squared(off)
+            if design.zeros is not None:
+                off = off[design.zeros.measured(level, order)]
+            total += weight / max(weights) * squared(off)
         return total

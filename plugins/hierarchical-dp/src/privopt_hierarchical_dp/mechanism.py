@@ -16,21 +16,22 @@ from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Resu
 from privopt.numbers.exp_log_bounds import float_down
 from privopt.numbers.noise import NoiseRecord
 from privopt.report import Section
-from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.chain import Fit
-from privopt_hierarchical_dp.fitting import falling_back, fit, fit_at_once, objective_weights, refuse_size
-from privopt_hierarchical_dp.laws import GEOMETRIC, budget_of, law_of
+from privopt_hierarchical_dp.design import Design
+from privopt_hierarchical_dp.fitting import falling_back, fit, fit_at_once, refuse_size
+from privopt_hierarchical_dp.instance import HierarchyInstance, PublishedHierarchy
+from privopt_hierarchical_dp.laws import GEOMETRIC
 from privopt_hierarchical_dp.loss import PostProcessing
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
-from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, with_totals
-from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
+from privopt_hierarchical_dp.methods import METHODS, spent_on_a_neighbour
+from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.rechecks import elsewhere, ends_of, impossible, misestimated, narrowed, out_of_bounds
 from privopt_hierarchical_dp.refusals import check_asked, check_noise
-from privopt_hierarchical_dp.relations import SIZES, relation_of
+from privopt_hierarchical_dp.relations import SIZES
 from privopt_hierarchical_dp.release import HierarchyRelease, errors_of, violations
 from privopt_hierarchical_dp.tasks import task_of
 from privopt_hierarchical_dp.tree import add_up, look_alike
-from privopt_hierarchical_dp.zeros import Zeros, outside, zeros_of
+from privopt_hierarchical_dp.zeros import outside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,8 +72,8 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     def privacy(self, problem: PublishedHierarchy, method: str) -> PrivacyConstraint[HierarchyRelease]:
         """Noise on every level; the published chain claims nothing."""
         if method == "cumulative-chain-as-published":
-            return PublishedChain(problem=problem.declared)
-        return LevelNoise(problem=problem.declared, method=method)
+            return PublishedChain(problem=problem)
+        return LevelNoise(problem=problem, method=method)
 
     def notion(self, problem: PublishedHierarchy, method: str) -> str | None:
         """``privacy.kind``, but for the published chain."""
@@ -80,7 +81,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
 
     def utility(self, problem: PublishedHierarchy, method: str) -> UtilityLoss[HierarchyRelease]:
         """The post-processing objective at the noisy values."""
-        return PostProcessing(problem=problem.declared, method=method)
+        return PostProcessing(problem=problem, method=method)
 
     def bytes_needed(self, problem: PublishedHierarchy, method: str) -> float:
         """Bytes of each region's counts by size (tests/test_memory.py, 120,000)."""
@@ -97,12 +98,11 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         """
         if not isinstance(problem, HierarchyInstance):
             raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
-        declared, method, tree = problem.declared, context.method, problem.groups.tree
-        zeros = zeros_of(declared, tree)
+        design = problem.design(context.method, problem.groups.tree)
         with context.timed("build"):
-            counts, public, noisy, records = _measured(problem, method, zeros, context.seed)
+            counts, public, noisy, records = _measured(problem, design, context.seed)
         task = evolve(
-            task_of(declared, method, tree, noisy, public, gap=max(context.gap, GAP), zeros=zeros),
+            task_of(design, noisy, public, gap=max(context.gap, GAP)),
             backend=context.solver,
             time_limit=context.remaining,
             stopped=lambda: context.remaining == 0.0,
@@ -115,18 +115,18 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
                     found, own = fit_at_once(task)
         stopped = bool(own.get("stopped")) or context.remaining == 0.0
         release = HierarchyRelease(
-            tree=tree,
+            tree=design.tree,
             counts=found.counts,
             noisy=noisy,
             totals=public,
             scales=tuple(Fraction(record.scale) for record in records),
-            law=law_of(declared.privacy),
+            law=design.law,
             truth=counts,
-            first=declared.hierarchy.first_size,
+            first=design.problem.hierarchy.first_size,
         )
-        ends = ends_of(declared, method, release)
+        ends = ends_of(design, release)
         release = evolve(release, bounds=None if ends is None else [level.rounded() for level in ends])
-        bound = _bound(declared, method, release, found, task.offset, room=ROOM)
+        bound = _bound(PostProcessing(problem=problem, method=design.method), release, found, task.offset, room=ROOM)
         details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
         left = context.remaining
         if bound is not None and left is not None and (stopped or left < context.times["solve"]):
@@ -138,70 +138,63 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             details=details,
             stopped=stopped,
             seeded=any(record.seeded for record in records),
-            truth=_truth(problem, release, counts, zeros),
+            truth=_truth(problem, design, release, counts),
         )
 
     def details(
         self, problem: PublishedHierarchy, release: HierarchyRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Budgets, sensitivity and weights by level, and whether children add up."""
-        tree, settings = release.tree, problem.declared.settings
-        law, relation = law_of(problem.declared.privacy), relation_of(problem.declared)
-        budgets = level_budgets(budget_of(problem.declared.privacy), method, tree.depth, settings.budget)
-        weights = objective_weights(settings.level_weights, tree.depth)
+        design, tree = problem.design(method, release.tree), release.tree
         found: dict[str, Any] = {
             "levels": [{"regions": width} for width in tree.widths],
-            "sizes": problem.declared.hierarchy.sizes,
-            "relation": relation.name,
-            "level_budgets": [str(budget) for budget in budgets],
-            "sensitivity": sensitivity(method, settings.max_quantity, relation),
-            law.stated: [str(scale) for scale in release.scales],
-            "level_weights": [float(weight / max(weights)) for weight in weights],
-            "region_totals_exact": with_totals(problem.declared, method),
+            "sizes": design.problem.hierarchy.sizes,
+            "relation": design.relation.name,
+            "level_budgets": [str(budget) for budget in design.budgets],
+            "sensitivity": design.delta,
+            design.law.stated: [str(scale) for scale in release.scales],
+            "level_weights": [float(weight / max(design.weights)) for weight in design.weights],
+            "region_totals_exact": design.totals,
             "constraint_violations": violations(tree, release.counts),
         }
         if release.bounds is not None:
             widths = [float(np.mean(high - low)) for low, high in release.bounds]
-            found["intervals"] = {"confidence": settings.confidence, "mean_width_by_level": widths}
-        if METHODS[method].query != "chain":
+            found["intervals"] = {
+                "confidence": design.problem.settings.confidence,
+                "mean_width_by_level": widths,
+            }
+        if design.rule.query != "chain":
             return found
-        real = spent_on_a_neighbour(method, tree, budgets, settings.max_quantity)
-        changed = [settings.max_quantity * width for width in tree.widths]
+        most = design.problem.settings.max_quantity
+        real = spent_on_a_neighbour(method, tree, design.budgets, most)
+        changed = [most * width for width in tree.widths]
         return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
 
     def verify(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[str]:
         """Non-negative, intervals, zeros and bounds kept; consistent where a method's releases always are."""
-        method = result.method
+        design = problem.design(result.method, release.tree)
         if beyond := release.past_sums():
             return beyond
         complaints = release.complaints()
-        if not METHODS[method].valid and not any("negative" in line for line in complaints):
+        if not design.rule.valid and not any("negative" in line for line in complaints):
             complaints = []
-        if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
-            complaints += narrowed(release, ends_of(problem.declared, method, release))
+        if release.bounds is not None and not release.shape_faults(design.method, design.totals):
+            complaints += narrowed(release, ends_of(design, release))
         for check in (elsewhere, impossible, out_of_bounds):
-            complaints += check(problem.declared, release)
-        return complaints + (misestimated(problem.declared, method, release) if METHODS[method].valid else [])
+            complaints += check(design, release)
+        return complaints + (misestimated(design, release) if design.rule.valid else [])
 
     def proved(
         self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, folder: Path
     ) -> float | None:
         """What fitting the released noisy values once more proves."""
-        method, asked = result.method, result.asked
-        if release.past_sums() or release.shape_faults(method, with_totals(problem.declared, method)):
+        design, asked = problem.design(result.method, release.tree), result.asked
+        if release.past_sums() or release.shape_faults(design.method, design.totals):
             return None
-        task = task_of(
-            problem.declared,
-            method,
-            release.tree,
-            release.noisy,
-            release.totals,
-            gap=max(asked.gap, GAP),
-            root=int(release.counts[0].sum()),
-            zeros=zeros_of(problem.declared, release.tree),
-        )
+        root, gap = int(release.counts[0].sum()), max(asked.gap, GAP)
+        task = task_of(design, release.noisy, release.totals, gap=gap, root=root)
         found = fit(evolve(task, backend=asked.solver))[0]
-        return _bound(problem.declared, method, release, found, task.offset)
+        return _bound(PostProcessing(problem=problem, method=design.method), release, found, task.offset)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
         """Errors by level from public counts like the secret ones, or from the noise alone."""
@@ -212,7 +205,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
 
     def warnings(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[str]:
         """Numbers of groups that are exact; noise for many cumulative counts of whole groups; names that look alike."""
-        relation, alike = relation_of(problem.declared), look_alike(release.tree)
+        relation, alike = problem.declared.relation, look_alike(release.tree)
         if len(release.totals) == release.tree.depth:
             one = "unit" if relation.vacant else "group"
             other = "" if relation.vacant else 'relation = "individuals" or '
@@ -232,22 +225,21 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
 
     def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""
-        method, settings = result.method, problem.declared.settings
-        privacy = problem.declared.privacy
-        if law_of(privacy) is not GEOMETRIC:  # no epsilon bounds the odds of every release
+        design = problem.design(result.method, release.tree)
+        privacy = design.problem.privacy
+        if design.law is not GEOMETRIC:  # no epsilon bounds the odds of every release
             claimed = None if privacy.epsilon is None else float(privacy.epsilon)
             return {"epsilon": {"claimed": claimed, "achieved": None}}
-        budget = budget_of(privacy)
-        budgets = level_budgets(budget, method, release.tree.depth, settings.budget)
-        real = spent_on_a_neighbour(method, release.tree, budgets, settings.max_quantity, relation_of(problem.declared))
-        claimed = None if METHODS[method].query == "chain" else float(budget)
+        most = design.problem.settings.max_quantity
+        real = spent_on_a_neighbour(design.method, release.tree, design.budgets, most, design.relation)
+        claimed = None if design.rule.query == "chain" else float(privacy.budget)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
     def report(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """The tree with totals, sizes with their intervals, noise scales."""
         from privopt_hierarchical_dp.report import sections
 
-        return sections(problem.declared, release, result)
+        return sections(problem, release, result)
 
     def report_truth(
         self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
@@ -255,52 +247,35 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         """The errors of this very release."""
         from privopt_hierarchical_dp.report import truth_sections
 
-        return truth_sections(problem.declared, release, result, private)
+        return truth_sections(problem, release, result, private)
 
     def figures(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Tree and sizes."""
         from privopt_hierarchical_dp.report import figures
 
-        return figures(problem.declared, release, result)
+        return figures(problem, release, result)
 
 
 def _measured(
-    problem: HierarchyInstance, method: str, zeros: Zeros | None, seed: int | None
+    problem: HierarchyInstance, design: Design, seed: int | None
 ) -> tuple[list[Ints], list[Ints], list[Ints], list[NoiseRecord]]:
     """By level the true counts, the totals that are public and the noisy values; and how the noise was drawn.
 
     Raises:
         UsageError, InputError: what the method cannot do, before any noise is drawn.
     """
-    declared, tree = problem.declared, problem.groups.tree
-    relation, totals = relation_of(declared), with_totals(declared, method)
-    check_asked(declared, method, zeros, limits_of(declared.hierarchy.bounds, tree))
-    refuse_size(method, tree, relation.classes)
-    check_noise(declared, method, tree)
-    counts = add_up(tree, problem.groups.leaves)
-    public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
-    noisy, records = draw(
-        method,
-        counts,
-        level_budgets(budget_of(declared.privacy), method, tree.depth, declared.settings.budget),
-        totals=totals,
-        most=declared.settings.max_quantity,
-        seed=seed,
-        law=law_of(declared.privacy),
-        relation=relation,
-        zeros=zeros,
-    )
+    check_asked(design)
+    refuse_size(design.method, design.tree, design.relation.classes)
+    check_noise(design)
+    counts = add_up(design.tree, problem.groups.leaves)
+    known = design.tree.depth if design.totals else int(design.relation.exact)
+    public = [level.sum(axis=1) for level in counts[:known]]
+    noisy, records = design.draw(counts, seed=seed)
     return counts, public, noisy, records
 
 
 def _bound(
-    problem: HierarchyProblem,
-    method: str,
-    release: HierarchyRelease,
-    found: Fit,
-    offset: Fraction,
-    *,
-    room: Fraction = Fraction(0),
+    loss: PostProcessing, release: HierarchyRelease, found: Fit, offset: Fraction, *, room: Fraction = Fraction(0)
 ) -> float | None:
     """What a fit proves of the objective of any valid release of the same noisy values, less a share of room.
 
@@ -310,7 +285,7 @@ def _bound(
     """
     if found.lower_bound is None:
         return None
-    value = PostProcessing(problem=problem, method=method).exactly(release)
+    value = loss.exactly(release)
     least = Fraction(found.lower_bound) + offset
     bound = least * (1 - Fraction(1, 10**12))
     reached = found.proved and least > value * (1 - Fraction(1, 10**9))
@@ -318,10 +293,10 @@ def _bound(
 
 
 def _truth(
-    problem: HierarchyInstance, release: HierarchyRelease, true: Sequence[Ints], zeros: Zeros | None
+    problem: HierarchyInstance, design: Design, release: HierarchyRelease, true: Sequence[Ints]
 ) -> Mapping[str, Any]:
     """For private/truth.json: errors of the release by level, what was left out, what contradicts public tables."""
-    tree, released, limits = release.tree, release.counts, limits_of(problem.declared.hierarchy.bounds, release.tree)
+    tree, released, limits, zeros = release.tree, release.counts, design.limits, design.zeros
     totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
     found = [errors_of(a, b, release.first) for a, b in zip(released, true, strict=True)]
     return {

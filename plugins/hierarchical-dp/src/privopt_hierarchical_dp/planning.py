@@ -12,21 +12,18 @@ from attrs import evolve
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Plan, SolveContext
-from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.counts import read_counts
+from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.fitting import refuse_size
-from privopt_hierarchical_dp.laws import KINDS, budget_of, law_of
+from privopt_hierarchical_dp.laws import KINDS
 from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares, mean_absolute
-from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, sensitivity
-from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.methods import default_shares
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.public_tables import read_regions
 from privopt_hierarchical_dp.reading import limited
 from privopt_hierarchical_dp.refusals import check_asked, check_hidden, check_noise
-from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
-from privopt_hierarchical_dp.zeros import zeros_of
 
 __all__ = ["plan"]
 
@@ -50,8 +47,8 @@ NOISE_ALONE: Final = (
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 
-Errors = Callable[["HierarchyProblem", int, int], Floats]
-"""Errors (trials, L) by level of a problem, from so many trials from a seed on; one row where none are drawn."""
+Errors = Callable[[Design, int, int], Floats]
+"""Errors (trials, L) by level of a design, from so many trials from a seed on; one row where none are drawn."""
 
 
 def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
@@ -68,24 +65,25 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     declared.checked(file)
     method = context.method
     tree, leaves, source = _public(declared, file)
-    shares = _shares(declared, file, method, tree)
+    shares, design = _decided(declared, file, method, tree)
     small = tree.regions * declared.hierarchy.classes <= SMALL
-    basis, errors = "least squares from the noisy values alone", _analytic(tree, method)
+    basis = "least squares from the noisy values alone"
+    errors: Errors = _analytic
     if leaves is not None:
         refuse_size(method, tree, declared.hierarchy.classes)
         drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
-        basis, errors = f"mean of {drawn} on the public counts of {source}", _trials(tree, leaves, method)
+        basis, errors = f"mean of {drawn} on the public counts of {source}", _trials(leaves)
 
     def expected(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int, seed: int = 0) -> Floats:
         context.report(phase)
-        return errors(_asked(declared, budget, split), trials, seed)
+        return errors(design.for_budget(_asked(declared, budget, split)), trials, seed)
 
     name = KINDS[declared.privacy.kind][1][0]
     whole: Fraction = getattr(declared.privacy, name)
 
     def fits(budget: Fraction, split: Sequence[Fraction]) -> bool:
         try:
-            check_noise(_asked(declared, budget, split), method, tree)
+            check_noise(design.for_budget(_asked(declared, budget, split)))
         except InputError:  # too wide a noise, as `solve` would say of it
             return False
         return True
@@ -119,8 +117,8 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     )
 
 
-def _shares(declared: HierarchyProblem, file: str, method: str, tree: Tree) -> tuple[Fraction, ...]:
-    """The problem's own split of the budget over the levels, its sum 1.
+def _decided(declared: HierarchyProblem, file: str, method: str, tree: Tree) -> tuple[tuple[Fraction, ...], Design]:
+    """The problem's own split of the budget over the levels, its sum 1; and what else is decided.
 
     Raises:
         InputError: it has not a number a level, or what ``solve`` refuses.
@@ -129,11 +127,11 @@ def _shares(declared: HierarchyProblem, file: str, method: str, tree: Tree) -> t
     if len(shares) != tree.depth:
         wanted = f"{tree.depth}, one for each level"
         raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
-    zeros = zeros_of(declared, tree)
-    check_hidden(declared, zeros, file)
-    check_asked(declared, method, zeros, limits_of(declared.hierarchy.bounds, tree))
-    check_noise(declared, method, tree)
-    return tuple(share / sum(shares) for share in shares)
+    design = Design.of(declared, method, tree)
+    check_hidden(declared, design.zeros, file)
+    check_asked(design)
+    check_noise(design)
+    return tuple(share / sum(shares) for share in shares), design
 
 
 def _public(declared: HierarchyProblem, file: str) -> tuple[Tree, Ints | None, str]:
@@ -176,39 +174,28 @@ def _wins(other: Floats, own: Floats) -> bool:
     return bool(less.mean() > SURELY * doubt)
 
 
-def _trials(tree: Tree, leaves: Ints, method: str) -> Errors:
-    def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
-        return errors_on([leaves] * trials, tree, problem, method, seed=seed)
+def _trials(leaves: Ints) -> Errors:
+    def errors(design: Design, trials: int, seed: int) -> Floats:
+        return errors_on([leaves] * trials, design, seed=seed)
 
     return errors
 
 
-def _analytic(tree: Tree, method: str) -> Errors:
+def _analytic(design: Design, trials: int, seed: int) -> Floats:
     """Mean absolute errors of least squares."""
-    query = METHODS[method].query
-
-    def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
-        settings, size = problem.settings, problem.hierarchy.classes
-        zeros = zeros_of(problem, tree)
-        if zeros is not None:
-            size -= int(zeros.everywhere.sum())
-        law = law_of(problem.privacy)
-        budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
-        delta = sensitivity(method, settings.max_quantity, relation_of(problem))
-        blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
-        found = least_squares(tree, blank, [law.moments(law.scale(budget, delta)) for budget in budgets])
-        sums = []
-        for level, width in zip(found, tree.widths, strict=True):
-            own = level
-            if query == "cumulative":
-                known = exactly(np.zeros(width, np.int64))
-                course = evolve(level, mean=np.zeros((width, size - 1)))
-                end = known if with_totals(problem, method) else evolve(known, variance=level.variance)
-                own = increments(course, end)
-            sums.append(size / own.variance.shape[1] * float(mean_absolute(own).sum()))
-        return np.array([sums])
-
-    return errors
+    tree, size = design.tree, design.problem.hierarchy.classes
+    if design.zeros is not None:
+        size -= int(design.zeros.everywhere.sum())
+    blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
+    sums = []
+    for level, width in zip(least_squares(tree, blank, design.noise), tree.widths, strict=True):
+        own = level
+        if design.rule.query == "cumulative":
+            known = exactly(np.zeros(width, np.int64))
+            course = evolve(level, mean=np.zeros((width, size - 1)))
+            own = increments(course, known if design.totals else evolve(known, variance=level.variance))
+        sums.append(size / own.variance.shape[1] * float(mean_absolute(own).sum()))
+    return np.array([sums])
 
 
 def _splits(depth: int) -> Iterator[tuple[Fraction, ...]]:

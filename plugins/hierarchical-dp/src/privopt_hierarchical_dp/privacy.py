@@ -12,19 +12,20 @@ from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.interfaces.notions import NoGuarantee
 from privopt.numbers.exp_log_bounds import float_up
 from privopt.numbers.gaussian import delta_of
-from privopt_hierarchical_dp.laws import budget_of, law_of
-from privopt_hierarchical_dp.methods import METHODS, level_budgets, order_of, sensitivity, spent_on_a_neighbour
-from privopt_hierarchical_dp.relations import RELATIONS, relation_of
+from privopt_hierarchical_dp.design import publishes_totals
+from privopt_hierarchical_dp.instance import PublishedHierarchy
+from privopt_hierarchical_dp.methods import spent_on_a_neighbour
+from privopt_hierarchical_dp.problem import Privacy
+from privopt_hierarchical_dp.refusals import sizes_differ
+from privopt_hierarchical_dp.relations import RELATIONS
 from privopt_hierarchical_dp.release import HierarchyRelease
-from privopt_hierarchical_dp.zeros import sizes_differ, zeros_of
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
 else:
-    Executor = HierarchyProblem = Privacy = Any
+    Executor = Any
 
-__all__ = ["LevelNoise", "PublishedChain", "certified", "stated_budget", "with_totals"]
+__all__ = ["LevelNoise", "PublishedChain", "certified", "stated_budget"]
 
 
 IMPOSSIBLE = (
@@ -47,32 +48,29 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         method: one of `METHODS` that keeps its budget.
     """
 
-    problem: HierarchyProblem
+    problem: PublishedHierarchy
     method: str
-
-    @property
-    def totals(self) -> bool:
-        """Whether every region's total is published exactly."""
-        return with_totals(self.problem, self.method)
 
     @property
     def guarantee(self) -> Guarantee:
         """The notion asked for, under the neighbour relation that the statement spells out."""
-        privacy, relation, table = self.problem.privacy, relation_of(self.problem), self.problem.hierarchy
+        declared = self.problem.declared
+        privacy, relation, table = declared.privacy, declared.relation, declared.hierarchy
+        totals = publishes_totals(declared, self.method)
         return Guarantee(
             kind=privacy.kind,
             epsilon=privacy.epsilon,
             unit=relation.unit,
             scope=RELATIONS[relation.name],
             statement=relation.statement(
-                totals=self.totals,
-                most=self.problem.settings.max_quantity,
+                totals=totals,
+                most=declared.settings.max_quantity,
                 kind=privacy.kind,
                 listed=table.regions is not None,
             )
             + IMPOSSIBLE * (table.impossible is not None)
             + BOUNDS[relation.exact] * (table.bounds is not None),
-            extra={"relation": relation.name, "region_totals_exact": self.totals, **stated_budget(privacy)},
+            extra={"relation": relation.name, "region_totals_exact": totals, **stated_budget(privacy)},
         )
 
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
@@ -81,34 +79,29 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         The scales are those stated beside the noisy values; that the noise was drawn at them cannot be read off one
         release. Each level must also keep to its own share of the budget.
         """
-        privacy, settings = self.problem.privacy, self.problem.settings
-        law, budget = law_of(privacy), budget_of(privacy)
-        budgets = level_budgets(budget, self.method, release.tree.depth, settings.budget)
-        relation = relation_of(self.problem)
-        delta = sensitivity(self.method, settings.max_quantity, relation)
-        losses = [law.spent(scale, delta) for scale in release.scales]
+        design = self.problem.design(self.method, release.tree)
+        privacy, law, budget, zeros = design.problem.privacy, design.law, design.problem.privacy.budget, design.zeros
+        losses = [law.spent(scale, design.delta) for scale in release.scales]
         spent = sum(losses, Fraction(0))
-        failures = release.shape_faults(self.method, self.totals)
+        failures = release.shape_faults(self.method, design.totals)
         if len(losses) != release.tree.depth:
             failures.append(f"{law.stated} of {len(losses)} levels are stated, there are {release.tree.depth}")
         failures += [
             f"level {level} spends {loss}, its share of {law.budget} is {share}"
-            for level, (loss, share) in enumerate(zip(losses, budgets, strict=False), start=1)
+            for level, (loss, share) in enumerate(zip(losses, design.budgets, strict=False), start=1)
             if loss > share
         ]
         if spent > budget:
             failures.append(f"the levels spend {spent}, {law.budget} is {budget}")
-        zeros = zeros_of(self.problem, release.tree)
-        if relation.exact and not sizes_differ(self.problem, zeros):
+        if design.relation.exact and not sizes_differ(design.problem, zeros):
             failures.append("groups have one size alone, and their numbers are exact: nothing is hidden")
-        order = order_of(self.method, totals=self.totals, relation=relation)
-        notes: dict[str, Any] = {"sensitivity": delta, law.stated: [str(scale) for scale in release.scales]}
+        notes: dict[str, Any] = {"sensitivity": design.delta, law.stated: [str(scale) for scale in release.scales]}
         return certified(
             privacy,
             spent,
             failures,
             checked=sum(
-                level.size if zeros is None else int(zeros.measured(number, order).sum())
+                level.size if zeros is None else int(zeros.measured(number, design.order).sum())
                 for number, level in enumerate(release.noisy)
             ),
             arithmetic=f"exact rationals: sum over levels of {law.sum}",
@@ -120,7 +113,7 @@ def certified(
     privacy: Privacy, spent: Fraction, failures: list[str], *, checked: int, arithmetic: str, notes: dict[str, Any]
 ) -> Certificate:
     """The certificate of noise that spends so much in all; what failed before stands in ``failures``."""
-    law, worst, allowed = law_of(privacy), spent, budget_of(privacy)
+    law, worst, allowed = privacy.law, spent, privacy.budget
     if privacy.delta is not None and privacy.epsilon is not None and spent > 0:
         worst, allowed = delta_of(spent, privacy.epsilon), privacy.delta
         notes["rho"] = str(spent)
@@ -158,7 +151,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         problem: what was asked.
     """
 
-    problem: HierarchyProblem
+    problem: PublishedHierarchy
 
     @property
     def guarantee(self) -> Guarantee:
@@ -174,20 +167,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
         """Nothing is claimed; the note says what one individual really costs."""
-        budgets = level_budgets(
-            budget_of(self.problem.privacy),
-            "cumulative-chain-as-published",
-            release.tree.depth,
-            self.problem.settings.budget,
-        )
-        most = self.problem.settings.max_quantity
-        real = spent_on_a_neighbour("cumulative-chain-as-published", release.tree, budgets, most)
+        design = self.problem.design("cumulative-chain-as-published", release.tree)
+        most = design.problem.settings.max_quantity
+        real = spent_on_a_neighbour(design.method, release.tree, design.budgets, most)
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": float(real)})
-
-
-def with_totals(problem: HierarchyProblem, method: str) -> bool:
-    """Whether a method publishes every region's total for this problem."""
-    rule = METHODS[method].totals
-    if not relation_of(problem).exact:
-        return False
-    return rule == "always" or (rule == "option" and bool(problem.settings.region_totals))

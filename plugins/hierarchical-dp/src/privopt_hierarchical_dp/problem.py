@@ -1,24 +1,21 @@
-"""The problem file of hierarchical-dp, and the counts that it names."""
+"""The problem file of hierarchical-dp: which keys it has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from attrs import frozen
 
 from privopt.declare import File, at_least, between, key, one_of, positive, problem_html
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.laws import KINDS
-from privopt_hierarchical_dp.relations import RELATIONS, check_relation, relation_of
+from privopt.numbers.gaussian import rho_of
+from privopt_hierarchical_dp.laws import KINDS, Law
+from privopt_hierarchical_dp.relations import RELATIONS, Relation
 
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.counts import Groups
-else:
-    Groups = Any
-
-__all__ = ["HierarchyInstance", "HierarchyProblem", "Privacy", "PublishedHierarchy", "shares_wanted"]
+__all__ = ["HierarchyProblem", "HierarchyTable", "Privacy", "Settings", "shares_wanted"]
 
 
 def shares_wanted(value: Sequence[Fraction] | None) -> str | None:
@@ -110,6 +107,19 @@ class Privacy:
         check=one_of(RELATIONS),
     )
 
+    @property
+    def law(self) -> Law:
+        """The noise of the notion asked for."""
+        return KINDS[self.kind][0]
+
+    @cached_property
+    def budget(self) -> Fraction:
+        """All that the levels may spend: epsilon, rho, or the largest rho that is proved to imply epsilon and delta."""
+        if self.rho is not None:
+            return self.rho
+        assert self.epsilon is not None  # the other kinds have it
+        return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
+
     def checked(self, file: str) -> None:
         """Whether the notion has the keys that say how much, and no others.
 
@@ -159,87 +169,20 @@ class HierarchyProblem:
     def _repr_html_(self) -> str:
         return problem_html(self)
 
+    @property
+    def relation(self) -> Relation:
+        """Which inputs are alike."""
+        table = self.hierarchy
+        return Relation(name=self.privacy.relation, classes=table.classes, vacant=table.first_size == 0)
+
     def checked(self, file: str) -> None:
         """Whether the notion has its keys, and the relation a sense.
 
         Raises:
-            InputError: a key is missing, too many, or contradicts another.
+            InputError: a key is missing, too many, or contradicts another; individuals that join or leave, and vacant
+                units, which make that a move between sizes.
         """
         self.privacy.checked(file)
-        check_relation(self, file)
-
-
-@frozen(kw_only=True, eq=False)
-class PublishedHierarchy:
-    """What everybody may know of a problem: a published copy lacks the secret files.
-
-    Attributes:
-        declared: what the problem file says.
-    """
-
-    declared: HierarchyProblem
-
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared)
-
-
-@frozen(kw_only=True, eq=False)
-class HierarchyInstance(PublishedHierarchy):
-    """A problem and its groups.
-
-    Attributes:
-        groups: the regions and their groups, which are secret.
-    """
-
-    groups: Groups
-
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared, {"regions by level": self.groups.tree.widths})
-
-    @classmethod
-    def of(cls, declared: HierarchyProblem, file: str = "problem") -> HierarchyInstance:
-        """Read the counts or units.
-
-        Raises:
-            InfeasibleError: bounds that clash.
-            InputError: every fault of the files; neither or both of counts and units; lists whose
-                length is not the number of levels; a relation that hides nothing.
-        """
-        from privopt_hierarchical_dp.bounds import check_limits, limits_of
-        from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
-        from privopt_hierarchical_dp.public_tables import note_like, read_regions
-        from privopt_hierarchical_dp.refusals import check_hidden
-        from privopt_hierarchical_dp.tree import add_up
-        from privopt_hierarchical_dp.zeros import zeros_of
-
-        declared.checked(file)
-        table, settings = declared.hierarchy, declared.settings
-        given = [source for source in (table.counts, table.units) if source is not None]
-        if len(given) != 1:
-            found = "both counts and units" if given else "neither counts nor units"
-            raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
-        listed = None if table.regions is None else read_regions(table.regions)[0]
-        if table.like is not None:
-            note_like(table.like)
-        if table.counts is not None:
-            groups = read_counts(table.counts, table.sizes, first=table.first_size, listed=listed)
-        else:
-            assert table.units is not None
-            most = settings.max_quantity
-            groups = read_units(table.units, table.sizes, most=most, first=table.first_size, listed=listed)
-        check_hidden(declared, zeros_of(declared, groups.tree), file)
-        limits = limits_of(table.bounds, groups.tree)
-        if limits is not None and relation_of(declared).exact:
-            check_limits(limits, add_up(groups.tree, groups.leaves.sum(axis=1)), given[0].name, "groups")
-        if table.totals is not None:
-            check_totals(table.totals, groups)
-        depth = groups.tree.depth
-        lists = {"budget": settings.budget, "level_weights": settings.level_weights}
-        faults = [
-            Fault(file, f"hierarchical-dp.{name}", f"{len(values)} numbers", f"{depth}, one for each level")
-            for name, values in lists.items()
-            if values is not None and len(values) != depth
-        ]
-        if faults:
-            raise InputError(faults)
-        return cls(declared=declared, groups=groups)
+        if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
+            wanted = '"sizes" with first_size = 0, which covers who joins or leaves a unit; or first_size = 1'
+            raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', wanted)])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from attrs import frozen
 
 from privopt.declare import File
 from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.reading import (
     GROUPS_LIMIT,
     as_text,
@@ -20,8 +22,9 @@ from privopt_hierarchical_dp.reading import (
     whole,
 )
 from privopt_hierarchical_dp.tree import Regions, Tree
+from privopt_hierarchical_dp.zeros import Zeros
 
-__all__ = ["Bound", "note_like", "read_bounds", "read_cells", "read_regions"]
+__all__ = ["Bound", "note_like", "read_bounds", "read_cells", "read_regions", "zeros_of"]
 
 
 @rows_named
@@ -82,6 +85,28 @@ def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple
         name,
     )
     return [(*tree.leaf_range(*places[region]), column) for region, column in table.iter_rows()]
+
+
+def zeros_of(problem: HierarchyProblem, tree: Tree) -> Zeros | None:
+    """What ``hierarchy.impossible`` says, for a tree; None where a problem has none.
+
+    Raises:
+        InputError: a region that is none of the tree's, a size that is none, or nothing that is possible.
+    """
+    table = problem.hierarchy
+    if table.impossible is None:
+        return None
+    name = table.impossible.name
+    cells = read_cells(table.impossible, tree, first=table.first_size, last=table.sizes)
+    leaves = np.zeros((tree.widths[-1], table.classes), dtype=bool)
+    for low, high, size in cells:
+        leaves[low:high, size] = True
+    if leaves.all():
+        raise InputError([Fault(name, "", "every size of every region", "one that a group can have")])
+    levels = [leaves]
+    for start in reversed(tree.start):
+        levels.insert(0, np.logical_and.reduceat(levels[0], start[:-1], axis=0))
+    return Zeros(levels=levels)
 
 
 @frozen

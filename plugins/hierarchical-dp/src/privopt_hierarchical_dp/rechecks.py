@@ -7,25 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from privopt_hierarchical_dp.bounds import limits_of
+from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
-from privopt_hierarchical_dp.methods import METHODS, order_of
-from privopt_hierarchical_dp.privacy import with_totals
-from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.methods import order_of
 from privopt_hierarchical_dp.public_tables import read_regions
-from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS, HierarchyRelease
 from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
-from privopt_hierarchical_dp.zeros import zeros_of
 
 __all__ = ["elsewhere", "ends_of", "impossible", "misestimated", "narrowed", "out_of_bounds"]
 
 
-def ends_of(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[Ends] | None:
+def ends_of(design: Design, release: HierarchyRelease) -> list[Ends] | None:
     """Intervals for every count, from what is published; none for the published chain."""
-    if METHODS[method].query == "chain":
+    if design.rule.query == "chain":
         return None
-    size, zeros = release.counts[0].shape[1], zeros_of(problem, release.tree)
+    size, zeros = release.counts[0].shape[1], design.zeros
     keep, noisy, counts = np.arange(size), release.noisy, release.counts
     if zeros is not None:
         keep, zeros = zeros.dropped()
@@ -37,30 +33,30 @@ def ends_of(problem: HierarchyProblem, method: str, release: HierarchyRelease) -
         counts,
         release.totals,
         noise=[release.law.moments(scale) for scale in release.scales],
-        cumulative=METHODS[method].query == "cumulative",
-        confidence=problem.settings.confidence,
+        cumulative=design.rule.query == "cumulative",
+        confidence=design.problem.settings.confidence,
         zeros=zeros,
     )
     return found if len(keep) == size else [ends.spread(keep, size) for ends in found]
 
 
-def impossible(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
+def impossible(design: Design, release: HierarchyRelease) -> list[str]:
     """Groups that were released where none can be."""
-    zeros = zeros_of(problem, release.tree)
-    if zeros is None:
+    if design.zeros is None:
         return []
     return [
         f"{ARTEFACT}: region {names[r]!r} has groups of size {s + release.first}, which is impossible there"
-        for names, level, zero in zip(release.tree.names, release.counts, zeros.levels, strict=True)
+        for names, level, zero in zip(release.tree.names, release.counts, design.zeros.levels, strict=True)
         for r, s in np.argwhere(zero & (level != 0)).tolist()[:1]
     ]
 
 
-def elsewhere(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
+def elsewhere(design: Design, release: HierarchyRelease) -> list[str]:
     """Regions of the release that are not those of the public table, where there is one."""
-    if problem.hierarchy.regions is None:
+    regions = design.problem.hierarchy.regions
+    if regions is None:
         return []
-    own, table = release.tree, read_regions(problem.hierarchy.regions)[0].tree
+    own, table = release.tree, read_regions(regions)[0].tree
     found, wanted = ({name for level in tree.names for name in level} for tree in (own, table))
     if found != wanted:
         name = min(found ^ wanted)
@@ -70,36 +66,34 @@ def elsewhere(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]
     return []
 
 
-def out_of_bounds(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
+def out_of_bounds(design: Design, release: HierarchyRelease) -> list[str]:
     """Numbers of groups that public bounds do not allow."""
-    limits = limits_of(problem.hierarchy.bounds, release.tree)
-    if limits is None:
+    if design.limits is None:
         return []
     return [
         f"{ARTEFACT}: {where} has {own} groups; hierarchy.bounds allows {wanted}"
-        for where, own, wanted in limits.broken([level.sum(axis=1) for level in release.counts])
+        for where, own, wanted in design.limits.broken([level.sum(axis=1) for level in release.counts])
     ]
 
 
-def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[str]:
+def misestimated(design: Design, release: HierarchyRelease) -> list[str]:
     """Totals that are not those that the noisy values give where nobody knows them."""
     tree, totals = release.tree, [level.sum(axis=1) for level in release.counts]
-    limits, relation = limits_of(problem.hierarchy.bounds, tree), relation_of(problem)
-    exact = with_totals(problem, method)
-    bounded = limits is not None
-    if exact or release.shape_faults(method, totals=exact) or (relation.exact and not bounded):
+    relation, bounded = design.relation, design.limits is not None
+    exact = design.totals
+    if exact or release.shape_faults(design.method, totals=exact) or (relation.exact and not bounded):
         return []
     lines: list[str] = []
     known: dict[str, Any] = {
         "law": release.law,
         "scales": release.scales,
-        "order": order_of(method, totals=False, relation=relation),
-        "limits": limits,
+        "order": order_of(design.method, totals=False, relation=relation),
+        "limits": design.limits,
     }
     root = int(totals[0][0])
     if not relation.exact:
         lines += total_complaint(tree, release.noisy, released=root, **known)
-    keeps = bounded or METHODS[method].totals == "always"
+    keeps = bounded or design.rule.totals == "always"
     again = estimated_totals(tree, release.noisy, root=root, **known) if keeps else []
     lines += [
         f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"

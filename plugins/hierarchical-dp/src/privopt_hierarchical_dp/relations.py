@@ -17,18 +17,11 @@ No entry changes by more than 1, so each number is the L1 sensitivity and the sq
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final, Literal
 
 from attrs import frozen
 
-from privopt.errors import Fault, InputError
-
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import HierarchyProblem
-else:
-    HierarchyProblem = Any
-
-__all__ = ["RELATIONS", "SIZES", "Relation", "group_cost", "relation_of"]
+__all__ = ["RELATIONS", "SIZES", "Relation", "group_cost"]
 
 RELATIONS: Final = {
     "sizes": "one individual moves one existing group by one size",
@@ -95,23 +88,6 @@ class Relation:
 
 
 SIZES: Final = Relation()
-
-
-def relation_of(problem: HierarchyProblem) -> Relation:
-    """The relation that a problem asks for."""
-    table = problem.hierarchy
-    return Relation(name=problem.privacy.relation, classes=table.classes, vacant=table.first_size == 0)
-
-
-def check_relation(problem: HierarchyProblem, file: str) -> None:
-    """Refuse a relation that size 0 has no sense in.
-
-    Raises:
-        InputError: individuals that join or leave, and vacant units, which make that a move between sizes.
-    """
-    if problem.privacy.relation == "individuals" and problem.hierarchy.first_size == 0:
-        wanted = '"sizes" with first_size = 0, which covers who joins or leaves a unit; or first_size = 1'
-        raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', wanted)])
 
 
 REGIONS: Final = (

@@ -14,13 +14,12 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of, stated_scales
+from privopt_hierarchical_dp.laws import GEOMETRIC, Law, stated_scales
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree, past_sums
 
 if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import PublishedHierarchy
+    from privopt_hierarchical_dp.instance import PublishedHierarchy
 else:
     PublishedHierarchy = Any
 
@@ -103,8 +102,8 @@ class HierarchyRelease(Release):
         Raises:
             InputError: a file is missing or malformed, regions form no tree, a size is missing.
         """
-        hierarchy, law = problem.declared.hierarchy, law_of(problem.declared.privacy)
-        sizes, first, exact = hierarchy.classes, hierarchy.first_size, relation_of(problem.declared).exact
+        hierarchy, law = problem.declared.hierarchy, problem.declared.privacy.law
+        sizes, first, exact = hierarchy.classes, hierarchy.first_size, problem.declared.relation.exact
         tree, (counts,) = read_table(folder / ARTEFACT, sizes, first=first)
         bounds = None
         if (folder / INTERVALS).exists():

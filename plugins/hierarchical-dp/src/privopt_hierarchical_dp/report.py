@@ -23,9 +23,7 @@ from privopt.report import (
     themed,
 )
 from privopt.report.theme import INK, LINE, MARK, PALE, SOFT, WARM, axes_of, whole
-from privopt_hierarchical_dp.laws import budget_of, law_of
-from privopt_hierarchical_dp.methods import level_budgets
-from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.instance import PublishedHierarchy
 from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, read_table
 
 if TYPE_CHECKING:
@@ -91,18 +89,18 @@ def size_figure(release: HierarchyRelease, truth: Ints | None = None) -> Figure:
     return figure
 
 
-def figures(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> dict[str, Figure]:
+def figures(problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> dict[str, Figure]:
     """The report's figures by file name."""
     return {"tree": tree_figure(release), "sizes": size_figure(release)}
 
 
-def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> list[Section]:
+def sections(problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[Section]:
     """Tree, sizes with intervals, noise: from what is published alone."""
     lead = "Each region is as wide as its released number of groups; regions add up to the one above them."
     made = [figure_section("The hierarchy", tree_figure(release), lead)]
     lead = "How far the release is off cannot be known without its secrets."
     if release.bounds is not None:
-        often = f"{100 * problem.settings.confidence:g} %"
+        often = f"{100 * problem.declared.settings.confidence:g} %"
         lead += (
             f" A true count lies in its interval with a probability of {often}: where each lies stands in {INTERVALS}."
         )
@@ -112,9 +110,9 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Resul
     return made
 
 
-def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str) -> Section:
-    law, budget, settings = law_of(problem.privacy), budget_of(problem.privacy), problem.settings
-    budgets = level_budgets(budget, method, release.tree.depth, settings.budget)
+def _noise(problem: PublishedHierarchy, release: HierarchyRelease, method: str) -> Section:
+    design = problem.design(method, release.tree)
+    law, budget, budgets = design.law, design.problem.privacy.budget, design.budgets
     header = ["level", "regions", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = [
         [level, width, float(part), f"{100 * float(part / budget):.4g} %", float(scale)]
@@ -145,13 +143,13 @@ def _regions(release: HierarchyRelease) -> Section:
 
 
 def truth_sections(
-    problem: HierarchyProblem, release: HierarchyRelease, result: Result, private: Path
+    problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
 ) -> list[Section]:
     """This release's real errors; nothing where ``private`` holds no true counts."""
     path = private / "counts.csv"
     if not path.is_file():
         return []
-    tree, (truth,) = read_table(path, problem.hierarchy.classes, first=release.first)
+    tree, (truth,) = read_table(path, problem.declared.hierarchy.classes, first=release.first)
     place = [{name: row for row, name in enumerate(names)} for names in tree.names]
     true = [
         level[[rows[name] for name in names]]

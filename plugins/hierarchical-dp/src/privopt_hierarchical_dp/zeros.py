@@ -11,21 +11,14 @@ measured are some of those measured without zeros, so one individual changes the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
-from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.tree import Tree
 
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import HierarchyProblem
-else:
-    HierarchyProblem = Any
-
-__all__ = ["Order", "Zeros", "outside", "sizes_differ", "spread", "within", "zeros_of"]
+__all__ = ["Order", "Zeros", "outside", "spread", "within"]
 
 Order = Literal["counts", "less", "more", "inner"]
 """What is measured: counts; groups of size s or less, or more; of size s or less, but for the last, which is known."""
@@ -90,37 +83,6 @@ class Zeros:
             return values
         taken = np.take_along_axis(values, np.maximum(found, 0), axis=1)
         return np.where(found == NOTHING, 0, np.where(found == ALL, totals[:, None], taken))
-
-
-def zeros_of(problem: HierarchyProblem, tree: Tree) -> Zeros | None:
-    """What ``hierarchy.impossible`` says, for a tree; None where a problem has none.
-
-    Raises:
-        InputError: a region that is none of the tree's, a size that is none, or nothing that is possible.
-    """
-    table = problem.hierarchy
-    if table.impossible is None:
-        return None
-    from privopt_hierarchical_dp.public_tables import read_cells
-
-    name = table.impossible.name
-    cells = read_cells(table.impossible, tree, first=table.first_size, last=table.sizes)
-    leaves = np.zeros((tree.widths[-1], table.classes), dtype=bool)
-    for low, high, size in cells:
-        leaves[low:high, size] = True
-    if leaves.all():
-        raise InputError([Fault(name, "", "every size of every region", "one that a group can have")])
-    levels = [leaves]
-    for start in reversed(tree.start):
-        levels.insert(0, np.logical_and.reduceat(levels[0], start[:-1], axis=0))
-    return Zeros(levels=levels)
-
-
-def sizes_differ(problem: HierarchyProblem, zeros: Zeros | None) -> bool:
-    """Whether some region can have groups of two sizes: where none can, a number of groups is all there is to know."""
-    if zeros is None:
-        return problem.hierarchy.classes > 1
-    return bool(((~zeros.levels[-1]).sum(axis=1) > 1).any())
 
 
 def outside(zeros: Zeros, leaves: Ints) -> int:

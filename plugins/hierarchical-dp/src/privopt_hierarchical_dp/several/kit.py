@@ -17,7 +17,6 @@ from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
 from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.kit import BUDGETS, PLANTED
-from privopt_hierarchical_dp.laws import law_of
 from privopt_hierarchical_dp.several.privacy import draw_tables
 from privopt_hierarchical_dp.several.read import TablesInstance
 from privopt_hierarchical_dp.several.release import TablesRelease, true_tables
@@ -123,7 +122,7 @@ def _queries(problem: TablesInstance, method: str) -> Sequence[Query]:
 
 def _draws(problem: TablesInstance, method: str, count: int) -> NDArray[Any]:
     """Noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
-    law = law_of(problem.declared.privacy)
+    law = problem.declared.privacy.law
     return np.concatenate(
         [
             law.draw(np.tile(query.values.astype(np.int64), (count, 1)), law.spent(query.scale, 1), 1, seed=None)[0]

@@ -19,7 +19,7 @@ from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.report import Section
 from privopt_hierarchical_dp.bounds import check_limits
 from privopt_hierarchical_dp.fitting import falling_back
-from privopt_hierarchical_dp.laws import GEOMETRIC, law_of
+from privopt_hierarchical_dp.laws import GEOMETRIC
 from privopt_hierarchical_dp.least_squares import SLACK, Ends
 from privopt_hierarchical_dp.several.fit import (
     Tables,
@@ -96,7 +96,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         """
         if not isinstance(problem, TablesInstance):
             raise InputError([Fault("problem", "hierarchy", "no individuals, as in a published copy", "records")])
-        declared, tree, law = problem.declared, problem.tree, law_of(problem.declared.privacy)
+        declared, tree, law = problem.declared, problem.tree, problem.declared.privacy.law
         domain = declared.domain
         with context.timed("build"):
             truth = true_tables(tree, problem.leaves)

@@ -13,7 +13,6 @@ from attrs import evolve
 
 from privopt.errors import InputError
 from privopt.interfaces import Plan, SolveContext
-from privopt_hierarchical_dp.laws import law_of
 from privopt_hierarchical_dp.least_squares import Noise, least_squares, mean_absolute
 from privopt_hierarchical_dp.planning import STEPS
 from privopt_hierarchical_dp.refusals import refuse_wide
@@ -50,7 +49,7 @@ def check_noise(declared: TablesProblem, depth: int) -> None:
 
 def noise_of(declared: TablesProblem, scales: Sequence[Sequence[Fraction]]) -> list[list[Noise]]:
     """Moments of the noise of scales, for each level of each table's cells."""
-    law = law_of(declared.privacy)
+    law = declared.privacy.law
     return [[law.moments(scale) for scale in level] for level in scales]
 
 
@@ -170,7 +169,7 @@ def _expected(problem: TablesRead, declared: TablesProblem, cells: Sequence[int]
         check_noise(declared, tree.depth)
     except InputError:
         return None
-    law, delta = law_of(declared.privacy), declared.relation.sensitivity
+    law, delta = declared.privacy.law, declared.relation.sensitivity
     noise = noise_of(declared, [[law.scale(own, delta) for own in level] for level in declared.budgets(tree.depth)])
     blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
     spreads: list[Any] = []

@@ -12,7 +12,6 @@ from attrs import frozen
 from privopt.arrays import Bools
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
 from privopt.numbers.noise import NoiseRecord
-from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.privacy import certified, stated_budget
 from privopt_hierarchical_dp.several.fit import Tables, squares
 from privopt_hierarchical_dp.several.problem import TablesProblem
@@ -47,7 +46,7 @@ def draw_tables(
         seed: for experiments only.
         zeros: for each table the cells that nobody can be in: they are not measured, and 0.
     """
-    law, delta = law_of(problem.privacy), problem.relation.sensitivity
+    law, delta = problem.privacy.law, problem.relation.sensitivity
     noisy: Tables = []
     records: list[list[NoiseRecord]] = []
     for level, (tables, budgets) in enumerate(zip(counts, problem.budgets(len(counts)), strict=True)):
@@ -106,7 +105,7 @@ class AllTables(PrivacyConstraint[TablesRelease]):
     def measure(self, release: TablesRelease, *, executor: Executor | None = None) -> Certificate:
         """Sum over levels and tables of what their noise spends, in rationals; each keeps to its own share too."""
         privacy, relation = self.problem.privacy, self.problem.relation
-        law, budget = law_of(privacy), budget_of(privacy)
+        law, budget = privacy.law, privacy.budget
         names, budgets = list(self.problem.hierarchy.tables), self.problem.budgets(release.tree.depth)
         losses = [[law.spent(scale, relation.sensitivity) for scale in level] for level in release.scales]
         spent = sum((sum(level, Fraction(0)) for level in losses), Fraction(0))

@@ -11,7 +11,6 @@ from attrs import frozen
 
 from privopt.declare import File, between, key, one_of, positive, problem_html
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.problem import Privacy, shares_wanted
 from privopt_hierarchical_dp.several.margins import Domain, Margin
 from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS, TableRelation
@@ -131,7 +130,7 @@ class TablesProblem:
 
     def _weights(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
         """What noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
-        law = law_of(self.privacy)
+        law = self.privacy.law
         precision = [law.precision(law.wide(share, 1)) for share in shares]
         return tuple(float(own / max(precision)) for own in precision)
 
@@ -149,7 +148,7 @@ class TablesProblem:
 
         own = [table.share for table in self.hierarchy.tables.values()]
         shares = [level * table for level in self.level_shares(depth) for table in own]
-        parts = split_budget(budget_of(self.privacy), shares)
+        parts = split_budget(self.privacy.budget, shares)
         return [parts[len(own) * level : len(own) * (level + 1)] for level in range(depth)]
 
     def checked(self, file: str) -> None:

@@ -14,7 +14,7 @@ from privopt.arrays import Bools, Ints
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of, stated_scales
+from privopt_hierarchical_dp.laws import GEOMETRIC, Law, stated_scales
 from privopt_hierarchical_dp.several.fit import Tables
 from privopt_hierarchical_dp.several.margins import summed
 from privopt_hierarchical_dp.several.read import TablesRead
@@ -107,7 +107,7 @@ class TablesRelease(Release):
         Raises:
             InputError: a file is missing or malformed, or has other rows than the problem's regions and values.
         """
-        declared, tree, law = problem.declared, problem.tree, law_of(problem.declared.privacy)
+        declared, tree, law = problem.declared, problem.tree, problem.declared.privacy.law
         domain, names = declared.domain, list(declared.hierarchy.tables)
         exact = tree.depth if declared.relation.exact is None else declared.relation.exact
         counts: Tables = [[] for _ in range(tree.depth)]
