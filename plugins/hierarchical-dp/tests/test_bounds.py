@@ -15,6 +15,7 @@ from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_hierarchical_dp import public_tables
 from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, limits_of
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.nearest import nearest_within
@@ -200,3 +201,22 @@ def test_exact_numbers_that_break_bounds_are_refused_with_all_that_are_alike(tmp
     path = _town(tmp_path, relation, f"region,at_least,at_most\n{bounds}\n")
     with pytest.raises(InputError, match=r"as hierarchy\.bounds has it"):
         solve("hierarchical-tables", path, tmp_path / "out", Options())
+
+
+def test_public_tables_are_parsed_once(tmp_path, monkeypatch):
+    """Once where the problem is read, once where what is to be published is read back; once by `verify`."""
+    read = []
+
+    def counted(real):
+        return lambda source, *given, **named: (read.append(source.name), real(source, *given, **named))[1]
+
+    for name in ("read_cells", "read_bounds"):
+        monkeypatch.setattr(public_tables, name, counted(getattr(public_tables, name)))
+    path = _problem(tmp_path, "region,at_least,at_most\nall,41,43\n", relation="individuals")
+    (tmp_path / "zeros.csv").write_text("size\n2\n")
+    path.write_text(path.read_text().replace("sizes = 2", 'sizes = 3\nimpossible = "zeros.csv"'))
+    solve("hierarchical-dp", path, tmp_path / "out", Options())
+    assert sorted(read) == ["bounds.csv", "bounds.csv", "zeros.csv", "zeros.csv"]
+    read.clear()
+    assert verify(tmp_path / "out").complaints == ()
+    assert sorted(read) == ["bounds.csv", "zeros.csv"]

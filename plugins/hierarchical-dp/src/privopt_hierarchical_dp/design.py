@@ -75,6 +75,14 @@ class Design:
             InputError: tables of impossible sizes or bounds that cannot be read.
             InfeasibleError: bounds that clash.
         """
+        zeros, limits = zeros_of(problem, tree), limits_of(problem.hierarchy.bounds, tree)
+        return cls.from_tables(problem, method, tree, zeros=zeros, limits=limits)
+
+    @classmethod
+    def from_tables(
+        cls, problem: HierarchyProblem, method: str, tree: Tree, *, zeros: Zeros | None, limits: Limits | None
+    ) -> Design:
+        """Decide, where the public tables were read before."""
         settings, relation = problem.settings, problem.relation
         return cls(
             problem=problem,
@@ -85,8 +93,8 @@ class Design:
             budgets=level_budgets(problem.privacy.budget, method, tree.depth, settings.budget),
             delta=sensitivity(method, settings.max_quantity, relation),
             totals=publishes_totals(problem, method),
-            zeros=zeros_of(problem, tree),
-            limits=limits_of(problem.hierarchy.bounds, tree),
+            zeros=zeros,
+            limits=limits,
         )
 
     def for_budget(self, problem: HierarchyProblem) -> Design:

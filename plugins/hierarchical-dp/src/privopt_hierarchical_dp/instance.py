@@ -9,13 +9,14 @@ from attrs import frozen
 
 from privopt.declare import problem_html
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.bounds import check_limits, limits_of
+from privopt_hierarchical_dp.bounds import Limits, check_limits, limits_of
 from privopt_hierarchical_dp.counts import Groups, check_totals, read_counts, read_units
 from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.public_tables import note_like, read_regions, zeros_of
 from privopt_hierarchical_dp.refusals import check_hidden
 from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.zeros import Zeros
 
 __all__ = ["HierarchyInstance", "PublishedHierarchy"]
 
@@ -34,8 +35,11 @@ class PublishedHierarchy:
         """Return what is decided of a method's release over regions; public tables are read the first time."""
         known = _DESIGNS.get(self)
         if known is None or known.method != method or known.tree is not tree:
-            known = _DESIGNS[self] = Design.of(self.declared, method, tree)
+            known = _DESIGNS[self] = self._designed(method, tree)
         return known
+
+    def _designed(self, method: str, tree: Tree) -> Design:
+        return Design.of(self.declared, method, tree)
 
     def _repr_html_(self) -> str:
         return problem_html(self.declared)
@@ -47,9 +51,16 @@ class HierarchyInstance(PublishedHierarchy):
 
     Attributes:
         groups: the regions and their groups, which are secret.
+        zeros: sizes that cannot be; None without any.
+        limits: public bounds on numbers of groups; None without any.
     """
 
     groups: Groups
+    zeros: Zeros | None
+    limits: Limits | None
+
+    def _designed(self, method: str, tree: Tree) -> Design:
+        return Design.from_tables(self.declared, method, tree, zeros=self.zeros, limits=self.limits)
 
     def _repr_html_(self) -> str:
         return problem_html(self.declared, {"regions by level": self.groups.tree.widths})
@@ -78,8 +89,8 @@ class HierarchyInstance(PublishedHierarchy):
             assert table.units is not None
             most = settings.max_quantity
             groups = read_units(table.units, table.sizes, most=most, first=table.first_size, listed=listed)
-        check_hidden(declared, zeros_of(declared, groups.tree), file)
-        limits = limits_of(table.bounds, groups.tree)
+        zeros, limits = zeros_of(declared, groups.tree), limits_of(table.bounds, groups.tree)
+        check_hidden(declared, zeros, file)
         if limits is not None and declared.relation.exact:
             check_limits(limits, add_up(groups.tree, groups.leaves.sum(axis=1)), given[0].name, "groups")
         if table.totals is not None:
@@ -93,7 +104,7 @@ class HierarchyInstance(PublishedHierarchy):
         ]
         if faults:
             raise InputError(faults)
-        return cls(declared=declared, groups=groups)
+        return cls(declared=declared, groups=groups, zeros=zeros, limits=limits)
 
 
 _DESIGNS: Final[WeakKeyDictionary[PublishedHierarchy, Design]] = WeakKeyDictionary()
