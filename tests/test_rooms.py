@@ -36,11 +36,6 @@ DEPENDS = {"privopt_bd_mdp": {METRIC}, "privopt_lr_geo": {METRIC}}
 """Plugins that stand on another plugin; all others stand on the core alone."""
 TYPES_OF_METRIC_DP = "privopt"
 """The one module of the core that imports metric DP, for types alone: type checkers then know ``privopt.records``."""
-TYPED_CIRCLES = [
-    [f"privopt_lr_geo.{name}" for name in ("exact", "local", "private", "problem", "release")],
-    ["privopt_metric_dp.mechanisms.answer", "privopt_metric_dp.mechanisms.fallback"],
-]
-"""Files that name one another for types alone; this list may only shrink."""
 KNOWS_METRIC_DP = {"privopt", "privopt.command.cli"}
 """Modules of the core whose strings name metric DP: messages, kinds of projects."""
 OF_METRIC_DP = re.compile(
@@ -192,11 +187,6 @@ def test_what_list_loads_imports_nothing_heavy():
 def test_no_circle_between_files():
     graph = {name: {one.module for one in ones} for name, ones in imports().items()}
     assert len(graph) > 400
-    assert circles(graph) == TYPED_CIRCLES
-
-
-def test_no_circle_between_files_but_for_types():
-    graph = {name: {one.module for one in ones if one.when != "typed"} for name, ones in imports().items()}
     assert circles(graph) == []
 
 

@@ -67,9 +67,9 @@ def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveConte
     try:
         found = decompose(Instance.of(data, deadline=within.deadline), problem.declared.bd_mdp, within)
     except NoRoomError as error:
-        return evolve(reserve.alone(str(error), error), stopped=False)
+        return evolve(Matrix.of_reserve(reserve, str(error), error), stopped=False)
     except StoppedError as error:
-        return reserve.alone(f"{context.method} ({error})", error)
+        return Matrix.of_reserve(reserve, f"{context.method} ({error})", error)
     except SolverError as error:
         raise SolverError(f"{error}; --method auto solves the same problem whole") from error
     details = {"partition": problem.declared.bd_mdp.partition, "parts": found.details["parts"]}

@@ -18,8 +18,8 @@ from privopt_lr_geo.exact import population_loss, solve_exact
 from privopt_lr_geo.local import Ways, lr_set, pairs_inside
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.measures import across_users
+from privopt_lr_geo.own_rows import unlike_own, with_own_rows
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices
-from privopt_lr_geo.private import unlike_own, with_own_rows
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease, Published
 from privopt_metric_dp.attacks.meaning import Worth, worth_of

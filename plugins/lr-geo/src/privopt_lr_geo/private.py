@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.declare import File
@@ -24,17 +24,10 @@ from privopt.declare.tables import Column, check_ids, read_table
 from privopt.errors import Fault, InputError
 from privopt.numbers.exp_log_bounds import log_bounds
 from privopt.numbers.sampling import TOTAL
-from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.loss_kinds import TravelCost
 
-if TYPE_CHECKING:
-    from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
-    from privopt_lr_geo.release import LRGeoRelease
-else:
-    LRGeoInstance = LRGeoOptions = LRGeoRelease = Any
-
-__all__ = ["Band", "Wishes", "own_costs", "own_row", "unfit", "unlike_own", "wishes_of", "with_own_rows"]
+__all__ = ["Band", "Wishes", "own_costs", "own_row", "wishes_of"]
 
 TERMS: Final = 80
 """Of the series of exp, all positive: a sum of them is below it."""
@@ -180,55 +173,3 @@ def own_costs(data: MetricData, utility: TravelCost, wishes: Mapping[str, Wishes
             raise InputError([fault])
         costs[user] = np.asarray(apart @ wish.shares[used])
     return costs
-
-
-def unfit(options: LRGeoOptions, data: MetricData, utility: object, file: str) -> list[Fault]:
-    """What does not go together with weights of the users' own."""
-    if options.private_weights is None:
-        return []
-    where, faults = "lr-geo.private_weights", []
-    if not isinstance(utility, TravelCost):
-        faults.append(Fault(file, where, "a key beside a loss without targets", 'utility.kind = "travel-cost"'))
-    if data.region is not None:
-        faults.append(Fault(file, where, "a key beside privacy.everywhere", "records: points have no least distance"))
-    elif (data.distances == 0).any():
-        faults.append(Fault(file, where, "a key beside records at distance 0", "one record for each place"))
-    return faults
-
-
-def with_own_rows(
-    problem: LRGeoInstance, release: LRGeoRelease
-) -> tuple[LRGeoRelease, dict[str, dict[str, float]] | None]:
-    """A release with the rows that users with weights of their own draw from, and what these cost: both private."""
-    band, costs = problem.band, problem.costs
-    if band is None:
-        return release, None
-    rows, losses = release.weights.copy(), {}
-    for row, user in enumerate(release.records.tolist()):
-        if user in costs:
-            given = release.weights[row]
-            rows[row] = own_row(given, costs[user], band)
-            kept, moved = (float(costs[user] @ w.astype(np.float64)) / TOTAL for w in (given, rows[row]))
-            losses[user] = {"own_row": moved, "published_row": kept}
-    own = MatrixRelease(
-        weights=rows,
-        records=release.records,
-        outputs=release.outputs,
-        pairs=release.pairs[:0],
-        distances=release.distances[:0],
-    )
-    return evolve(release, own=own), losses
-
-
-def unlike_own(problem: LRGeoInstance, release: LRGeoRelease) -> list[str]:
-    """Rows of the users' own against the published ones; nothing to say where private/ is gone."""
-    own, where = release.own, "private/mechanism.npz"
-    if own is None:
-        return []
-    if problem.band is None:
-        return [f"{where}: rows of the users' own, which the problem has no weights for"]
-    if not (np.array_equal(own.records, release.records) and np.array_equal(own.outputs, release.outputs)):
-        return [f"{where}: records and outputs are not those of mechanism.npz"]
-    rows = zip(own.records.tolist(), own.weights, release.weights, strict=True)
-    off = [user for user, row, reference in rows if not problem.band.holds(row, reference)]
-    return [f"{where}: weights: row {user} lies beyond what the promise allows" for user in off[:5]]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, read_only
 from privopt.declare import File, at_least, between, key, non_negative, positive
 from privopt.errors import Fault, InputError
-from privopt_lr_geo.private import Band, own_costs, unfit, wishes_of
+from privopt_lr_geo.private import Band, own_costs, wishes_of
 from privopt_metric_dp.problem.data import MetricData, MetricInstance, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Table
@@ -107,7 +107,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         data = load(declared, file)
         users, faults = _users(declared.lr_geo.users, data, file)
         faults += _radii(declared, data, file)
-        faults += unfit(declared.lr_geo, data, declared.utility, file)
+        faults += _unfit(declared.lr_geo, data, declared.utility, file)
         if data.remap:
             wanted = (
                 "false: users compute their own rows from what the server publishes, which no remapping has gone over"
@@ -185,4 +185,18 @@ def _radii(problem: LRGeoProblem, data: MetricData, file: str) -> list[Fault]:
         plain = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
         if plain or isinstance(problem.distance, Table):
             faults.append(Fault(file, where, "places without coordinates", "points or a grid, and no table"))
+    return faults
+
+
+def _unfit(options: LRGeoOptions, data: MetricData, utility: object, file: str) -> list[Fault]:
+    """What does not go together with weights of the users' own."""
+    if options.private_weights is None:
+        return []
+    where, faults = "lr-geo.private_weights", []
+    if not isinstance(utility, TravelCost):
+        faults.append(Fault(file, where, "a key beside a loss without targets", 'utility.kind = "travel-cost"'))
+    if data.region is not None:
+        faults.append(Fault(file, where, "a key beside privacy.everywhere", "records: points have no least distance"))
+    elif (data.distances == 0).any():
+        faults.append(Fault(file, where, "a key beside records at distance 0", "one record for each place"))
     return faults

@@ -9,18 +9,19 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.errors import PrivoptError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.fallback import UNWRITTEN, Reserve
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import multipliers_of
 from privopt_metric_dp.proof.multipliers import Multipliers
 
 if TYPE_CHECKING:
     from privopt.dsl import Solution
-    from privopt_metric_dp.mechanisms.fallback import Reserve
     from privopt_metric_dp.solvers import Solution as Structured
 else:
-    Reserve = Solution = Structured = Any
+    Solution = Structured = Any
 
 __all__ = ["Matrix"]
 
@@ -79,6 +80,30 @@ class Matrix:
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1], **(details or {})},
             stopped=solution.status != "optimal",
+        )
+
+    @classmethod
+    def of_reserve(cls, reserve: Reserve, tried: str, error: PrivoptError) -> Matrix:
+        """The reserve as the answer, where a method gave nothing.
+
+        Args:
+            reserve: made here, if it was not before.
+            tried: what was, for ``solver.path``.
+            error: what came of it; raised where there is no reserve.
+        """
+        reserve.make()
+        if reserve.release is None:
+            raise error
+        data = reserve.data
+        return cls(
+            z=reserve.release.probabilities,
+            multipliers=Multipliers.zero(0, len(data.outputs)) if reserve.bounded else None,
+            over=np.zeros(len(data.pairs), dtype=np.bool_),
+            bound=float(data.weighted.min(axis=1).sum()),
+            solver={"name": "exponential", "path": f"{tried.replace(UNWRITTEN, '')}, {reserve.path}"},
+            stopped=isinstance(error, StoppedError),
+            reserve=reserve,
+            release=reserve.release,
         )
 
     @classmethod

@@ -158,11 +158,11 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     needed = BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)
     if not context.fits(needed):
         tried = f"full (needs {needed / GB:.2g} GB of {context.room / GB:.2g} left)"
-        return evolve(reserve.alone(tried, StoppedError(f"{tried}; nothing written")), stopped=False)
+        return evolve(Matrix.of_reserve(reserve, tried, StoppedError(f"{tried}; nothing written")), stopped=False)
     try:
         return evolve(by_any_solver(lambda how: _solve_model(data, radius, how), context), reserve=reserve)
     except StoppedError as error:
-        return reserve.alone(f"full ({error})", error)
+        return Matrix.of_reserve(reserve, f"full ({error})", error)
     except SolverError as error:
         raise SolverError(f"{error}; try the mechanism optimal-lp") from error
 

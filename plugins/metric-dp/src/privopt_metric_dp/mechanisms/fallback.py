@@ -15,15 +15,13 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.arrays import Floats
-from privopt.errors import CertificationError, InputError, PrivoptError, SolverError, StoppedError
+from privopt.errors import CertificationError, InputError, SolverError, StoppedError
 from privopt.execution.limits import ending_at
 from privopt.interfaces import SolveContext
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import Proof
-from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.exponential import exponential, largest_share
 
 __all__ = ["UNWRITTEN", "Reserve"]
@@ -80,30 +78,6 @@ class Reserve:
     proved: tuple[Proof, float] | None = None
     tried: bool = False
     _made: bool = field(default=False, init=False)
-
-    def alone(self, tried: str, error: PrivoptError) -> Matrix:
-        """The reserve as the answer, where a method gave nothing.
-
-        Args:
-            tried: what was, for ``solver.path``.
-            error: what came of it; raised where there is no reserve.
-        """
-        from privopt_metric_dp.mechanisms.answer import Matrix
-
-        self.make()
-        if self.release is None:
-            raise error
-        outputs = len(self.data.outputs)
-        return Matrix(
-            z=self.release.probabilities,
-            multipliers=Multipliers.zero(0, outputs) if self.bounded else None,
-            over=np.zeros(len(self.data.pairs), dtype=np.bool_),
-            bound=float(self.data.weighted.min(axis=1).sum()),
-            solver={"name": "exponential", "path": f"{tried.replace(UNWRITTEN, '')}, {self.path}"},
-            stopped=isinstance(error, StoppedError),
-            reserve=self,
-            release=self.release,
-        )
 
     def keep(self) -> float | None:
         """Have the one at half of epsilon at hand, which needs no search; before anything that may take long.

@@ -88,9 +88,9 @@ def solve_full(
     try:
         found = by_any_solver(solve, context)
     except StoppedError as error:
-        return reserve.alone(f"full ({error})", error)
+        return Matrix.of_reserve(reserve, f"full ({error})", error)
     except KeyboardInterrupt:
-        return reserve.alone("full (interrupted)", StoppedError("interrupted before anything was found"))
+        return Matrix.of_reserve(reserve, "full (interrupted)", StoppedError("interrupted before anything was found"))
     except SolverError as error:
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
     return evolve(found, reserve=reserve)
@@ -159,9 +159,10 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     except (StoppedError, SolverError) as error:
         if context.method == "star" and isinstance(error, SolverError):
             raise  # asked for by name, and it is none here: the message says what to take instead
-        return reserve.alone(f"{context.method} ({error})", error)
+        return Matrix.of_reserve(reserve, f"{context.method} ({error})", error)
     except KeyboardInterrupt:
-        return reserve.alone(f"{context.method} (interrupted)", StoppedError("interrupted before anything was found"))
+        nothing = StoppedError("interrupted before anything was found")
+        return Matrix.of_reserve(reserve, f"{context.method} (interrupted)", nothing)
     if found.status != "optimal" and not (reserve.release is not None and found.objective < reserve.loss):
         reserve.make()  # a better one than is at hand matters only where what was found is no better than that
     return evolve(Matrix.found(found, data), reserve=reserve)
