@@ -187,7 +187,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     seen = min(state.powers, default=None) if status == "passed" else None
     note = "" if seen is None else _power(seen)
     seconds = time.monotonic() - start
-    missed = status == "skipped"
+    missed = status == "skipped" and not isinstance(state.cannot, Elsewhere)
     return evolve(
         made, status=status, reason=reason, seconds=seconds, examples=state.examples, note=note, missed=missed
     )

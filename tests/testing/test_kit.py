@@ -11,6 +11,7 @@ import attrs
 import hypothesis
 import numpy as np
 import pytest
+from attrs import evolve
 from faults import answers, counts, matrix, ranks
 from hypothesis import settings
 
@@ -281,6 +282,15 @@ def test_every_point_says_that_the_mechanism_promises_it_nowhere():
     assert found.status == "skipped"
     assert found.reason == "its problems have no `privacy.everywhere`"
     assert not found.missed
+
+
+def test_distances_that_nobody_compares_are_not_called_right():
+    profile = evolve(answers.ANSWERS, alike=lambda problem: [("0", "1", 1.0)])
+    tried = subject(answers.RightAnswers, guarantee="local-dp", profile=profile)
+    found = run_check("distances", tried, how="dev")
+    tried.close()
+    assert (found.status, found.missed) == ("skipped", False), found
+    assert found.reason.startswith("its data are not those of a metric problem")
 
 
 def test_a_loss_of_ones_own_in_a_unit_of_its_own_passes(quick):

@@ -316,7 +316,7 @@ def _hidden(trial: _Trial) -> str | None:
         raw = keeper.stored()
         found[visits].append({raw[place : place + SLICE] for place in range(len(raw) - SLICE + 1)})
         keeper.close()
-    common = set.intersection(*found["same"]) - set.union(*found["other"])
+    common = found["same"][0].intersection(*found["same"][1:]).difference(*found["other"])
     if common:
         return f"{sorted(common)[0].hex()} stands in all stores of the same visit: its key is made of the secret alone"
     return None
