@@ -163,7 +163,7 @@ RIGHT = [
     slow(traces.RightWalk, "trace-dp"),
     slow(counts.RightCounts, "local-dp"),
     slow(counts.RightRegions, "pure-dp"),
-    (gaussian.RightSquares, "zcdp"),
+    slow(gaussian.RightSquares, "zcdp"),
     slow(gaussian.RightApprox, "approx-dp"),
     slow(choice.RightChoice, "local-dp"),
     slow(choice.RightFlips, "local-dp"),

@@ -161,7 +161,9 @@ OF_NOISE = [
     "round-trip",
     "verify-catches",
 ]
-test_moves_zcdp = conformance("hierarchical-tables", profile=related("moves", kind="zcdp"), checks=OF_NOISE, how="dev")
+test_moves_zcdp = pytest.mark.slow(
+    conformance("hierarchical-tables", profile=related("moves", kind="zcdp"), checks=OF_NOISE, how="dev")
+)
 test_attributes_approx_dp = pytest.mark.slow(
     conformance("hierarchical-tables", profile=related("attributes", kind="approx-dp"), checks=OF_NOISE, how="dev")
 )
