@@ -1,17 +1,20 @@
 """privopt's conformance kit on the mechanism and both policies, and what it catches."""
 
+import json
 import math
 import random
 
 import pytest
 from attrs import evolve
 from policy_dp import kit
-from policy_dp.mechanism import PolicyResponse
+from policy_dp.mechanism import AnswerRelease, PolicyProblem, PolicyResponse
 from policy_dp.notion import PolicyDP
 from policy_dp.policies import Steps
 
 import privopt
-from privopt.testing import conformance, kind_conformance, run_check, subject
+from privopt.declare import load_problem
+from privopt.errors import InputError
+from privopt.testing import conformance, kind_conformance, run_check, subject, to_toml
 
 test_conformance = conformance("policy-response")
 test_steps = kind_conformance("policy", "steps")
@@ -65,3 +68,13 @@ def test_what_the_crowd_answered_is_estimated():
     truths = draw.choices(["never", "seldom", "often"], [6, 3, 1], k=400)
     found = release.estimate([release.sample(truth)[0] for truth in truths])
     assert found.low[0] <= 0.6 <= found.high[0]
+
+
+def test_weights_that_are_no_whole_numbers_are_refused(tmp_path):
+    tables = {"question": {"answers": ["no", "yes"]}, "policy": {"kind": "steps"}, "privacy": {"epsilon": 2}}
+    (tmp_path / "problem.toml").write_text(to_toml(tables))
+    problem = PolicyResponse().load(load_problem(PolicyProblem, tmp_path / "problem.toml"), "problem.toml")
+    held = {"answers": ["no", "yes"], "weights": [[2**62, 2**62], [2**62, 2**62 + 0.5]]}
+    (tmp_path / "answers.json").write_text(json.dumps(held))
+    with pytest.raises(InputError, match="no answers and weights"):
+        AnswerRelease.read(tmp_path, problem)

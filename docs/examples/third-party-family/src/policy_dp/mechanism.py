@@ -3,6 +3,7 @@
 import json
 import math
 from fractions import Fraction
+from operator import index
 
 import numpy as np
 from attrs import field, frozen
@@ -92,7 +93,8 @@ class AnswerRelease(Release):
         answers = problem.declared.question.answers
         try:
             held = json.loads((folder / FILE).read_text("utf-8"))
-            made = cls(records=tuple(held["answers"]), weights=held["weights"])
+            weights = [[index(weight) for weight in row] for row in held["weights"]]  # whole numbers alone
+            made = cls(records=tuple(held["answers"]), weights=weights)
         except (ValueError, OverflowError, KeyError, TypeError):
             raise InputError([Fault(FILE, "", "no answers and weights", "both")]) from None
         if made.records != answers or made.weights.shape != (len(answers), len(answers)):
