@@ -65,7 +65,7 @@ def test_nothing_but_the_core_is_there(core):
 
 
 def test_the_modelling_languages_page_runs(core):
-    """Every Python block of the page, in one process; those that speak of metric DP end it."""
+    """Every Python block of the page, in one process: none needs another plugin."""
     code = "\n".join(re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text("utf-8")))
     (core.folder / "page.py").write_text(code)
     run(core.python, "page.py", cwd=core.folder)
