@@ -67,14 +67,14 @@ def rome_streets(folder: Path, epsilon: float) -> None:
 
 def helsinki(folder: Path, count: int, epsilon: float) -> None:
     """A connected part of Helsinki's highway nodes, shape points included, grown breadth first from the first node."""
-    osm = [sys.executable, "-m", "privopt_lr_geo.osm", str(DATA / "osm_small" / "Helsinki.osm.pbf")]
-    subprocess.run([*osm, str(folder), "--all-nodes", "--walk"], check=True, stdout=subprocess.DEVNULL)
-    links = [(r["from"], r["to"], r["km"]) for r in csv.DictReader((folder / "roads.csv").open())]
+    osm = [*PRIVOPT, "init", "optimal-lp", "--osm", str(DATA / "osm_small" / "Helsinki.osm.pbf"), "--walk", "--bends"]
+    subprocess.run([*osm, "--out", str(folder / "all.toml")], check=True, stderr=subprocess.DEVNULL)
+    links = [(r["from"], r["to"], r["km"]) for r in csv.DictReader((folder / "all-roads.csv").open())]
     near: dict[str, list[str]] = {}
     for start, end, _ in links:
         near.setdefault(start, []).append(end)
         near.setdefault(end, []).append(start)
-    points = {r["id"]: r for r in csv.DictReader((folder / "points.csv").open())}
+    points = {r["id"]: r for r in csv.DictReader((folder / "all-points.csv").open())}
     queue = [next(iter(points))]
     seen = dict.fromkeys(queue)
     for node in queue:

@@ -2,9 +2,9 @@
 
 Run: ``python plugins/fl-linear/tests/bench/bench_locations.py [n ...] [--delta 0.01|auto] [--method reconnection]
 [--streets [FOLDER]] [--opening COST [--candidates N] [--limit SECONDS] [--gap G]]``. With --streets the locations are
-the corners of a grid of streets, or the nodes of FOLDER's points.csv and roads.csv, as ``python -m privopt_lr_geo.osm``
-writes them. With --opening each facility costs so much to open, at the mean of the counts sent, and N random locations
-may hold one (all, left out).
+the corners of a grid of streets, or the nodes of FOLDER's points.csv (id,lat,lon) and roads.csv (from,to,km), such as
+``privopt init optimal-lp --osm`` writes. With --opening each facility costs so much to open, at the mean of the counts
+sent, and N random locations may hold one (all, left out).
 Each size runs in a process of its own, as ``privopt solve`` would: noisy counts in (so no noise is drawn), DIR out,
 imports and compilation from the cache included. Limits: 3 s at 1e5, 40 s at 1e6.
 """

@@ -28,8 +28,13 @@ __all__ = ["certify", "curve", "init"]
 
 @click.command()
 @click.argument("mechanism")
-@click.option("--points", type=PATH, required=True, metavar="FILE", help="Places, or positions.")
+@click.option("--points", type=PATH, metavar="FILE", help="Places, or positions.")
 @click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
+@click.option("--osm", type=PATH, metavar="FILE", help="Instead: streets of an .osm or .osm.pbf file.")
+@click.option("--box", metavar="S,W,N,E", help="Only the streets inside, in degrees.")
+@click.option("--polygon", type=PATH, metavar="FILE", help="Only the streets inside, GeoJSON.")
+@click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
+@click.option("--bends", is_flag=True, help="Keep nodes that merely bend a street.")
 @click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
 @click.option("--within", type=float, callback=positive, metavar="KM", help="Hide whoever is so near to one another.")
 @click.option(
@@ -38,12 +43,39 @@ __all__ = ["certify", "curve", "init"]
 @click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
 @guarded
 def init(
-    mechanism: str, points: Path, roads: Path | None, out: Path, within: float | None, factor: float, force: bool
+    mechanism: str,
+    points: Path | None,
+    roads: Path | None,
+    osm: Path | None,
+    box: str | None,
+    polygon: Path | None,
+    walk: bool,
+    bends: bool,
+    out: Path,
+    within: float | None,
+    factor: float,
+    force: bool,
 ) -> None:
-    """A commented problem file from a table of places or positions."""
-    from privopt_metric_dp.studies.draft_problem import init as run
+    """A commented problem file from a table of places or positions, or from the streets of OpenStreetMap."""
+    from privopt_metric_dp.studies import draft_problem
+    from privopt_metric_dp.studies.street_map import box_area, polygon_area, read_streets
 
-    for line in run(mechanism, points, out, roads=roads, within=within, factor=factor, force=force).notes:
+    if (points is None) == (osm is None):
+        raise UsageError("init takes --points or --osm, one of the two")
+    if points is not None:
+        if box is not None or polygon is not None or walk or bends:
+            raise UsageError("--box, --polygon, --walk and --bends go with --osm")
+        made = draft_problem.init(mechanism, points, out, roads=roads, within=within, factor=factor, force=force)
+    else:
+        assert osm is not None  # one of the two
+        if roads is not None:
+            raise UsageError("--roads goes with --points; --osm brings its own")
+        if box is not None and polygon is not None:
+            raise UsageError("init --osm takes --box or --polygon, not both")
+        area = box_area(box) if box is not None else polygon_area(polygon) if polygon is not None else None
+        streets = read_streets(osm, area=area, walk=walk, bends=bends)
+        made = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
+    for line in made.notes:
         complain(f"{out}: {line}")
 
 

@@ -11,12 +11,14 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any, Final, get_args, get_type_hints
 
 import attrs
 import numpy as np
 import polars as pl
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from privopt.arrays import slices
 from privopt.declare.frames import PARQUET, table_of
@@ -29,6 +31,7 @@ from privopt.run.publish import check_file, new_file
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.studies.draft_grid import digits, grid_over
+from privopt_metric_dp.studies.street_map import StreetMap
 from privopt_metric_dp.tables.column_names import (
     CONTACTS,
     LATITUDES,
@@ -38,7 +41,7 @@ from privopt_metric_dp.tables.column_names import (
     like_places,
 )
 
-__all__ = ["Draft", "draft", "init"]
+__all__ = ["Draft", "draft", "init", "init_from_map"]
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
 IDS: Final = ("id", *OF_PLACES, "code")
@@ -99,6 +102,43 @@ def init(
     with new_file(out, force=force) as path:
         path.write_text(made.text, "utf-8")
     return made
+
+
+def init_from_map(
+    mechanism: str,
+    streets: StreetMap,
+    out: Path,
+    *,
+    within: float | None = None,
+    factor: float = 4.0,
+    force: bool = False,
+) -> Draft:
+    """Write a problem file for the places of a street map, and their tables NAME-points.csv and NAME-roads.csv.
+
+    Raises:
+        UsageError: one of the three is there already, without ``force``, or cannot be written.
+    """
+    points, roads = (out.with_name(f"{out.stem}-{table}.csv") for table in ("points", "roads"))
+    for target in (out, points, roads):
+        check_file(target.absolute(), force=force)
+    with TemporaryDirectory() as folder:
+        beside = Path(folder)
+        tables = beside / points.name, beside / roads.name
+        streets.write(*tables)
+        made = draft(mechanism, tables[0], beside, roads=tables[1], within=within, factor=factor)
+        with (
+            new_file(out, force=force) as path,
+            new_file(points, force=force) as own_points,
+            new_file(roads, force=force) as own_roads,
+        ):
+            path.write_text(made.text, "utf-8")
+            copyfile(tables[0], own_points)
+            copyfile(tables[1], own_roads)
+    written = (
+        f"{points.name} has {len(streets.places):,} places, {roads.name} {len(streets.km):,} roads, a row for each "
+        'direction: for one-way streets as travel cost, [utility] kind = "travel-cost", edges, directed = true'
+    )
+    return evolve(made, notes=(*streets.notes, written, *made.notes))
 
 
 def draft(
