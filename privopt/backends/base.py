@@ -18,6 +18,7 @@ from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome, Result
 from privopt.dsl.solution import Interrupted
 from privopt.errors import SolverError, UsageError
+from privopt.execution.clock import granted
 
 __all__ = [
     "Backend",
@@ -113,7 +114,7 @@ class Backend(ABC):
 
         Args:
             form: the model.
-            time_limit: seconds of wall time.
+            time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
             gap: relative gap at which a search over integers may stop.
             method: "auto", "simplex" or "ipm" for LPs.
             threads: for the solver.
@@ -126,6 +127,7 @@ class Backend(ABC):
         """
         if time_limit is not None and not time_limit > 0:
             raise UsageError(f"time limit {time_limit}, wanted seconds above 0")
+        time_limit = granted(time_limit)
         if method not in ("auto", "simplex", "ipm"):
             raise UsageError(f"method {method!r}, wanted auto, simplex or ipm")
         conditioned = condition(form, self.capabilities.bearing)

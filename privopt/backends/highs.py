@@ -28,6 +28,7 @@ from privopt.backends.session import Answer, Basis, Session
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
+from privopt.execution.clock import granted
 
 __all__ = ["BEARING", "TOLERANCE", "Highs", "load", "new_solver", "outcome_of"]
 
@@ -246,7 +247,7 @@ class HighsSession(Session):
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
         """See :class:`Session`. Where HiGHS gives up, once more from new, then with a looser tolerance."""
-        started = time.monotonic()
+        time_limit, started = granted(time_limit), time.monotonic()
         if self._stale:
             self._renew(self._tolerance)
             self._stale = False

@@ -104,7 +104,7 @@ class Session(ABC):
         """Solve.
 
         Args:
-            time_limit: seconds of wall time.
+            time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
             basis: to start from, and from nothing else, so that the answer does not depend on what was solved before.
                 None: from the last basis where there is one for the model as it is, else from new.
 
@@ -196,7 +196,6 @@ class ColdSession(Session):
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
         """See :class:`Session`."""
-
         result = self._solver.solve(self.form, time_limit=_positive(time_limit))
         ray = None
         if result.outcome is Outcome.INFEASIBLE:
@@ -215,7 +214,7 @@ class ColdSession(Session):
         )
 
 
-def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None) -> Floats | None:
+def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
     """Multipliers of the elastic form, whose objective is the least total by which rows are missed; None where 0."""
     from scipy import sparse
 

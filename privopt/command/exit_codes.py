@@ -112,8 +112,8 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
         limit: seconds for the whole command, or None.
         also: what else is to be said then.
     """
+    from privopt.execution.clock import EXIT, GRACE, OVER
     from privopt.execution.hard_limit import ended_after, lived
-    from privopt.execution.limits import EXIT, GRACE, OVER
 
     def end() -> None:
         complain(f"the time limit came before a result was certified and written; nothing written{also}")

@@ -29,6 +29,7 @@ from privopt.decompose.split import Cut, Split, cut_of, split_form
 from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UsageError
+from privopt.execution.clock import OutOfTime, clock, limit
 from privopt.execution.memory import resident
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
@@ -165,18 +166,19 @@ class _Run:
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
         """All of it."""
-        status = "feasible"
+        status = "stopped"
         try:
-            if not self.resumed():
-                if start is not None:
-                    self.take(start)
-                if not self.done():
-                    self.add(self.blocks.relax(self.state))
-            status = self.loop()
-        except KeyboardInterrupt:
-            status = "stopped"
+            with limit(self.context.remaining):
+                if not self.resumed():
+                    if start is not None:
+                        self.take(start)
+                    if not self.done():
+                        self.add(self.blocks.relax(self.state))
+                status = self.loop()
+        except (OutOfTime, KeyboardInterrupt):  # whoever goes on with what there is looks at the clock
             if self.state.x is None:
                 raise
+        if status == "stopped":
             self.save(always=True)
         if self.state.x is None:
             raise StoppedError(f"stopped after {self.state.rounds} rounds with nothing feasible")
@@ -188,8 +190,7 @@ class _Run:
         for _ in range(self.options.rounds):
             if self.done():
                 return "optimal"
-            if self.context.remaining == 0.0:
-                self.save(always=True)
+            if clock().left == 0.0:
                 return "stopped"
             if self.improve is not None:
                 duals = None if self.state.duals is None else self.state.duals / self.split.scale
@@ -206,7 +207,6 @@ class _Run:
             went = self.round()
             self.grown = max(self.grown, resident() - held)
             if went is None:
-                self.save(always=True)
                 return "stopped"
             stuck = 0 if went else stuck + 1
             self.note()
@@ -272,7 +272,7 @@ class _Run:
             return z
         if self.options.stabilise == "level" and np.isfinite(state.lower) and np.isfinite(state.upper):
             level = state.lower + state.share * (state.upper - state.lower)
-            near = self.master.nearest(state.centre, level, self.context.remaining)
+            near = self.master.nearest(state.centre, level)
             if near is not None:
                 return near
         return np.asarray(state.centre + state.share * (z - state.centre))
@@ -301,7 +301,7 @@ class _Run:
         times = self.state.master_times
         times.append(0.0)
         for _ in range(50):
-            answer = self.master.solve(self.context.remaining)
+            answer = self.master.solve()
             times[-1] += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
                 if self.master.box < LARGEST_BOX:
@@ -309,7 +309,7 @@ class _Run:
                     continue
                 if self.state.x is not None:
                     raise SolverError("the master is called infeasible although a feasible point is known")
-                raise InfeasibleError(f"the model has no solution: {explained(self.split, self.context.remaining)}")
+                raise InfeasibleError(f"the model has no solution: {explained(self.split)}")
             if answer.outcome is Outcome.UNBOUNDED:
                 if LARGEST_BOX <= self.master.box < np.inf:
                     self.unbounded("the master")
@@ -342,7 +342,7 @@ class _Run:
         Raises:
             UnboundedError, InfeasibleError, SolverError: see there.
         """
-        tell_unbounded(self.split, self.options.solver, self.context.remaining, what, LARGEST_BOX)
+        tell_unbounded(self.split, self.options.solver, what, LARGEST_BOX)
 
     # --- checkpoints and the end --------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats
 from privopt.backends import Basis, Outcome, Session, get
 from privopt.backends.session import elastic_ray
-from privopt.decompose.limit import Limit
 from privopt.decompose.split import Cut, Piece, cut_of
 from privopt.errors import SolverError
 from privopt.execution import worker_state
+from privopt.execution.clock import clock
 
 __all__ = ["BlockAnswer", "relax_block", "solve_block"]
 
@@ -64,7 +64,6 @@ def solve_block(
     z: Floats,
     core: Floats | None,
     basis: Basis | None,
-    limit: Limit,
 ) -> BlockAnswer:
     """Solve a block with the complicating columns at ``z``.
 
@@ -76,18 +75,17 @@ def solve_block(
         core: a point well inside; the cut is taken a little towards it, where it is not dominated
             (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). None for the plain cut.
         basis: to start from.
-        limit: on time.
 
     Raises:
         SolverError: the solver failed, or its multipliers prove nothing.
     """
     kept = _session_of(token, piece, solver)
     _set(kept, piece, z)
-    answer = kept.solve(time_limit=limit.left(), basis=basis)
+    answer = kept.solve(basis=basis)
     after = kept.basis
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
-        cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z, limit)
+        cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z)
         cuts = [cut] if cut is not None else []  # none where it misses by no more than rounding: then ask elsewhere
         return BlockAnswer(
             outcome=answer.outcome, cuts=tuple(cuts), basis=after, seconds=seconds, iterations=iterations
@@ -97,9 +95,9 @@ def solve_block(
     x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)
     found = cut_of(piece, answer.duals)
     cuts = [found] if found is not None else []
-    if core is not None and limit.left() != 0.0:
+    if core is not None and clock().left > 0.0:
         _set(kept, piece, z + TOWARDS * (core - z))
-        moved = kept.solve(time_limit=limit.left(), basis=after)
+        moved = kept.solve(basis=after)
         seconds, iterations = seconds + moved.seconds, iterations + moved.iterations
         better = cut_of(piece, moved.duals) if moved.duals is not None else None
         if better is not None:
@@ -129,14 +127,14 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
     return None
 
 
-def _elastic_cut(piece: Piece, solver: str, z: Floats, limit: Limit) -> Cut | None:
+def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     """From the multipliers of the elastic form, where a ray was not exact enough."""
     lower, upper = piece.sides(z)
-    ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver), limit.left())
+    ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))
     return _feasibility_cut(piece, ray, z)
 
 
-def relax_block(token: str, piece: Piece, solver: str, limit: Limit) -> BlockAnswer:
+def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
     """The block without the rows that join it to the complicating columns: a constant lower bound."""
     kept = _session_of(token, piece, solver)
     joined = np.diff(piece.coupling.indptr) > 0
@@ -145,7 +143,7 @@ def relax_block(token: str, piece: Piece, solver: str, limit: Limit) -> BlockAns
         np.where(joined, -np.inf, piece.form.row_lower),
         np.where(joined, np.inf, piece.form.row_upper),
     )
-    answer = kept.solve(time_limit=limit.left())
+    answer = kept.solve()
     after = kept.basis
     cuts: tuple[Cut, ...] = ()
     if answer.duals is not None:

@@ -9,7 +9,6 @@ from uuid import uuid4
 from privopt.arrays import Floats
 from privopt.backends import Outcome
 from privopt.decompose.block import BlockAnswer, relax_block, solve_block
-from privopt.decompose.limit import Limit
 from privopt.decompose.split import Cut, Split
 from privopt.decompose.state import State
 from privopt.errors import InfeasibleError
@@ -45,8 +44,7 @@ class Blocks:
             InfeasibleError: a block has no solution, whatever the complicating columns are.
         """
         cuts: list[Cut] = []
-        asked = (self.solver, Limit.of(self.context.remaining))
-        for number, answer in enumerate(self._everywhere(relax_block, [asked] * len(self))):
+        for number, answer in enumerate(self._everywhere(relax_block, [(self.solver,)] * len(self))):
             state.block_times[number] += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
                 raise InfeasibleError(f"block {number} has no solution, whatever the complicating columns are")
@@ -55,8 +53,7 @@ class Blocks:
 
     def ask(self, state: State, z: Floats, core: Floats | None) -> list[BlockAnswer]:
         """Every block at ``z``, cuts moved towards ``core``."""
-        limit = Limit.of(self.context.remaining)
-        answers = self._everywhere(solve_block, [(self.solver, z, core, basis, limit) for basis in state.bases])
+        answers = self._everywhere(solve_block, [(self.solver, z, core, basis) for basis in state.bases])
         for number, answer in enumerate(answers):
             state.block_times[number] += answer.seconds
             if answer.outcome is Outcome.OPTIMAL and not state.first_feasible[number]:

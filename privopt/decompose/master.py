@@ -233,9 +233,9 @@ class Master:
         scales = sparse.diags_array([row.scale for row in rows]) if rows else sparse.identity(0)
         return (scales @ sparse.hstack([slopes, minus])).tocsr()
 
-    def solve(self, time_limit: float | None) -> MasterAnswer:
+    def solve(self) -> MasterAnswer:
         """Minimise; the bound is evaluated from the multipliers on the whole form, not taken from the solver."""
-        answer = self._engine.solve(time_limit=time_limit, basis=self.basis)
+        answer = self._engine.solve(basis=self.basis)
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)
         self.basis = self._engine.basis
@@ -299,7 +299,7 @@ class Master:
     def _level_first(self) -> int:
         return self.split.outer_form.shape[0] + 2 * self.width + 1
 
-    def nearest(self, centre: Floats, level: float, time_limit: float | None) -> Floats | None:
+    def nearest(self, centre: Floats, level: float) -> Floats | None:
         """The point nearest to ``centre`` (largest difference) whose model value is at most ``level``."""
         if self._level is None:
             self._level = self._level_engine()
@@ -307,7 +307,7 @@ class Master:
         box = first + np.arange(2 * n)
         self._level.change_row_bounds(box, np.full(2 * n, -np.inf), np.concatenate([centre, -centre]))
         self._level.change_row_bounds(np.array([first + 2 * n]), np.array([-np.inf]), np.array([level]))
-        answer = self._level.solve(time_limit=time_limit, basis=self._level_basis)
+        answer = self._level.solve(basis=self._level_basis)
         self._level_basis = self._level.basis
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None:
             return None

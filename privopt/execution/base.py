@@ -6,10 +6,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from attrs import field, frozen
+
+from privopt.errors import StoppedError
+from privopt.execution.clock import check
 
 __all__ = ["Executor", "Held", "spans", "worker_state"]
 
@@ -62,7 +66,10 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Run ``function(*arguments)`` on the worker of ``key``, after what was submitted there before."""
+        """Run ``function(*arguments)`` on the worker of ``key``, after what was submitted there before.
+
+        The caller's scopes of time hold there too.
+        """
 
     def hold(self, value: object) -> object:
         """Give ``value`` to submit as often as wanted; it is sent to each worker once."""
@@ -107,7 +114,16 @@ class Feeding(Executor):
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """See :class:`Executor`."""
         place = self._place(key)
-        return self._pools[place].submit(self._call, place, function, arguments)
+        return self._pools[place].submit(copy_context().run, self._timely, place, function, arguments)
+
+    def _timely(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+        """Have it done; where a worker says that its time was over, that is the end of the scope here."""
+        check()
+        try:
+            return self._call(place, function, arguments)
+        except StoppedError:
+            check()
+            raise
 
     @abstractmethod
     def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:

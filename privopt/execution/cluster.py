@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from privopt.errors import SolverError, UsageError
 from privopt.execution.base import Executor, Feeding, Held
+from privopt.execution.clock import Ticket
 
 __all__ = ["connect"]
 
@@ -35,7 +36,7 @@ class _Dask(Feeding):
         for _ in range(2):
             name = self._worker(place)
             sent = [self._send(name, a) if isinstance(a, Held) else a for a in arguments]
-            future = self._client.submit(function, *sent, workers=[name], pure=False)
+            future = self._client.submit(Ticket.now().call, function, *sent, workers=[name], pure=False)
             if self._settled(future, name):
                 answer: T = future.result()
                 return answer

@@ -1,4 +1,4 @@
-"""How many threads work may take, and until when: what ``--jobs`` and ``--time-limit`` say, wherever the work runs."""
+"""How many threads work may take, as ``--jobs`` says it, wherever the work runs; until when is the clock's to say."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 from privopt.errors import StoppedError
 from privopt.execution.base import spans
+from privopt.execution.clock import UNWRITTEN, check, granted, limit
 
 __all__ = [
-    "EXIT",
-    "GRACE",
-    "OVER",
     "VARIABLES",
     "allowed_threads",
     "check_end",
@@ -28,59 +26,29 @@ __all__ = [
 
 T = TypeVar("T")
 
-OVER, GRACE = 1.1, 5.0
-"""A command with a limit ends by so many times that and so many seconds, counted from its process's start."""
-EXIT = 0.8
-"""Of these seconds what the last resort leaves for the process to end in: at a load of 15 it took up to .6."""
-
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What libraries of linear algebra read as they are loaded."""
 
-_END: ContextVar[float | None] = ContextVar("_END", default=None)
+check_end = check
 
 
 @contextmanager
 def ending_at(end: float | None) -> Iterator[None]:
-    """A block whose long loops stop once ``time.monotonic()`` reaches ``end``, or an earlier end around them."""
-    around = _END.get()
-    token = _END.set(end if around is None or (end is not None and end < around) else around)
-    try:
+    """Open a scope until a value of ``time.monotonic``, whose end is raised outside it; for what has a deadline yet."""
+    with limit(None if end is None else end - time.monotonic()) as scope:
         yield
-    finally:
-        _END.reset(token)
-
-
-def check_end(before: str = "") -> None:
-    """What long loops call now and then.
-
-    Args:
-        before: what is not done yet, in words, where a caller has something to fall back on.
-
-    Raises:
-        StoppedError: the end of :func:`ending_at` has come.
-    """
-    end = _END.get()
-    if end is not None and time.monotonic() >= end:
-        if before:
-            raise StoppedError(f"the time limit came before {before}")
-        raise StoppedError(
-            "the time limit, and what it leaves to end in, came before a release was certified and written; nothing "
-            "written"
-        )
+    if scope.expired:
+        raise StoppedError(UNWRITTEN)
 
 
 def seconds_left(before: str = "") -> float | None:
-    """What a solver that takes a limit of its own may take: up to the end of :func:`ending_at`; None without one.
-
-    Args:
-        before: as of :func:`check_end`.
+    """Seconds until the nearest end around; None without one.
 
     Raises:
-        StoppedError: the end has come.
+        OutOfTime: it has come.
     """
-    check_end(before)
-    end = _END.get()
-    return None if end is None else max(1e-3, end - time.monotonic())
+    check(before)
+    return granted()
 
 
 def allowed_threads() -> int:
@@ -123,20 +91,28 @@ def in_threads(function: Callable[[int, int], T], count: int, *, least: int = 64
         least: fewer than this are one span, in the caller's own thread.
 
     Raises:
-        StoppedError: the end of :func:`ending_at` has come.
+        OutOfTime: the end of a scope around has come; spans that were not begun are not begun any more.
     """
     workers = allowed_threads()
-    check_end()
+    check()
     if count < least or workers == 1:
         return [function(0, count)] if count else []
     with ThreadPoolExecutor(workers) as pool:  # four a thread: spans may differ in length of work
-        futures = [pool.submit(function, *span) for span in spans(count, count, 4 * workers)]
+        futures = [
+            pool.submit(copy_context().run, _timely, function, first, end)
+            for first, end in spans(count, count, 4 * workers)
+        ]
         try:
             found = []
             for future in futures:
                 found.append(future.result())
-                check_end()
+                check()
         finally:
             for future in futures:
                 future.cancel()
     return found
+
+
+def _timely(function: Callable[[int, int], T], first: int, end: int) -> T:
+    check()
+    return function(first, end)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from privopt.errors import SolverError, UsageError
 from privopt.execution.base import Executor, Feeding
+from privopt.execution.clock import Ticket
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 __all__ = ["processes", "serial", "threads"]
@@ -31,7 +33,7 @@ class _Threads(Executor):
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        return self._pools[self._place(key)].submit(function, *arguments)
+        return self._pools[self._place(key)].submit(copy_context().run, function, *arguments)
 
     def close(self, *, wait: bool = True) -> None:
         for pool in self._pools:
@@ -52,7 +54,7 @@ class _Processes(Feeding):
                     raise SolverError("the executor was closed")
                 worker = self._workers[place] = Worker()
             try:
-                answer: T = worker.call(function, arguments, self._live)
+                answer: T = worker.call(Ticket.now().call, (function, *arguments), self._live)
             except DeadWorkerError as error:
                 worker.close()
                 self._workers[place] = None

@@ -19,8 +19,9 @@ from privopt.declare import File, files_of
 from privopt.declare.schema import folders_of, share
 from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
 from privopt.execution import Executor, from_url
+from privopt.execution.clock import GRACE, OVER
 from privopt.execution.interrupts import interrupts
-from privopt.execution.limits import GRACE, OVER, ending_at, limited_to
+from privopt.execution.limits import ending_at, limited_to
 from privopt.execution.memo import remembering
 from privopt.execution.memory import GB, available, resident
 from privopt.files.release_folder import PRIVATE, RESULT, dump_json

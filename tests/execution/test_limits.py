@@ -1,17 +1,13 @@
 """--jobs holds for threads too: those of the structured solvers, of linear algebra, and of worker processes."""
 
 import os
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import threadpoolctl
 from toys import grid_text
 
-from privopt.errors import StoppedError
 from privopt.execution import limits, processes
 from privopt.execution.limits import VARIABLES, allowed_threads, limited_to
 from privopt.run.options import Options
@@ -66,36 +62,3 @@ def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, 
     taken = 8 if jobs is None else jobs
     assert set(sizes) <= ({taken} if taken > 1 else set())
     assert sizes or taken == 1 or method == "interior-point"
-
-
-def test_work_in_threads_ends_when_its_time_has_come():
-    with limits.ending_at(time.monotonic()), limits.ending_at(None), pytest.raises(StoppedError):
-        limits.in_threads(lambda a, b: b - a, 1000)
-    with limits.ending_at(time.monotonic() + 3600):
-        with limits.ending_at(time.monotonic() + 7200):  # the earlier of the two
-            assert sum(limits.in_threads(lambda a, b: b - a, 1000)) == 1000
-        with limits.ending_at(time.monotonic()), pytest.raises(StoppedError):
-            limits.check_end()
-    limits.check_end()  # nothing ends here
-
-
-def test_what_is_not_begun_when_the_time_has_come_is_not_begun(monkeypatch):
-    """The time comes with the first span; the others wait until what was not begun has been taken back."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    begun, left = [], threading.Event()
-
-    class Pool(ThreadPoolExecutor):
-        def __exit__(self, *raised):
-            left.set()
-            return super().__exit__(*raised)
-
-    def slow(a, b):
-        begun.append(a)
-        if a:
-            left.wait()
-
-    monkeypatch.setattr(limits, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: float(len(begun))))
-    with limits.ending_at(0.5), pytest.raises(StoppedError):
-        limits.in_threads(slow, 10_000)
-    assert 1 <= len(begun) <= 3  # of 8: one more is with each thread, at most

@@ -16,8 +16,8 @@ import pytest
 from privopt.command.cli import cli
 from privopt.command.exit_codes import ending
 from privopt.execution import hard_limit as watch
+from privopt.execution.clock import EXIT, GRACE, OVER
 from privopt.execution.hard_limit import ended_after, lived, settling
-from privopt.execution.limits import EXIT, GRACE, OVER
 from privopt.run import solve as solving
 from privopt.run.publish import new_file, new_folder
 from privopt_metric_dp.mechanisms.base import MetricMechanism
@@ -77,9 +77,9 @@ def test_a_command_that_looks_at_no_clock_ends_with_5(toy, tmp_path):
     code = (
         "import sys, time\n"
         "from privopt.command import cli\n"
-        "from privopt.execution import limits\n"
+        "from privopt.execution import clock\n"
         "from privopt_metric_dp.mechanisms import registered\n"
-        "limits.GRACE = limits.EXIT\n"
+        "clock.GRACE = clock.EXIT\n"
         "registered.Exponential.matrix = lambda *given: time.sleep(3600)\n"
         "cli.cli.main(['solve', 'exponential', *sys.argv[1:], '--time-limit', '0.01'])"
     )

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from toys import grid_text
 
 from privopt.errors import StoppedError
-from privopt.execution.limits import EXIT, GRACE, OVER, check_end, ending_at
+from privopt.execution.clock import EXIT, GRACE, OVER
+from privopt.execution.limits import check_end, ending_at
 from privopt.interfaces import SolveContext
 from privopt.run import solve as solving
 from privopt.run.options import Options

@@ -1,0 +1,187 @@
+"""Scopes of time: they nest, reach threads and worker processes, and swallow their own end alone."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+import pytest
+from attrs import evolve
+
+from privopt.errors import SolverError, StoppedError
+from privopt.execution import processes, serial, threads
+from privopt.execution.clock import OutOfTime, Ticket, check, clock, granted, in_thread, limit
+from privopt.execution.limits import in_threads
+
+
+class Fake:
+    """A clock that goes when it is told to."""
+
+    time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def test_a_scope_swallows_its_own_end_and_no_other():
+    fake = Fake()
+    with limit(10.0, now=fake) as outer:
+        with outer.share(0.5) as inner:
+            assert inner.left == 5.0
+            fake.time = 5.0
+            check("anything")
+        assert inner.expired
+        assert not outer.expired
+        assert outer.left == 5.0
+        with limit(3.0) as inner:
+            fake.time = 10.0
+            check()
+    assert outer.expired
+    assert not inner.expired
+    assert clock().left == math.inf
+    check()
+
+
+def test_ends_only_shrink():
+    fake = Fake()
+    with limit(5.0, now=fake), limit(50.0) as inner, limit(None) as none:
+        assert inner.left == none.left == clock().left == 5.0
+        fake.time = 4.0
+        assert none.left == 1.0
+        fake.time = 7.0
+        assert none.left == 0.0
+
+
+def test_what_a_solver_may_take_is_what_is_left():
+    fake = Fake()
+    assert granted() is None
+    assert granted(3.0) == 3.0
+    with limit(2.0, now=fake) as scope:
+        assert granted() == granted(3.0) == 2.0
+        assert granted(1.0) == 1.0
+        fake.time = 2.0
+        granted()
+    assert scope.expired
+
+
+def test_a_message_says_what_was_not_done():
+    with pytest.raises(StoppedError, match="came before all was priced"):
+        raise OutOfTime(clock(), "all was priced")
+
+
+def test_another_thread_cancels_what_runs_in_threads():
+    seen = []
+    with limit(100.0) as around:
+
+        def work() -> None:
+            while True:
+                seen.append(clock() is around)
+                check()
+                time.sleep(0.001)
+
+        running = in_thread(work)
+        while not seen:
+            time.sleep(0.001)
+        around.cancel()
+        assert running.wait(10.0)
+    assert all(seen)
+    with pytest.raises(OutOfTime):
+        running.result()
+    assert not around.expired  # the thread's block was ended, not this one
+
+
+def test_a_thread_hands_over_what_it_returns():
+    running = in_thread(lambda: 7)
+    assert running.wait(10.0)
+    assert running.result() == 7
+    assert not in_thread(threading.Event().wait).wait(0.0)
+
+
+def test_a_look_costs_little():
+    with limit(100.0), limit(100.0), limit(100.0) as deep:
+        best = math.inf
+        for _ in range(5):
+            began = time.perf_counter()
+            for _ in range(1_000):
+                deep.check()
+            best = min(best, time.perf_counter() - began)
+    assert best < 5e-3  # five microseconds each
+
+
+@pytest.mark.parametrize("make", [lambda: serial(), lambda: threads(2), lambda: processes(1)])
+def test_executors_take_the_callers_time_along(make):
+    with make() as executor:
+        assert executor.submit("a", _left).result() == math.inf
+        with limit(60.0):
+            assert 50.0 < executor.submit("a", _left).result() <= 60.0
+        with limit(0.0) as scope:
+            executor.submit("a", _left).result()
+            check()
+        assert scope.expired
+
+
+def test_a_worker_sees_the_same_end():
+    with processes(1) as executor:
+        executor.submit("a", _left).result()
+        with limit(2.0) as scope:
+            end = executor.submit("a", _end).result()
+            assert abs(end - scope.end) < 0.05
+        with limit(0.2) as scope:
+            with pytest.raises(StoppedError):
+                executor.submit("a", _until_the_end).result()
+            check()
+        assert scope.expired
+
+
+def test_elsewhere_a_ticket_is_worth_the_seconds_that_were_left():
+    with limit(5.0):
+        ticket = Ticket.now()
+    time.sleep(0.05)
+    assert ticket.left <= 4.95
+    assert evolve(ticket, machine=ticket.machine + "-other").left == pytest.approx(5.0, abs=0.02)
+    with pytest.raises(StoppedError, match="_until_the_end"):
+        Ticket(0.05, "elsewhere", 0.0).call(_until_the_end)
+
+
+def _left() -> float:
+    return clock().left
+
+
+def _end() -> float:
+    return time.monotonic() + clock().left
+
+
+def _until_the_end() -> None:
+    while True:
+        check()
+        time.sleep(0.01)
+
+
+def test_work_in_threads_ends_when_its_time_has_come(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    fake, begun, gone_on = Fake(), [], threading.Event()
+
+    def slow(first: int, _end: int) -> None:
+        begun.append(first)
+        fake.time = 1.0
+        gone_on.wait(0.05)
+
+    with limit(0.5, now=fake) as scope:
+        in_threads(slow, 10_000)
+    assert scope.expired
+    assert 1 <= len(begun) <= 2  # of 8: one is with each thread, at most
+    with limit(100.0):
+        assert sum(in_threads(lambda a, b: b - a, 1000)) == 1000
+    with limit(0.0) as scope:
+        in_threads(lambda a, b: b - a, 1000)
+    assert scope.expired
+
+
+def test_a_method_that_says_it_is_late_while_there_is_time_is_no_end():
+    with threads(1) as executor, limit(60.0), pytest.raises(SolverError):
+        executor.submit("a", _fails).result()
+
+
+def _fails() -> None:
+    raise SolverError("no")
