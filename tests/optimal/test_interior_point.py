@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from numba import njit
 
 from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread, store, total
+from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import Instance, interior_point
+from privopt_metric_dp.solvers.chordal import complete
 from privopt_metric_dp.solvers.components import drop_implied_pairs
 from privopt_metric_dp.solvers.elimination import eliminate
 from privopt_metric_dp.solvers.instance import dual_bound
@@ -98,7 +100,7 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
     prices = rng.random(records)
     seen = []
     for engine in (LaneEngine(instance), DenseEngine(instance)):
-        state = begin(instance, symmetry, engine, 1, lambda: None)
+        state = begin(instance, symmetry, engine, formed=True, threads=1, late=lambda: None)
         groups = state.groups
         scale = np.maximum.reduce([group.factorise(lambda: None) for group in groups])
         into = engine.empty_coupling()
@@ -121,6 +123,67 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
     for number, (lanes, dense) in enumerate(zip(*seen, strict=True)):
         close = 2e-5 if number == 0 else 1e-7
         assert np.abs(lanes - dense).max() <= close * np.abs(dense).max() + 1e-13
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 60), st.integers(1, 12), st.floats(-1, 1.0), st.integers(0, 2**32 - 1))
+def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, outputs, power, seed):
+    instance = scattered(records, outputs, records, 10.0**power, seed)
+    state = begin(
+        instance,
+        Symmetry.trivial(instance),
+        LaneEngine(instance),
+        formed=False,
+        threads=1,
+        late=lambda: None,
+    )
+    pattern = state.engine.pattern
+    for group in state.groups:
+        group.factorise(lambda: None)
+    columns = [sum(group.solve(unit, 0.0) for group in state.groups) for unit in np.eye(records)]
+    coupling = np.stack(columns, axis=1)
+    diagonal, below = state.engine.entries(state.groups, lambda: None)
+    assert diagonal == pytest.approx(coupling.diagonal(), rel=1e-7)
+    assert below == pytest.approx(coupling[pattern.row, pattern.column], rel=1e-6, abs=1e-7 * coupling.max())
+    found = complete(pattern, diagonal, below)
+    inverse = np.stack([found.solve(unit) for unit in np.eye(records)], axis=1)
+    inside = np.eye(records, dtype=bool)
+    inside[pattern.row, pattern.column] = inside[pattern.column, pattern.row] = True
+    assert not inverse[~inside].any()
+    completed = np.linalg.inv(inverse)
+    size = np.sqrt(np.outer(coupling.diagonal(), coupling.diagonal()))
+    assert np.abs((completed - coupling) / size)[inside].max() < 1e-6
+    if outputs == 1:  # M = T
+        assert np.abs((completed - coupling) / size).max() < 1e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(3, 40), st.integers(2, 20), st.integers(0, 40), st.floats(-1, 1.3), st.integers(0, 2**32 - 1))
+def test_without_the_coupling_answers_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
+    instance = scattered(records, outputs, extra, 10.0**power, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interior_point, "SMALL", 0)
+        formed = solve_interior_point(instance, gap=1e-7, symmetry=False)
+        patch.setattr(interior_point, "FORMED", 0)
+        answer = solve_interior_point(instance, gap=1e-2, symmetry=False, threads=2)
+    assert answer.status == "optimal"
+    assert excess(instance, answer.z) < 1e-9
+    assert np.abs(answer.z.sum(axis=1) - 1).max() < 1e-12
+    assert dual_bound(instance, answer.multipliers)[0] == pytest.approx(answer.lower_bound, rel=1e-9, abs=1e-12)
+    assert answer.lower_bound <= formed.objective * (1 + 1e-9)
+    assert formed.lower_bound <= answer.objective * (1 + 1e-9)
+    assert answer.objective - answer.lower_bound <= 1.0001e-2 * answer.objective
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 12), st.integers(1, 8), st.integers(0, 10), st.floats(-1, 1.0), st.integers(0, 2**32 - 1))
+def test_any_multipliers_prove_a_bound(records, outputs, extra, power, seed):
+    instance = scattered(records, outputs, extra, 10.0**power, seed)
+    rng = np.random.default_rng(seed)
+    shape = 2, len(instance.pairs), outputs
+    given = rng.exponential(instance.cost.max(), shape) * (rng.random(shape) < 0.3) * 10.0 ** rng.uniform(-4, 1)
+    best = solve_interior_point(instance, gap=1e-8).objective
+    assert dual_bound(instance, Multipliers.whole(*given))[0] <= best * (1 + 1e-8)
 
 
 def test_lanes_do_what_numpy_does():
@@ -173,15 +236,21 @@ def test_the_answer_does_not_depend_on_threads_or_chance():
 
 
 @pytest.mark.parametrize(
-    ("side", "pairs"),
-    [(12, "8nb"), pytest.param(20, "8nb", marks=pytest.mark.slow), pytest.param(12, "all", marks=pytest.mark.slow)],
+    ("side", "pairs", "formed"),
+    [
+        (12, "8nb", 4_000),
+        (12, "8nb", 0),
+        pytest.param(20, "8nb", 4_000, marks=pytest.mark.slow),
+        pytest.param(12, "all", 4_000, marks=pytest.mark.slow),
+    ],
 )
-def test_memory_is_what_is_stated(grid_instance, side, pairs):
+def test_memory_is_what_is_stated(monkeypatch, grid_instance, side, pairs, formed):
+    monkeypatch.setattr(interior_point, "FORMED", formed)
     instance = drop_implied_pairs(grid_instance(side, pairs, 0.2))[0]
     solve_interior_point(instance, gap=0.5, symmetry=False, threads=2)  # compiled and loaded
     tracemalloc.start()
     try:
-        solve_interior_point(instance, gap=1e-3, symmetry=False, threads=2)
+        solve_interior_point(instance, gap=1e-3 if formed else 1e-1, symmetry=False, threads=2)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -190,7 +259,7 @@ def test_memory_is_what_is_stated(grid_instance, side, pairs):
 
 def test_the_limit_is_looked_at_between_batches_of_outputs():
     instance = scattered(8, 20, 8, 1.0, 0)
-    state = begin(instance, Symmetry.trivial(instance), LaneEngine(instance), 1, lambda: None)
+    state = begin(instance, Symmetry.trivial(instance), LaneEngine(instance), formed=True, threads=1, late=lambda: None)
     looks = iter([None, None])
 
     def late():

@@ -2,10 +2,11 @@
 
 Slacks ``s = A z`` of the privacy rows (scaled by ``exp(-eps d / 2)``) and their multipliers ``f`` are the
 only inequality variables: in a connected component with two records the rows imply ``z >= 0``. A step
-costs one sparse factorisation an output and one dense Cholesky for the row sums
+costs one sparse factorisation an output, and conjugate gradients for the row sums
 (`privopt_metric_dp.solvers.normal_equations`). Directions are Mehrotra's predictor and corrector with weights (Colombo
 and Gondzio 2008) and further centrality correctors (Gondzio 1996). Every iterate is strictly inside the
-privacy rows and its rows sum to one, so stopping early gives a mechanism all the same.
+privacy rows. Its rows sum to one, or are brought there whenever the gap has halved, so stopping early gives a mechanism
+all the same; any multipliers prove a bound, so that inexact steps cost progress, never truth.
 """
 
 from __future__ import annotations
@@ -46,6 +47,15 @@ A_FLOP = 1.8e-10
 """Processor seconds of a step for each record, output and entry of the factor."""
 SHARE = 1e-8
 """Residual of the coupling's solution, as a share of its right side."""
+LOOSE, STRAIGHTENED = 1e-3, 1e-6
+"""The same where the coupling is not formed: in a step (a predictor's ten times that), and where row sums are brought
+back. Bounds hold whatever the steps were; a finer one made no fewer of them (2,032 nodes of Rome, 120 outputs)."""
+LOOSE_STEP = 0.95
+"""Part of the way to the border that a step goes there."""
+PATIENT = 400
+"""Steps of conjugate gradients there, at most, where row sums are brought back."""
+FORMED = 4_000
+"""Records up to which the coupling is formed."""
 
 
 @define
@@ -71,14 +81,18 @@ def _look(state: State) -> _Looked:
 
 
 def _save(state: State, seen: _Looked, *, last: bool = False) -> bool:
-    """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound; False if unsound."""
+    """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound.
+
+    Returns:
+        False if row sums are unsound that every step should have left sound.
+    """
     sound = float(np.abs(seen.missing).max()) <= SOUND
     mechanism, proof = sound and (last or seen.loss < state.saved_loss), seen.bound > state.bound
     for group in state.groups:
         group.keep(mechanism, proof)
     state.saved_loss = seen.loss if mechanism else state.saved_loss
     state.bound = seen.bound if proof else state.bound
-    return sound
+    return sound or not state.formed
 
 
 def _steps(ratios: Floats) -> Floats:
@@ -93,7 +107,7 @@ def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tu
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
-    dy = coupling.solve(missing - priced, SHARE)
+    dy = coupling.solve(missing - priced, LOOSE if coupling.loose else SHARE)
     ahead = state.prices(state.y + dy)
     parts = np.array(state.each(lambda group: group.predict(ahead)))
     tp, td = map(float, _steps(parts[:, :2].min(axis=0)))
@@ -108,7 +122,7 @@ def _extend(
     """An extra direction, for targets of complementarity alone. Returns its step of ``y``, and steps by weights."""
     state.each(lambda group: group.aim(add, target, ahead))
     nothing = state.prices(np.zeros_like(state.y))
-    dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), SHARE)
+    dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), LOOSE if coupling.loose else SHARE)
     prices = state.prices(dy)
     return dy, _steps(np.minimum.reduce(state.each(lambda group: group.extend(prices, WEIGHTS))))
 
@@ -146,7 +160,7 @@ def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
         missing = 1 - state.sums(lambda group: group.row_sums())
         if np.abs(missing).max() < within:
             return
-        prices = state.prices(coupling.solve(missing, SHARE))
+        prices = state.prices(coupling.solve(missing, *((STRAIGHTENED, PATIENT) if coupling.loose else (SHARE,))))
         if min(state.each(methodcaller("straighten", prices))) <= -1:
             return
         state.each(lambda group: group.take())
@@ -199,23 +213,25 @@ def _iterate(state: State, gap: float, progress: Progress | None) -> tuple[str, 
             seen = _look(state)
             if not (np.isfinite(seen.loss + seen.mu) and _save(state, seen)):
                 return "feasible", iteration, trajectory
+            if coupling is not None and _due(state, seen, gap):
+                _restore_sums(state, coupling, 1e-14)
+                seen = _look(state)
+                _save(state, seen, last=True)
             lower, upper = state.bound * state.scale, seen.loss * state.scale
             trajectory.append((time.monotonic() - began, lower, upper))
             if progress is not None:
                 progress("interior point", iteration, lower, upper)
             if state.instance.reached(upper, lower, gap):
-                if coupling is not None:
-                    _restore_sums(state, coupling, 1e-14)
-                    _save(state, _look(state), last=True)
                 return "optimal", iteration, trajectory
             state.late()
             coupling = couple(state)
             dy, add, (tp, td) = _direction(state, coupling, seen.missing, seen.mu)
-            keep = 0.9 if iteration < 2 else 0.995
+            keep = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
             step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
             state.each(methodcaller("move", add, step))
             state.y = state.y + step[1] * dy
-            _restore_sums(state, coupling, STRAIGHT)
+            if not coupling.loose:
+                _restore_sums(state, coupling, STRAIGHT)
             if max(step) < 1e-4:
                 return "feasible", iteration, trajectory
     except np.linalg.LinAlgError:
@@ -225,18 +241,26 @@ def _iterate(state: State, gap: float, progress: Progress | None) -> tuple[str, 
     return "feasible", LAST_ITERATION, trajectory
 
 
+def _due(state: State, seen: _Looked, gap: float) -> bool:
+    """Whether row sums are to be brought back to one: the gap is reached, or half of what it was at the last time."""
+    half = not state.formed and seen.loss - state.bound <= (state.saved_loss - state.bound) / 2
+    return half or state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap)
+
+
 def interior_point_bytes(instance: Instance) -> float:
     """Memory that `solve_interior_point` takes on the processor beyond the instance; symmetry not counted.
 
     Doubles an output: one an entry of the factor, nine a record (costs, mechanism and the one kept, direction, extra
     one and its right side, pivots, scales, the answer), ten a pair (slacks, multipliers and those kept, direction,
-    extra one). Singles of the coupling: `ROOMS` matrices, and five more while they are put together and factored.
+    extra one). Of a coupling that is formed, singles: `ROOMS` matrices, and five more while they are put together and
+    factored; of another, doubles: entries of the pattern for each of as many parts, and eight outputs' at work.
     """
     n, k, pairs = instance.records, instance.outputs, len(instance.pairs)
     if _dense(n, k):
         return 8.0 * k * (24 * pairs + 20 * n + 2 * n**2)
-    lanes = -(-k // 8) * 8
-    return 8.0 * lanes * (_entries(instance) + 9 * n + 10 * pairs) + 4.0 * n**2 * (ROOMS + 5)
+    lanes, entries = -(-k // 8) * 8, _entries(instance)
+    coupling = 4.0 * n**2 * (ROOMS + 5) if n <= FORMED else 8.0 * (n + entries) * (ROOMS + 8 * allowed_threads())
+    return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
 
 
 def _entries(instance: Instance) -> int:
@@ -285,8 +309,10 @@ def _solve_connected(
             raise TimeoutError
 
     with np.errstate(all="ignore"):
-        group = find_symmetry(instance) if symmetry else Symmetry.trivial(instance)
-        state = begin(instance, group, _engine(instance, len(group.representatives)), threads, late)
+        formed = instance.records <= FORMED
+        group = find_symmetry(instance) if symmetry and formed else Symmetry.trivial(instance)
+        engine = _engine(instance, len(group.representatives))
+        state = begin(instance, group, engine, formed=formed, threads=threads, late=late)
         try:
             # the outputs keep all processors busy already: threads of BLAS's own would only wait for each other
             with threadpool_limits(limits=1, user_api="blas"):

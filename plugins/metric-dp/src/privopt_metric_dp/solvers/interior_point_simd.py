@@ -12,9 +12,10 @@ from attrs import define, field
 from privopt.arrays import Floats, Indices, Singles
 from privopt_metric_dp.matrix.simd import DOUBLES
 from privopt_metric_dp.solvers import factor_kernels, row_kernels
+from privopt_metric_dp.solvers.chordal import add_entries
 from privopt_metric_dp.solvers.elimination import Elimination, eliminate
 from privopt_metric_dp.solvers.instance import Instance
-from privopt_metric_dp.solvers.interior_point_state import Measure
+from privopt_metric_dp.solvers.interior_point_state import Measure, Outputs
 
 __all__ = ["LaneEngine"]
 
@@ -73,6 +74,16 @@ class LaneEngine:
         """See `privopt_metric_dp.solvers.interior_point_state.Engine`."""
         n = self.instance.records
         return np.zeros((-(-n // factor_kernels.PANEL), n * factor_kernels.PANEL), dtype=np.float32)
+
+    def entries(self, share: Sequence[Outputs], late: Callable[[], None]) -> tuple[Floats, Floats]:
+        """Sums of ``H^-1`` over groups' outputs on the pattern of the factors: diagonal ``(N,)``, others ``(E,)``."""
+        diagonal, below = np.zeros(self.instance.records), np.zeros(self.pattern.entries)
+        for group in cast("Sequence[LaneOutputs]", share):  # as this engine made them
+            for g in range(len(group.z)):
+                late()
+                batch = group.factor[g], group.inverse[g], group.mask[g]
+                add_entries(self.pattern.start, self.pattern.row, *batch, diagonal, below)
+        return diagonal, below
 
     def whole_coupling(self, parts: Sequence[Singles | Floats]) -> Singles:
         """See `privopt_metric_dp.solvers.interior_point_state.Engine`."""

@@ -134,6 +134,7 @@ class State:
         y: ``(O,)`` prices of the orbits.
         size: number of rows of all outputs.
         scale: what costs were divided by.
+        formed: whether the coupling is formed; else it is completed from its entries on the factors' pattern.
         late: raises `TimeoutError` once the limit has come.
     """
 
@@ -148,6 +149,7 @@ class State:
     y: Floats
     size: int
     scale: float
+    formed: bool
     late: Callable[[], None]
     saved_loss: float = np.inf
     bound: float = -np.inf
@@ -177,7 +179,9 @@ class State:
         return np.asarray(self.gather @ sum(self.each(function)))
 
 
-def begin(instance: Instance, symmetry: Symmetry, engine: Engine, threads: int, late: Callable[[], None]) -> State:
+def begin(
+    instance: Instance, symmetry: Symmetry, engine: Engine, *, formed: bool, threads: int, late: Callable[[], None]
+) -> State:
     """The first iterate: one mechanism for all outputs, strictly inside the rows, and multipliers to match."""
     n, orbit = instance.records, symmetry.orbit[engine.order]
     size = np.bincount(orbit)
@@ -201,5 +205,6 @@ def begin(instance: Instance, symmetry: Symmetry, engine: Engine, threads: int, 
         y=np.zeros(len(size)),
         size=rows,
         scale=scale,
+        formed=formed,
         late=late,
     )

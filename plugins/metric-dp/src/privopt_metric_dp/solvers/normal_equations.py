@@ -1,17 +1,21 @@
 """What couples the outputs: ``T = sum_r Q' H_r^-1 Q``, one row and column for each orbit of records.
 
-The compiled engine forms it in single precision alone, scaled to a unit diagonal. Its factor is the preconditioner of
-conjugate gradients on the true one, of which each product is a sparse solve an output; two or three steps do.
+``T v`` is a sparse solve an output, so conjugate gradients find ``T^-1`` without ``T``. What they start from is one of
+two: ``T`` in single precision, factored, where that fits and pays (two or three steps do), or the chordal completion of
+its entries on the pattern of the factors (`privopt_metric_dp.solvers.chordal`), which takes no more memory than an
+output does (15 to 100 steps to a thousandth, more near the optimum).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 from attrs import define
 
 from privopt.arrays import Floats, Singles
+from privopt_metric_dp.solvers.chordal import complete
 from privopt_metric_dp.solvers.interior_point_state import Outputs, State
 
 __all__ = ["ROOMS", "Coupling", "couple"]
@@ -21,35 +25,37 @@ RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
 ROOMS = 8
 """Parts of the outputs whose couplings are summed apart: the answer is the same whatever the threads."""
 STEPS = 80
-"""Steps of conjugate gradients after which the numbers have broken down."""
+"""Steps of conjugate gradients: beyond them a formed coupling has broken down, a completed one does as it is."""
 
 
 @define(eq=False)
 class Coupling:
-    """The coupling of an iterate, factored.
+    """The coupling of an iterate.
 
     Attributes:
-        factor: ``(O, O)`` lower Cholesky factor of ``T / (scale scale')``.
-        scale: ``(O,)``.
+        state: the iterate's.
+        rough: about ``T^-1``, times a vector.
+        exact: whether it is ``T^-1``.
+        loose: whether conjugate gradients may end before they are done.
     """
 
     state: State
-    factor: Singles | Floats
-    scale: Floats
-
-    def _rough(self, right: Floats) -> Floats:
-        from scipy.linalg import cho_solve
-
-        scaled = (right / self.scale).astype(self.factor.dtype)
-        return np.asarray(cho_solve((self.factor, True), scaled, check_finite=False) / self.scale)
+    rough: Callable[[Floats], Floats]
+    exact: bool
+    loose: bool
 
     def _product(self, y: Floats) -> Floats:
         self.state.late()
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
 
-    def solve(self, right: Floats, share: float) -> Floats:
-        """``T^-1 right``, the residual at most a share of ``right``.
+    def solve(self, right: Floats, share: float, most: int = STEPS) -> Floats:
+        """``T^-1 right``, but for a share of its length as ``rough`` measures it.
+
+        Args:
+            right: ``(O,)``.
+            share: of the length of the first residual, at which to end.
+            most: steps of conjugate gradients.
 
         Raises:
             numpy.linalg.LinAlgError: the numbers have broken down.
@@ -57,22 +63,31 @@ class Coupling:
         """
         if not np.isfinite(right).all():
             raise np.linalg.LinAlgError("the right side has left the range of doubles")
-        if self.state.engine.exact:
-            return self._rough(right)
-        from scipy.sparse.linalg import LinearOperator, cg
-
-        shape = len(right), len(right)
-        operator = LinearOperator(shape, matvec=self._product, dtype=np.float64)
-        rough = LinearOperator(shape, matvec=self._rough, dtype=np.float64)
-        y, failed = cg(operator, right, rtol=share, atol=0.0, maxiter=STEPS, M=rough)
-        if failed or not np.isfinite(y).all():
+        if self.exact:
+            return self.rough(right)
+        y, left = np.zeros(len(right)), right.copy()
+        way = near = self.rough(left)
+        size = first = float(left @ near)
+        for _ in range(most):
+            if not size > share**2 * first:
+                break
+            product = self._product(way)
+            length = size / float(way @ product)
+            y += length * way
+            left -= length * product
+            near = self.rough(left)
+            before, size = size, float(left @ near)
+            way = near + (size / before) * way
+        else:
+            if not self.loose:
+                raise np.linalg.LinAlgError("conjugate gradients do not converge")
+        if not np.isfinite(y).all():
             raise np.linalg.LinAlgError("conjugate gradients do not converge")
-        return np.asarray(y)
+        return y
 
 
 def _form(state: State, scale: Floats) -> Singles | Floats:
     """The coupling of the records over ``scale scale'``, in the engine's order."""
-    shares = [state.groups[room::ROOMS] for room in range(min(ROOMS, len(state.groups)))]
 
     def one(share: Sequence[Outputs]) -> Singles | Floats:
         room = state.engine.empty_coupling()
@@ -80,21 +95,48 @@ def _form(state: State, scale: Floats) -> Singles | Floats:
             group.couple(scale, room, state.late)
         return room
 
-    return state.engine.whole_coupling(state.over(shares, one))
+    return state.engine.whole_coupling(state.over(_shares(state), one))
 
 
 def couple(state: State) -> Coupling:
-    """Factor the matrices of all outputs and their coupling.
+    """Factor the matrices of all outputs, and what conjugate gradients on their coupling start from.
 
     Raises:
         numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.
         TimeoutError: the limit has come.
     """
-    from scipy.linalg import cholesky
-
     scale = np.maximum.reduce(state.each(lambda group: group.factorise(state.late)))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
+    return _factored(state, scale) if state.formed else _completed(state)
+
+
+def _completed(state: State) -> Coupling:
+    """The chordal completion; each record is an orbit of its own here."""
+    from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
+
+    engine = cast("LaneEngine", state.engine)
+    parts = state.over(_shares(state), lambda share: engine.entries(share, state.late))
+    diagonal, below = (np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True))
+    found, order = complete(engine.pattern, diagonal, below), engine.order
+
+    def rough(right: Floats) -> Floats:
+        y = np.empty(len(right))
+        y[order] = found.solve(right[order])
+        return y
+
+    return Coupling(state=state, rough=rough, exact=False, loose=True)
+
+
+def _shares(state: State) -> list[Sequence[Outputs]]:
+    """Groups of outputs whose couplings are summed apart."""
+    return [state.groups[room::ROOMS] for room in range(min(ROOMS, len(state.groups)))]
+
+
+def _factored(state: State, scale: Floats) -> Coupling:
+    """The whole coupling, factored."""
+    from scipy.linalg import cho_solve, cholesky
+
     matrix: Singles | Floats = _form(state, scale)
     if state.symmetry.order == 1:  # one record an orbit: the order alone differs
         place = np.argsort(state.engine.order)
@@ -108,11 +150,17 @@ def couple(state: State) -> Coupling:
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     matrix /= own[:, None]
     matrix /= own
-    for ridge in (0.0,) if state.engine.exact else RIDGES:
+    scale, exact = scale * own, state.engine.exact
+    for ridge in (0.0,) if exact else RIDGES:
         np.fill_diagonal(matrix, 1 + ridge)
         try:
             factor = cholesky(matrix, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
             continue
-        return Coupling(state=state, factor=factor, scale=scale * own)
+
+        def rough(right: Floats, factor: Singles | Floats = factor) -> Floats:
+            scaled = (right / scale).astype(factor.dtype)
+            return np.asarray(cho_solve((factor, True), scaled, check_finite=False) / scale)
+
+        return Coupling(state=state, rough=rough, exact=exact, loose=False)
     raise np.linalg.LinAlgError("the coupling is not positive definite")

@@ -1,0 +1,161 @@
+"""What couples the outputs, known on the filled graph alone, and the matrix that agrees with it there.
+
+The coupling ``T = sum_r H_r^-1`` is dense. Its entries on the pattern of the factors come from these at the price of
+another factorisation (Takahashi, Fagan and Chen 1973), and the positive definite matrix ``M`` that has them and the
+greatest determinant has an inverse with that pattern (Grone, Johnson, Sa and Wolkowicz 1984), for the pattern is
+chordal::
+
+    b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
+
+where ``S`` are the entries of column ``v`` below the diagonal. Where all ``H_r`` are proportional ``M`` is ``T``. It
+needs every ``H_r`` regular: records at distance 0 merged, and none without a pair.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Indices
+from privopt.execution.compiled import jit
+from privopt.execution.limits import in_threads
+from privopt_metric_dp.matrix.simd import load, spread, store, total
+from privopt_metric_dp.solvers.elimination import Elimination
+
+__all__ = ["Completion", "add_entries", "complete"]
+
+_compiled = jit(error_model="numpy")
+
+
+@_compiled
+def add_entries(
+    start: Indices, row: Indices, factor: Floats, inverse: Floats, mask: Floats, diagonal: Floats, below: Floats
+) -> None:
+    """Add the entries on the pattern of a batch's ``H^-1``, summed over its outputs, to ``T``'s.
+
+    From the last column on, ``Z = H^-1``: ``Z[S, v] = -Z[S, S] L[S, v]``, ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
+
+    Args:
+        start, row: of the pattern.
+        factor, inverse: of the batch, as `privopt_metric_dp.solvers.factor_kernels.factorise` left them.
+        mask: of its outputs.
+        diagonal: ``(N,)``.
+        below: ``(E,)``.
+    """
+    n = len(start) - 1
+    own, other = np.empty(8 * n), np.empty(8 * len(row))
+    where = np.full(n, -1, np.int32)
+    zero, counted = spread(0.0), load(mask, 0)
+    for v in range(n - 1, -1, -1):
+        first, stop = start[v], start[v + 1]
+        for e in range(first, stop):
+            where[row[e]] = e
+            store(other, e, zero)
+        for e in range(first, stop):
+            r = row[e]
+            lower = load(factor, e)
+            moved = load(other, e) - lower * load(own, r)
+            for q in range(start[r], start[r + 1]):
+                at = where[row[q]]
+                if at >= first:
+                    entry = load(other, q)
+                    moved = moved - load(factor, at) * entry
+                    store(other, at, load(other, at) - lower * entry)
+            store(other, e, moved)
+        value = load(inverse, v)
+        for e in range(first, stop):
+            where[row[e]] = -1
+            entry = load(other, e)
+            value = value - load(factor, e) * entry
+            below[e] += total(entry * counted)
+        store(own, v, value)
+        diagonal[v] += total(value * counted)
+
+
+@_compiled
+def _rows(
+    first: int, last: int, start: Indices, row: Indices, diagonal: Floats, below: Floats, own: Floats, other: Floats
+) -> None:
+    """Rows ``first`` to ``last`` of ``R``: its diagonal and the entries beside it."""
+    where = np.full(len(start) - 1, -1, np.int32)
+    for v in range(first, last):
+        at, count = start[v], start[v + 1] - start[v]
+        left = diagonal[v]
+        if count:
+            for x in range(count):
+                where[row[at + x]] = x
+            among = np.zeros((count, count))
+            for x in range(count):
+                r = row[at + x]
+                among[x, x] = diagonal[r] * (1.0 + 1e-10)
+                for q in range(start[r], start[r + 1]):
+                    y = where[row[q]]
+                    if y >= 0:
+                        among[x, y] = among[y, x] = below[q]
+            for x in range(count):
+                where[row[at + x]] = -1
+            there = below[at : at + count].copy()
+            shares = np.linalg.solve(among, there)
+            for x in range(count):
+                left -= shares[x] * there[x]
+                other[at + x] = -shares[x]
+        weight = 1.0 / np.sqrt(max(left, 1e-12 * diagonal[v]))
+        own[v] = weight
+        for x in range(count):
+            other[at + x] *= weight
+
+
+@_compiled
+def _apply(start: Indices, row: Indices, own: Floats, other: Floats, given: Floats) -> Floats:
+    """``R' R given``."""
+    n = len(start) - 1
+    out = np.zeros(n)
+    for v in range(n):
+        value = own[v] * given[v]
+        for e in range(start[v], start[v + 1]):
+            value += other[e] * given[row[e]]
+        out[v] += own[v] * value
+        for e in range(start[v], start[v + 1]):
+            out[row[e]] += other[e] * value
+    return out
+
+
+@frozen(eq=False)
+class Completion:
+    """The inverse ``R' R`` of the completion.
+
+    Attributes:
+        pattern: of the factors.
+        own: ``(N,)`` diagonal of ``R``.
+        other: ``(E,)`` its other entries.
+    """
+
+    pattern: Elimination
+    own: Floats
+    other: Floats
+
+    def solve(self, right: Floats) -> Floats:
+        """``M^-1 right``, ``(N,)`` in the order of elimination."""
+        return np.asarray(_apply(self.pattern.start, self.pattern.row, self.own, self.other, right))
+
+
+def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Completion:
+    """The completion of greatest determinant of entries on a pattern.
+
+    Args:
+        pattern: of the factors.
+        diagonal: ``(N,)``.
+        below: ``(E,)`` entries of the pattern.
+
+    Raises:
+        numpy.linalg.LinAlgError: the numbers have left the range of doubles.
+    """
+    if not (np.isfinite(diagonal).all() and np.isfinite(below).all() and (diagonal > 0).all()):
+        raise np.linalg.LinAlgError("the coupling has left the range of doubles")
+    own, other = np.empty(len(diagonal)), np.empty(len(below))
+    in_threads(
+        lambda a, b: _rows(a, b, pattern.start, pattern.row, diagonal, below, own, other), len(diagonal), least=1_000
+    )
+    if not (np.isfinite(own).all() and np.isfinite(other).all()):
+        raise np.linalg.LinAlgError("the coupling is singular")
+    return Completion(pattern, own, other)
