@@ -120,8 +120,11 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
         sys.stderr.flush()
         os._exit(STOPPED_EMPTY)
 
-    began = click.get_current_context().find_root().obj  # None in another program that calls commands
-    before = 0.0 if began is None else min(lived(), START + time.monotonic() - began)
+    began = click.get_current_context().find_root().obj
+    if began is None:  # another program calls commands: its process is not ours to end
+        yield
+        return
+    before = min(lived(), START + time.monotonic() - began)
     with ended_after(None if limit is None else OVER * limit + GRACE - EXIT - before, end):
         yield
 
