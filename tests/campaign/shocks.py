@@ -21,7 +21,7 @@ from trials import Ended, Tally, privopt, spread
 
 __all__ = ["dead_solvers", "full_disks", "kills", "odd_places"]
 
-PATIENCE: Final = 180.0
+PATIENCE: Final = 600.0
 
 
 def start(*arguments: str | Path, before: Callable[[], None] | None = None, **environment: str) -> Any:

@@ -37,7 +37,7 @@ def solved(given: Given, folder: Path, *options: str) -> Ended:
     """Solve a problem into ``folder``/out."""
     path = given.write(folder / "given")
     command = ["solve", given.mechanism, path, "--method", given.method, "--out", folder / "out", "--quiet"]
-    return privopt(*command, "--time-limit", "30", *options)
+    return privopt(*command, "--time-limit", "600", *options)
 
 
 def bad_inputs(folder: Path, chance: random.Random, count: int | None) -> Tally:

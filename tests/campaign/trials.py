@@ -19,8 +19,8 @@ from privopt.command.cli import cli
 
 __all__ = ["Ended", "Tally", "privopt", "spread"]
 
-SECONDS: Final = 60
-"""After which a command hangs."""
+SECONDS: Final = 600
+"""After which a command hangs: what takes 10 s alone took over 60 beside a load of 12."""
 
 LONGEST: Final = 1000
 """Characters of a clear line, at most."""
