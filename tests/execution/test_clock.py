@@ -11,7 +11,7 @@ from attrs import evolve
 
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import processes, serial, threads
-from privopt.execution.clock import OutOfTime, Ticket, check, clock, granted, in_thread, limit
+from privopt.execution.clock import OutOfTime, Ticket, check, clock, granted, in_thread, limit, slices
 from privopt.execution.limits import in_threads
 
 
@@ -185,3 +185,16 @@ def test_a_method_that_says_it_is_late_while_there_is_time_is_no_end():
 
 def _fails() -> None:
     raise SolverError("no")
+
+
+def test_slices_are_whole_and_look_at_the_clock():
+    assert list(slices(0)) == []
+    spans = list(slices(1000))
+    assert [a for a, _ in spans] == [0, *(b for _, b in spans[:-1])]
+    assert spans[-1][1] == 1000
+    fake = Fake()
+    with limit(1.0, now=fake) as scope:
+        for first, _end in slices(1000):  # noqa: B007 (the last one is looked at)
+            fake.time = 2.0
+    assert scope.expired
+    assert first == 0

@@ -1,0 +1,148 @@
+"""The caller waits, a thread works: who attends certifies on the way and leaves behind what does not end."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from privopt.errors import StoppedError
+from privopt.execution.clock import Clock, OutOfTime, clock, in_thread
+from privopt.interfaces.incumbent import MARGIN_WRITING, Answer, Incumbent
+
+__all__ = ["attend"]
+
+C = TypeVar("C")
+P = TypeVar("P")
+R = TypeVar("R")
+
+LOOK: Final = 0.05
+"""Seconds between two looks at work under a limit."""
+SPENT: Final = 0.1
+"""Share of the time that certifying on the way takes, at most."""
+GAINED: Final = 0.1
+"""Share of the gap that a bound has to gain before it is proved on the way."""
+
+
+def attend(
+    work: Callable[[], object],
+    incumbent: Incumbent[C, P, R],
+    soft: Clock,
+    *,
+    first: Iterable[Callable[[], object]] = (),
+    stand_by: Callable[[Answer[R]], object] | None = None,
+) -> Answer[R]:
+    """Run a search in a thread until it ends, its time is over, or the rest is needed to certify and write.
+
+    The caller stands outside the search's scope of time: closing must not end with it. Without a limit nothing is
+    certified on the way, so that runs repeat exactly. An interrupt ends the search, a second one ends closing.
+
+    Args:
+        work: offers what it finds to the incumbent.
+        incumbent: made in the caller's scope of time.
+        soft: the scope that the search stands in.
+        first: each offers something that takes moments, before the search; under a limit it is certified at once.
+        stand_by: writes what is certified where it can be published; called under a limit, when it has become better.
+
+    Returns:
+        What is certified and proved.
+
+    Raises:
+        StoppedError: nothing is certified, for the time was over or an interrupt came.
+        SolverError: nothing is certified.
+        Exception: what the search raised, where that is no end of its time.
+    """
+    attending = _Attending(incumbent, soft, stand_by)
+    interrupted = ended = False
+    error: BaseException | None = None
+    try:
+        for entry in first:
+            attending.enter(entry)
+        running = in_thread(lambda: (work(), clock().left > 0.0)[1], within=soft)
+        while not (running.done or soft.left == 0.0 or incumbent.hard.left <= incumbent.needs):
+            running.wait(min(LOOK, soft.left) if attending.limited else 3600.0)
+            attending.look()
+        error = running.error
+        ended = running.done and error is None and running.result()
+        if error is not None and not isinstance(error, StoppedError | MemoryError):
+            raise error
+    except KeyboardInterrupt:
+        interrupted = True
+    except OutOfTime as stop:
+        if stop.clock is not soft:
+            raise
+    if not ended:
+        soft.cancel()
+    if isinstance(error, StoppedError | MemoryError) and not isinstance(error, OutOfTime):
+        incumbent.note(str(error) or "out of memory")
+    if interrupted:
+        incumbent.note("interrupted")
+    try:
+        ended = attending.close() and ended
+    except KeyboardInterrupt:
+        incumbent.note("interrupted again")
+    return incumbent.answer(stopped=not ended)
+
+
+class _Attending:
+    """What the caller of a search does meanwhile, and after."""
+
+    def __init__(
+        self, incumbent: Incumbent[C, P, R], soft: Clock, stand_by: Callable[[Answer[R]], object] | None
+    ) -> None:
+        self.incumbent, self.limited = incumbent, soft.left < math.inf
+        self._stand_by = stand_by if self.limited else None
+        self._last, self._stands = time.monotonic(), math.inf
+
+    def enter(self, entry: Callable[[], object]) -> None:
+        """Have something offered, certify it and have it stand by."""
+        entry()
+        if self.limited:
+            self.incumbent.certify()
+            self._renew()
+
+    def look(self) -> None:
+        """Certify and prove on the way, where a tenth of the time pays for it."""
+        incumbent, cost = self.incumbent, self.incumbent.cost
+        if not self.limited or not incumbent.changed.is_set():
+            return
+        spent = cost["certify"] + cost["prove"]
+        if time.monotonic() - self._last < spent / SPENT:
+            return
+        incumbent.changed.clear()
+        incumbent.certify()
+        known = incumbent.proved[0]
+        if incumbent.bound > known + GAINED * max(0.0, incumbent.certified[0] - known) or known == -math.inf:
+            incumbent.prove()
+        self._renew()
+        self._last = time.monotonic()
+
+    def close(self) -> bool:
+        """Certify and prove what was found, while there is time for it beside writing; whether there was enough."""
+        incumbent, cost = self.incumbent, self.incumbent.cost
+        while (enough := self._fits(cost["certify"])) and not self._content and incumbent.certify():
+            pass
+        while (proved := self._fits(cost["prove"])) and incumbent.prove():
+            pass
+        return enough and proved and not incumbent.late
+
+    @property
+    def _content(self) -> bool:
+        """Whether what is certified is as good as anything promises, but for the gap."""
+        value = self.incumbent.certified[0]
+        return math.isfinite(value) and value - self.incumbent.value <= self.incumbent.gap * abs(value)
+
+    def _fits(self, seconds: float) -> bool:
+        return self.incumbent.hard.left > MARGIN_WRITING * self.incumbent.cost["write"] + seconds
+
+    def _renew(self) -> None:
+        """Have what is certified stand by, where it is better and writing costs no more than certifying did."""
+        incumbent, stand_by = self.incumbent, self._stand_by
+        value = incumbent.certified[0]
+        cheap = math.isinf(self._stands) or incumbent.cost["write"] <= incumbent.cost["certify"]
+        if stand_by is None or value >= self._stands or not cheap:
+            return
+        answer = incumbent.answer(stopped=True)
+        incumbent.measured("write", lambda: stand_by(answer))
+        self._stands = value

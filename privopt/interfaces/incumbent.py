@@ -1,0 +1,335 @@
+"""What is there when work stops: offers, which nobody believes, and certified entries, the only ones that are said.
+
+A solver offers candidates and bounds while it works. A mechanism's :class:`Closing` turns a candidate into a certified
+release and multipliers into a proof. An :class:`Incumbent` keeps the best offer of each origin, and what was certified
+and proved: a wrong offer costs a try, never truth.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from attrs import frozen
+
+from privopt.errors import CertificationError, InputError, SolverError, StoppedError
+from privopt.execution.clock import OutOfTime, check, clock, in_thread
+from privopt.interfaces.offers import Kept, Later, Offers, made, near
+from privopt.interfaces.solving import Progress, Proof
+
+__all__ = ["Answer", "Closing", "Incumbent"]
+
+T = TypeVar("T")
+C = TypeVar("C")
+P = TypeVar("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+C_contra = TypeVar("C_contra", contravariant=True)
+P_contra = TypeVar("P_contra", contravariant=True)
+
+MARGIN_WRITING: Final = 2.0
+MARGIN_CLOSING: Final = 1.5
+"""What is kept of the time for writing, and for certifying and proving: so many times what they took in this run."""
+LOOK: Final = 0.2
+"""Seconds between two looks at a closing step that does not end."""
+
+
+class Closing(Protocol[C_contra, P_contra, R_co]):
+    """How a mechanism turns what was found into what is said; the only code that is believed."""
+
+    def certify(self, candidate: C_contra) -> tuple[float, R_co]:
+        """Make the release of a candidate, and evaluate it.
+
+        Raises:
+            CertificationError: there is none.
+        """
+
+    def prove(self, proof: P_contra, value: float) -> tuple[float, Proof | None]:
+        """Evaluate what a bound is proved from exactly; ``value`` is that of the release."""
+
+
+@frozen(eq=False)
+class _Offer(Generic[C]):
+    candidate: C | Later[C]
+    value: float
+    firm: bool
+
+
+@frozen(eq=False, kw_only=True)
+class Answer(Generic[R]):
+    """What an incumbent comes to.
+
+    Attributes:
+        release, value: certified.
+        bound, proof: proved; None where nothing is.
+        origin: the method that the release is of.
+        offers: how often that method offered anything.
+        path: what was tried, in words.
+        stopped: whether a limit or an interrupt ended the work early.
+        trajectory: (seconds, bound, value) as they were promised.
+        details: figures of the methods.
+    """
+
+    release: R
+    value: float
+    bound: float | None
+    proof: Proof | None
+    origin: str
+    offers: int
+    path: str
+    stopped: bool
+    trajectory: tuple[tuple[float, float, float], ...]
+    details: Mapping[str, Any]
+
+
+class Incumbent(Offers[C, P], Generic[C, P, R]):
+    """The best offers of each origin, and what was certified and proved of them.
+
+    One lock around the tables; what is to be made is made under it. Privacy never hangs on it: a torn matrix is
+    repaired and certified like any other, torn multipliers are evaluated again. A step that does not end is left
+    behind (:attr:`late`): its lock may be held for ever, so nothing more is certified after it.
+
+    Attributes:
+        hard: the scope of time that it was made in, which closing must end in.
+        late: whether a step was left behind.
+        cost: most seconds that "certify", "prove" and "write" took so far in this run.
+        changed: set by each offer.
+    """
+
+    def __init__(
+        self,
+        closing: Closing[C, P, R],
+        gap: float,
+        *,
+        asked: float | None = None,
+        noise: float = 0.0,
+        progress: Progress | None = None,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            closing: what certifies and proves.
+            gap: relative gap that solvers are to reach.
+            asked: the gap to be certified and proved, where it is another: what repair loses lies between the two.
+            noise: a difference that is lost in rounding.
+            progress: told of each offer.
+        """
+        self.closing, self.gap, self.asked, self.noise = closing, gap, asked or gap, noise
+        self.best, self.hard, self.late = Kept(), clock(), False
+        self.cost = {"certify": 0.0, "prove": 0.0, "write": 0.0}
+        self.changed = threading.Event()
+        self.certified: tuple[float, R | None, str] = (math.inf, None, "")
+        self.proved: tuple[float, Proof | None, str] = (-math.inf, None, "")
+        self.path: list[str] = []
+        self.details: dict[str, Any] = {}
+        self._lock, self._turn = threading.RLock(), threading.Lock()
+        self._offers: dict[str, _Offer[C]] = {}
+        self._bounds: dict[str, tuple[float, P | Later[P]]] = {}
+        self._tried: dict[str, float] = {}
+        self._count: dict[str, int] = {}
+        self._progress, self._began = progress, time.monotonic()
+        self._trajectory: list[tuple[float, float, float]] = []
+
+    # --- what solvers do ----------------------------------------------------------------------------
+
+    def offer(
+        self,
+        origin: str,
+        *,
+        candidate: C | Later[C] | None = None,
+        value: float | None = None,
+        bound: float | None = None,
+        proof: P | Later[P] | None = None,
+        firm: bool = True,
+    ) -> None:
+        """See :class:`Offers`."""
+        with self._lock:
+            self._count[origin] = self._count.get(origin, 0) + 1
+            if candidate is not None:
+                self._take(origin, _Offer(candidate, math.inf if value is None else value, firm))
+            if proof is not None and bound is not None and bound > self._bounds.get(origin, (-math.inf,))[0]:
+                self._bounds[origin] = bound, proof
+            better = self.best.take(candidate if firm else None, value, proof, bound)
+            low, high = self.bound, self.value
+            if better and math.isfinite(low + high):
+                self._trajectory.append((time.monotonic() - self._began, low, high))
+            count = self._count[origin]
+        self.changed.set()
+        if self._progress is not None:
+            self._progress(origin, count, *(end if math.isfinite(end) else None for end in (low, high)))
+        check()
+
+    def _take(self, origin: str, offer: _Offer[C]) -> None:
+        old = self._offers.get(origin)
+        better = old is None or (offer.firm and not old.firm)
+        if better or (old is not None and offer.firm == old.firm and offer.value < old.value):
+            self._offers[origin] = offer
+
+    @property
+    def value(self) -> float:
+        """The least value that is certified, or that a firm offer promises."""
+        with self._lock:
+            return min([self.certified[0], *(offer.value for offer in self._offers.values() if offer.firm)])
+
+    @property
+    def bound(self) -> float:
+        """The greatest bound that is proved, or that an offer promises."""
+        with self._lock:
+            return max([self.proved[0], *(bound for bound, _ in self._bounds.values())])
+
+    @property
+    def reached(self) -> bool:
+        """Whether the gap is reached by what firm offers promise."""
+        return near(self.value, self.bound, self.gap, self.noise)
+
+    def note(self, said: str, **figures: Any) -> None:
+        """See :class:`Offers`."""
+        with self._lock:
+            if said:
+                self.path.append(said)
+            self.details.update(figures)
+
+    # --- what closing does --------------------------------------------------------------------------
+
+    def measured(self, what: str, work: Callable[[], T]) -> T | None:
+        """Do a closing step in a thread of its own; None where it was left behind, for the hard end came near."""
+        if self.late:
+            return None
+        began, running = time.monotonic(), in_thread(work, within=self.hard)
+        keep = MARGIN_WRITING * self.cost["write"] if what != "write" else 0.0
+        while not running.done and self.hard.left > keep:
+            running.wait(min(LOOK, self.hard.left - keep))
+        self.cost[what] = max(self.cost[what], time.monotonic() - began)
+        self.late = not running.done or isinstance(running.error, OutOfTime)
+        return None if self.late else running.result()
+
+    def certify(self) -> bool:
+        """Certify the most promising offer that was not tried yet; False where there is none that promises more.
+
+        What comes out costs what it costs: an offer that lied or loses by its repair keeps its certified value, one
+        that fails is dropped, and the next best origin has its turn.
+        """
+        with self._turn:  # one at a time: who comes second finds what the first made
+            return self._certify()
+
+    def _certify(self) -> bool:
+        with self._lock:
+            able = [(offer.value, origin) for origin, offer in self._offers.items() if self._promising(origin, offer)]
+            if self.late or not able:
+                return False
+            promise, origin = min(able)
+            offer = self._offers[origin]
+            self._tried[origin] = promise
+
+        def work() -> tuple[float, R | None]:
+            try:
+                with self._lock:
+                    candidate = made(offer.candidate)
+                return self.closing.certify(candidate)
+            except OutOfTime:
+                raise
+            except (CertificationError, InputError, SolverError, StoppedError, MemoryError, ArithmeticError) as fault:
+                self.note(f"{origin} (not certified: {fault or type(fault).__name__})")
+                return math.inf, None
+
+        found = self.measured("certify", work)
+        if found is None:
+            return False
+        value, release = found
+        if release is not None and value > promise + max(0.01 * abs(promise), self.noise) and offer.firm:
+            self.note(f"{origin} ({promise:.6g} as offered, {value:.6g} certified)")
+        with self._lock:
+            if release is not None and value < self.certified[0]:
+                self.certified = value, release, origin
+            if self._offers[origin] is offer:
+                if release is None:
+                    del self._offers[origin]
+                else:
+                    self._offers[origin], self._tried[origin] = _Offer(offer.candidate, value, firm=True), value
+        return True
+
+    def _promising(self, origin: str, offer: _Offer[C]) -> bool:
+        tried = self._tried.get(origin)
+        new = tried is None or offer.value < tried
+        return new and (self.certified[1] is None or offer.value < self.certified[0])
+
+    def prove(self) -> bool:
+        """Evaluate the best bound's multipliers exactly; False where none promises more than is proved."""
+        with self._turn:
+            return self._prove()
+
+    def _prove(self) -> bool:
+        with self._lock:
+            able = [(bound, origin) for origin, (bound, _) in self._bounds.items() if bound > self.proved[0]]
+            if self.late or not able:
+                return False
+            bound, origin = max(able)
+            given = self._bounds.pop(origin)[1]
+
+        def work() -> tuple[float, Proof | None]:
+            try:
+                with self._lock:
+                    proof = made(given)
+                return self.closing.prove(proof, self.certified[0])
+            except OutOfTime:
+                raise
+            except (CertificationError, SolverError, StoppedError, MemoryError, ArithmeticError) as fault:
+                self.note(f"{origin} (bound not proved: {fault or type(fault).__name__})")
+                return -math.inf, None
+
+        found = self.measured("prove", work)
+        if found is None:
+            return False
+        if found[0] < bound - max(self.gap * abs(bound), self.noise):
+            self.note(f"{origin} (bound {bound:.6g} as offered, {found[0]:.6g} proved)")
+        if found[0] > self.proved[0]:
+            self.proved = *found, origin
+        return True
+
+    def confirm(self) -> bool:
+        """See :class:`Offers`; what failed costs its origin the claim, so that a ladder goes on."""
+        while not self.late and self.reached and not self._confirmed and (self.certify() or self.prove()):
+            pass
+        return self._confirmed
+
+    @property
+    def _confirmed(self) -> bool:
+        return near(self.certified[0], self.proved[0], self.asked, self.noise)
+
+    @property
+    def needs(self) -> float:
+        """Seconds that the end takes, by what it took so far in this run."""
+        return MARGIN_WRITING * self.cost["write"] + MARGIN_CLOSING * (self.cost["certify"] + self.cost["prove"])
+
+    def answer(self, *, stopped: bool) -> Answer[R]:
+        """Return what is certified and proved.
+
+        Raises:
+            StoppedError: nothing is certified, and the time was over.
+            SolverError: nothing is certified.
+        """
+        value, release, origin = self.certified
+        if release is None:
+            tried = "; ".join(self.path)
+            if stopped:
+                raise StoppedError(
+                    f"stopped before anything was certified{f' ({tried})' if tried else ''}; nothing written"
+                )
+            raise SolverError(f"no method gave a mechanism{f': {tried}' if tried else ''}")
+        known = math.isfinite(self.proved[0])
+        with self._lock:
+            return Answer(
+                release=release,
+                value=value,
+                bound=min(self.proved[0], value) if known else None,
+                proof=self.proved[1] if known else None,
+                origin=origin,
+                offers=self._count.get(origin, 0),
+                path=", ".join(self.path),
+                stopped=stopped and not self._confirmed,
+                trajectory=tuple(self._trajectory),
+                details=dict(self.details),
+            )

@@ -1,0 +1,202 @@
+"""What a solver sees of an incumbent: the best of each origin is kept; a smaller problem has a view of the whole."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from attrs import define
+
+__all__ = ["Kept", "Later", "Offers", "View", "made", "near"]
+
+T = TypeVar("T")
+C = TypeVar("C")
+P = TypeVar("P")
+C2 = TypeVar("C2")
+P2 = TypeVar("P2")
+
+
+class Later(Generic[T]):
+    """A value that is made when it is wanted; its arguments are bound now and never changed after.
+
+    >>> Later(max, 3, 5).value()
+    5
+    """
+
+    def __init__(self, make: Callable[..., T], *arguments: Any) -> None:
+        self._make, self._arguments = make, arguments
+
+    def value(self) -> T:
+        """Make it."""
+        return self._make(*self._arguments)
+
+
+def made(given: T | Later[T]) -> T:
+    """Return a value, made now where it is to be made."""
+    return given.value() if isinstance(given, Later) else given
+
+
+def near(value: float, bound: float, gap: float, noise: float = 0.0) -> bool:
+    """Return whether a relative gap is reached, or a difference so small that it is lost in rounding."""
+    return max(abs(value), abs(bound)) < math.inf and value - bound <= max(gap * abs(value), noise)
+
+
+@define(eq=False)
+class Kept(Generic[C, P]):
+    """The best that one solver offered, for it to read back.
+
+    Attributes:
+        candidate, value: the cheapest candidate and what it promised; infinite before there is one.
+        proof, bound: what the best bound is proved from, and the bound.
+    """
+
+    candidate: C | Later[C] | None = None
+    value: float = math.inf
+    proof: P | Later[P] | None = None
+    bound: float = -math.inf
+
+    def take(
+        self, candidate: C | Later[C] | None, value: float | None, proof: P | Later[P] | None, bound: float | None
+    ) -> bool:
+        """Take what is better; whether anything was."""
+        better = False
+        if candidate is not None and value is not None and value < self.value:
+            self.candidate, self.value, better = candidate, value, True
+        if proof is not None and bound is not None and bound > self.bound:
+            self.proof, self.bound, better = proof, bound, True
+        return better
+
+
+class Offers(ABC, Generic[C, P]):
+    """What a solver sees.
+
+    Values are minimised; whoever maximises offers negatives.
+
+    Attributes:
+        gap: relative gap to reach.
+        noise: a difference that is lost in rounding.
+        best: what was offered here, to read back.
+    """
+
+    gap: float
+    noise: float = 0.0
+    best: Kept[C, P]
+
+    @abstractmethod
+    def offer(
+        self,
+        origin: str,
+        *,
+        candidate: C | Later[C] | None = None,
+        value: float | None = None,
+        bound: float | None = None,
+        proof: P | Later[P] | None = None,
+        firm: bool = True,
+    ) -> None:
+        """Offer a candidate, a bound, or both; from any thread; also a place where a solver stops.
+
+        Args:
+            origin: the method. The best of each origin is kept, so that a wrong offer displaces nobody else's.
+            candidate: not changed after; or what makes it.
+            value: what the method thinks it costs: it decides what is certified next and nothing else.
+            bound: likewise; ``proof`` is evaluated before anything is said.
+            proof: what the bound is proved from, or what makes it.
+            firm: False for answers of relaxations that cost more once mended: they never count towards the gap, and a
+                firm offer of the same origin replaces them whatever they promised.
+
+        Raises:
+            OutOfTime: the time is over; the offer was taken.
+        """
+
+    @property
+    @abstractmethod
+    def reached(self) -> bool:
+        """Whether the gap is reached by what firm offers promise."""
+
+    @abstractmethod
+    def confirm(self) -> bool:
+        """Whether the gap is reached by what is certified and proved now: a claim is believed by nobody."""
+
+    @abstractmethod
+    def note(self, said: str, **figures: Any) -> None:
+        """Add a step to the path that the answer states, and figures to its details."""
+
+    def through(
+        self,
+        name: str,
+        candidate: Callable[[C2], C],
+        proof: Callable[[P2], P] | None,
+        *,
+        firm: bool = True,
+    ) -> View[C2, P2]:
+        """Return the same incumbent as a smaller problem sees it.
+
+        Args:
+            name: origin of what is offered through it; each offer's own where empty.
+            candidate: lifts one of the smaller problem's.
+            proof: lifts what a bound is proved from; None where its bounds say nothing of the whole.
+            firm: False where a lifted candidate costs more than it promised. Such a view, and one without ``proof``,
+                counts its gap on its own.
+        """
+        return View(self, name, candidate, proof, firm=firm)
+
+
+class View(Offers[C, P]):
+    """An incumbent as a smaller problem sees it: what is offered is lifted when it is wanted."""
+
+    def __init__(
+        self,
+        outer: Offers[C2, P2],
+        name: str,
+        candidate: Callable[[C], C2],
+        proof: Callable[[P], P2] | None,
+        *,
+        firm: bool,
+    ) -> None:
+        self._outer, self._name, self._candidate, self._proof, self._firm = outer, name, candidate, proof, firm
+        self.gap, self.noise, self.best = outer.gap, outer.noise, Kept()
+        self.alone = not firm or proof is None
+
+    def offer(
+        self,
+        origin: str,
+        *,
+        candidate: C | Later[C] | None = None,
+        value: float | None = None,
+        bound: float | None = None,
+        proof: P | Later[P] | None = None,
+        firm: bool = True,
+    ) -> None:
+        """Lift it, and offer it there."""
+        self.best.take(candidate, value, proof, bound)
+        lift, prove = self._candidate, self._proof
+        proved = proof is not None and prove is not None
+        self._outer.offer(
+            self._name or origin,
+            candidate=None if candidate is None else Later(_lifted, lift, candidate),
+            value=value,
+            bound=bound if proved else None,
+            proof=Later(_lifted, prove, proof) if proved else None,
+            firm=firm and self._firm,
+        )
+
+    @property
+    def reached(self) -> bool:
+        """As offered here, where the whole has nothing to say of it."""
+        if not self.alone:
+            return self._outer.reached
+        return near(self.best.value, self.best.bound, self.gap, self.noise)
+
+    def confirm(self) -> bool:
+        """Certify and prove the whole, where that says anything."""
+        return self.reached if self.alone else self._outer.confirm()
+
+    def note(self, said: str, **figures: Any) -> None:
+        """Tell the whole."""
+        self._outer.note(said, **figures)
+
+
+def _lifted(lift: Callable[[T], Any], given: T | Later[T]) -> Any:
+    return lift(made(given))
