@@ -24,20 +24,23 @@ certified result are not errors).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import islice
 from math import inf
 from numbers import Integral, Real
-from typing import cast
+from typing import Final, cast
 
 from attrs import evolve, frozen
 
 __all__ = [
+    "MOST_FAULTS",
     "BudgetSpentError",
     "CertificationError",
     "DoesNotHoldError",
     "Fault",
+    "Faults",
     "InfeasibleError",
     "InputError",
     "ModelError",
@@ -152,6 +155,78 @@ class InputError(PrivoptError):
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...]]]:
         return InputError, (self.faults,)  # pickle would hand the message to __init__
+
+
+MOST_FAULTS: Final = 20
+"""Faults of one file that are listed; the rest are counted."""
+
+
+class Faults:
+    """Collect the faults of a file: the first :data:`MOST_FAULTS` are listed, the others counted.
+
+    >>> found = Faults()
+    >>> found.add_rows("a.csv", "clients", [0, 3], "-1 7 7 -2".split().__getitem__, "a whole number of at least 0")
+    >>> print(found.listed[1])
+    a.csv: row 5, column clients: found -2, wanted a whole number of at least 0
+    >>> found.check()
+    Traceback (most recent call last):
+    privopt.errors.InputError: a.csv: row 2, column clients: found -1, wanted a whole number of at least 0
+    a.csv: row 5, column clients: found -2, wanted a whole number of at least 0
+
+    Args:
+        faults: known from the start.
+        count: how many these are, where the others are not made.
+    """
+
+    def __init__(self, faults: Iterable[Fault] = (), count: int | None = None) -> None:
+        self._first: list[Fault] = []
+        self.count = 0
+        self.extend(faults, count)
+
+    def add(self, file: str, where: str, found: str, wanted: str) -> None:
+        """Add one fault."""
+        self.extend([Fault(file, where, found, wanted)])
+
+    def add_rows(
+        self, file: str, column: str, rows: Sequence[int], found: Callable[[int], object], wanted: str
+    ) -> None:
+        """Add a fault for each of some rows, numbered from 0; the header of a file is its row 1.
+
+        Args:
+            file: name of the file.
+            column: in which they are.
+            rows: which will not do.
+            found: what stands in a row; asked only for those that are listed.
+            wanted: what should stand there.
+        """
+        faults = (Fault(file, f"row {row + 2}, column {column}", str(found(row)), wanted) for row in rows)
+        self.extend(faults, len(rows))
+
+    def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
+        """Add faults; where ``count`` says how many they are, no more are made than are listed."""
+        if count is None:
+            faults = list(faults)
+            count = len(faults)
+        self._first.extend(islice(faults, max(0, MOST_FAULTS - len(self._first))))
+        self.count += count
+
+    @property
+    def listed(self) -> list[Fault]:
+        """The first faults, and one that says how many more there are."""
+        more = self.count - len(self._first)
+        if not more:
+            return list(self._first)
+        rest = Fault(self._first[0].file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "none")
+        return [*self._first, rest]
+
+    def check(self) -> None:
+        """Refuse the input if there are any.
+
+        Raises:
+            InputError: there are.
+        """
+        if self.count:
+            raise InputError(self.listed)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from privopt.declare import File, key, positive
 from privopt.declare.tables import Column, read_table
 from privopt.interfaces import Mechanism, Outcome, Release, UtilityLoss
-from privopt.interfaces.notions import AdditiveNoise
+from privopt.interfaces.additive import AdditiveNoise
 from privopt.numbers.noise import discrete_laplace, stated_scale
 from privopt.specs import MechanismSpec, MethodSpec, hookimpl
 from privopt.testing import GeneratedProblem, Profile, csv_bytes

@@ -5,9 +5,6 @@ Nothing heavy is imported here: each command imports what it needs, so ``privopt
 
 from __future__ import annotations
 
-import io
-import json
-import sys
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -23,7 +20,6 @@ from privopt.command.exit_codes import (
     PATH,
     SEED,
     SOLVER,
-    STOPPED_EMPTY,
     STOPPED_FEASIBLE,
     ending,
     guarded,
@@ -35,8 +31,9 @@ from privopt.command.exit_codes import (
 )
 from privopt.command.ledger_commands import budget
 from privopt.command.problem_commands import plan
+from privopt.command.program import HELP, run_program, say_result
 from privopt.command.release_commands import audit, estimate, sample
-from privopt.command.terminal import complain, reserve_standard_output, say, say_json
+from privopt.command.terminal import complain, say, say_json
 from privopt.errors import UsageError
 from privopt.version import VERSION
 
@@ -79,7 +76,7 @@ class _Commands(click.Group):
             formatter.write_dl(rows)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Commands, context_settings={**HELP, "max_content_width": 100})
 @click.version_option(VERSION, prog_name="privopt")
 def cli() -> None:
     """Optimal privacy mechanisms, with proof."""
@@ -103,14 +100,14 @@ def list_(as_json: bool) -> int:
         }
         for name, found in taken.mechanisms.items()
     ]
-    if as_json:
-        say_json(json.dumps(rows, indent=2, ensure_ascii=False))
-    else:
-        width = max((len(row["name"]) for row in rows), default=0)
-        origin = max((len(f"{row['plugin']} {row['version']}") for row in rows), default=0)
-        for row in rows:
-            owner = f"{row['plugin']} {row['version']}"
-            say(f"{row['name']:<{width}}  {owner:<{origin}}  {row['guarantee']:<9}  {row['summary']}")
+    width = max((len(row["name"]) for row in rows), default=0)
+    owners = [f"{row['plugin']} {row['version']}" for row in rows]
+    origin = max(map(len, owners), default=0)
+    lines = [
+        f"{row['name']:<{width}}  {owner:<{origin}}  {row['guarantee']:<9}  {row['summary']}"
+        for row, owner in zip(rows, owners, strict=True)
+    ]
+    say_result(rows, "\n".join(lines), as_json=as_json)
     for broken in taken.broken:
         complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
     return BAD_USAGE if any(broken.fatal for broken in taken.broken) else DONE
@@ -235,7 +232,6 @@ def solve(
 def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
     from privopt.command.terminal import progress_display
-    from privopt.files.release_folder import dump_json
     from privopt.run.verify import verify as run
 
     say_when_compiling()
@@ -246,10 +242,7 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     word = f"{found.verdict} " if found.holds else ""
     for line in found.notes:
         complain(f"{folder}: note: {line}")
-    if as_json:
-        say_json(dump_json(found.to_json()))
-    else:
-        say(f"{word}{folder}: {found.words()}")
+    say_result(found.to_json(), f"{word}{folder}: {found.words()}", as_json=as_json)
     if not found.holds:
         return DOES_NOT_HOLD
     return NO_PRIVACY if found.verdict == "none" or (require and found.verdict != require) else DONE
@@ -321,10 +314,7 @@ def check(
     if junitxml is not None:
         with new_file(junitxml, force=True) as target:
             target.write_text(junit(mechanism, results), "utf-8")
-    if as_json:
-        say_json(json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False))
-    else:
-        say(table(results))
+    say_result([result.to_json() for result in results], table(results), as_json=as_json)
     return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
 
 
@@ -375,14 +365,4 @@ def main(began: float | None = None) -> None:
     Args:
         began: when, on the monotonic clock: time limits count from there; None: from where a command begins to work.
     """
-    reserve_standard_output()
-    try:
-        sys.exit(cli.main(prog_name="privopt", standalone_mode=False, obj=began) or DONE)
-    except click.ClickException as error:  # of an argument, which may hold anything
-        text = io.StringIO()
-        error.show(text)
-        complain(text.getvalue().rstrip("\n"))
-        sys.exit(error.exit_code)
-    except click.Abort:
-        complain("interrupted")
-        sys.exit(STOPPED_EMPTY)
+    run_program(cli, "privopt", began)

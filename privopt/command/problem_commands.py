@@ -15,7 +15,8 @@ from privopt.command.exit_codes import (
     guarded,
     say_when_compiling,
 )
-from privopt.command.terminal import progress_display, say, say_json
+from privopt.command.program import say_result
+from privopt.command.terminal import progress_display
 from privopt.errors import UsageError, faults_in
 
 __all__ = ["plan"]
@@ -31,7 +32,6 @@ __all__ = ["plan"]
 def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
     """Errors to expect before epsilon is chosen; secret files are not opened."""
     from privopt.declare.schema import File
-    from privopt.files.release_folder import dump_json
     from privopt.interfaces import Mechanism, SolveContext
     from privopt.registry import registry
     from privopt.run.verify import read_problem
@@ -48,8 +48,4 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
     say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress, faults_in(problem.name):
         made = loaded.plan(declared, problem.name, SolveContext(method=chosen.name, progress=progress))
-    if as_json:
-        say_json(dump_json({"mechanism": mechanism, **made.to_json()}))
-    else:
-        for line in made.lines():
-            say(line)
+    say_result({"mechanism": mechanism, **made.to_json()}, "\n".join(made.lines()), as_json=as_json)

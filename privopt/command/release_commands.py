@@ -22,7 +22,8 @@ from privopt.command.exit_codes import (
     warn_of_no_privacy,
 )
 from privopt.command.ledger_commands import charge_of
-from privopt.command.terminal import complain, say, say_ids, say_json
+from privopt.command.program import say_result
+from privopt.command.terminal import complain, say_ids, say_json
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -241,7 +242,6 @@ def estimate(
 def audit(folder: Path, leakage: bool, gains: Path | None, over_time: int | None, as_json: bool) -> None:
     """What an attacker gets from a release."""
     from privopt.command.terminal import progress_display
-    from privopt.files.release_folder import dump_json
     from privopt.run.audit import audit as run
     from privopt.run.audit import table
 
@@ -255,7 +255,4 @@ def audit(folder: Path, leakage: bool, gains: Path | None, over_time: int | None
                 progress("what it leaks", 0, None, None)
             found["leakage"] = leaked(folder, gains)
     warn_of_no_privacy(folder)
-    if as_json:
-        say_json(dump_json(found))
-    else:
-        say(table(found).rstrip("\n"))
+    say_result(found, table(found).rstrip("\n"), as_json=as_json)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from attrs import Factory, define, field, frozen
+from attrs import Factory, evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints, no_doubles, read_only
@@ -31,25 +30,25 @@ from privopt.declare.frames import (
     text_of,
 )
 from privopt.declare.schema import File
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt.files.archive import parse_npy
 
 if TYPE_CHECKING:
-    import polars as pl
-
+    from polars import Series
+else:
+    Series = Any
 
 __all__ = [
-    "MOST_FAULTS",
     "POINT",
     "Column",
     "Table",
     "as_csv",
+    "check_column",
     "check_ids",
     "csv_bytes",
     "duplicate_faults",
     "each_once",
     "is_parquet",
-    "limited",
     "plain_texts",
     "pointed",
     "ragged",
@@ -61,9 +60,6 @@ __all__ = [
     "table_of",
     "table_text",
 ]
-
-MOST_FAULTS: Final = 20
-"""Faults of one file that are listed; the rest are counted."""
 
 POINT: Final = ", with a point before its decimals"
 """Added to what is wanted where a comma stands there."""
@@ -77,9 +73,13 @@ class Column:
 
     Attributes:
         name: in the header.
-        kind: ``"id"`` (text, not empty), ``"number"`` (finite double) or ``"count"`` (whole number, int64).
+        kind: ``"id"`` (text without spaces around it, not empty), ``"text"`` (as it stands, or empty), ``"number"``
+            (finite double) or ``"count"`` (whole number, int64).
         optional: whether it may be missing from the header.
         least: smallest value allowed, for numbers.
+        most: largest value allowed, for numbers.
+        one_of: values allowed, where these can be listed: texts, or numbers.
+        whole: whether numbers must be whole; they are int64 then, as of kind ``"count"``.
         unit: shown in faults.
         rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted beside it: (rows,)
             what each double leaves out of its decimal, nearly to the last bit (numbers only).
@@ -88,38 +88,32 @@ class Column:
     """
 
     name: str
-    kind: Literal["id", "number", "count"] = "number"
+    kind: Literal["id", "text", "number", "count"] = "number"
     optional: bool = False
     least: float = -math.inf
+    most: float = math.inf
+    one_of: tuple[str | float, ...] = field(default=(), converter=tuple)
+    whole: bool = field(default=Factory(lambda self: self.kind == "count", takes_self=True))
     unit: str = ""
     rests: bool = False
     label: str = field(default=Factory(lambda self: self.name, takes_self=True))
     blank: float | None = None
 
+    @property
+    def wanted(self) -> str:
+        """What a cell should hold, in words."""
+        if self.one_of:
+            return f"one of {', '.join(map(str, self.one_of))}"
+        if self.kind in ("id", "text"):
+            return "an id" if self.kind == "id" else "text"
+        number = ("a whole number" if self.whole else "a finite number") + (f" ({self.unit})" if self.unit else "")
+        bounds = [f"at least {self.least:g}"] if self.least > -math.inf else []
+        bounds += [f"at most {self.most:g}"] if self.most < math.inf else []
+        return f"{number} of {' and '.join(bounds)}" if bounds else number
+
 
 Table = dict[str, NDArray[Any]]
 """Columns by name: ``<U`` arrays of ids, float64 or int64 arrays of values."""
-
-
-def limited(faults: Sequence[Fault], count: int | None = None) -> list[Fault]:
-    """The first faults of a file, and how many more there are: of ``count`` where these are not all."""
-    more = (len(faults) if count is None else count) - MOST_FAULTS
-    if more <= 0:
-        return list(faults)
-    rest = Fault(faults[0].file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "none")
-    return [*faults[:MOST_FAULTS], rest]
-
-
-@define
-class _Faults:
-    """Faults of the cells of a table: the first are kept, all are counted."""
-
-    kept: list[Fault] = field(factory=list)
-    count: int = 0
-
-    def add(self, count: int, faults: Iterable[Fault]) -> None:
-        self.kept.extend(islice(faults, max(0, MOST_FAULTS - len(self.kept))))
-        self.count += count
 
 
 def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = ()) -> Table:
@@ -164,51 +158,71 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     if frame.height == 0:
         raise InputError([Fault(file.name, "", "a header alone", "at least one row")])
     table: Table = {}
-    bad = _Faults()
+    bad = Faults()
     for column in columns:
         if column.label in header:
             file.seen.columns.update([] if file.secret else [column.label])  # of what is published
-            table[column.name] = _column(file, frame[column.label], column, bad)
+            table[column.name] = _array(check_column(file.name, frame[column.label], column, bad))
             if column.rests and not bad.count:
                 written = table[f"{column.name} written"] = _decimals(frame[column.label])
                 table[f"{column.name} rest"] = _rests(written, table[column.name])
-    if bad.count:
-        raise InputError(limited(bad.kept, bad.count))
+    bad.check()
     return table
 
 
-def _column(file: File, series: pl.Series, column: Column, faults: _Faults) -> NDArray[Any]:
+def _array(series: Series) -> NDArray[Any]:
+    import polars as pl
+
+    return np.asarray(series.to_numpy(), dtype=np.str_ if series.dtype == pl.String else None)
+
+
+def check_column(name: str, series: Series, column: Column, faults: Faults) -> Series:
+    """Read the cells of one column: texts, doubles or int64; those that will not do are added to ``faults``.
+
+    Args:
+        name: of the file, for faults.
+        series: the cells as they were read.
+        column: what they should be.
+        faults: to be checked once all columns are read.
+    """
     import polars as pl
 
     try:
-        stripped = plain_texts(series).fill_null("").str.strip_chars()
+        texts = plain_texts(series).fill_null("")
     except pl.exceptions.PolarsError:  # lists, or bytes
-        found = f"values of type {series.dtype}"
-        faults.add(1, [Fault(file.name, f"column {column.label}", found, "text or numbers")])
-        return np.zeros(len(series))
-    if column.kind == "id":
+        faults.add(name, f"column {column.label}", f"values of type {series.dtype}", "text or numbers")
+        return pl.zeros(len(series), eager=True)
+    stripped = texts.str.strip_chars()
+    if column.kind in ("id", "text"):
         if series.dtype.is_float():
             stripped = stripped.replace("NaN", "")
-        _note(file, stripped, (stripped == "").to_numpy(), column, "an id", faults)
-        return np.asarray(stripped.to_numpy(), dtype=np.str_)
-    whole = column.kind == "count"
-    unit = f" ({column.unit})" if column.unit else ""
-    wanted = ("a whole number" if whole else "a finite number") + unit
-    values = _whole(stripped) if whole else stripped.cast(pl.Float64, strict=False)
-    array: NDArray[Any] = values.fill_null(0).to_numpy()
-    blank = column.blank
-    left = (stripped == "").to_numpy() & (blank is not None)
-    bad = values.is_null().to_numpy()
-    if not whole:
-        bad = bad | ~np.isfinite(array)
-    _note(file, stripped, bad & ~left, column, wanted, faults)
-    if column.least > -math.inf:
-        low = ~bad & (array < column.least)
-        _note(file, stripped, low, column, f"{wanted} of at least {column.least:g}", faults)
-    return array if blank is None else np.where(left, blank, array).astype(array.dtype)
+        bad = (stripped == "").to_numpy() & (column.kind == "id")
+        values, low = stripped if column.kind == "id" else texts, np.zeros(len(series), dtype=np.bool_)
+    else:
+        read = _whole(stripped) if column.whole else stripped.cast(pl.Float64, strict=False)
+        left = (stripped == "").to_numpy() & (column.blank is not None)
+        values = read.fill_null(0)
+        array = values.to_numpy()
+        low = ~read.is_null().to_numpy() & ((array < column.least) | (array > column.most))
+        bad = read.is_null().to_numpy() if column.whole else read.is_null().to_numpy() | ~np.isfinite(array)
+        bad, low = bad & ~left, low & ~bad
+        if left.any():
+            values = pl.Series(np.where(left, np.asarray(column.blank, dtype=array.dtype), array))
+    if column.one_of:
+        low = low | (~values.is_in(list(column.one_of)).to_numpy() & ~bad)
+    plain = evolve(column, least=-math.inf, most=math.inf, one_of=()).wanted
+    for rows, wanted in ((bad, plain), (low, column.wanted)):
+        places = np.flatnonzero(rows).tolist()
+        faults.extend((_cell_fault(name, column, row, stripped[row], wanted) for row in places), len(places))
+    return values
 
 
-def _decimals(series: pl.Series) -> NDArray[np.str_]:
+def _cell_fault(name: str, column: Column, row: int, text: str, wanted: str) -> Fault:
+    hint = pointed(text) if column.kind in ("number", "count") else ""
+    return Fault(name, f"row {row + 2}, column {column.label}", text or "nothing", wanted + hint)
+
+
+def _decimals(series: Series) -> NDArray[np.str_]:
     """Return (rows,) texts of numbers as they are written, without blanks around them."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
@@ -220,7 +234,7 @@ def _rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 
 
-def _whole(text: pl.Series) -> pl.Series:
+def _whole(text: Series) -> Series:
     """Integers, null where the text is none; 3.0 is 3, as programs export it."""
     import polars as pl
 
@@ -228,15 +242,6 @@ def _whole(text: pl.Series) -> pl.Series:
     exact = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**53)
     rounded = pl.when(exact).then(number).cast(pl.Int64, strict=False)
     return pl.select(pl.coalesce(text.cast(pl.Int64, strict=False), rounded)).to_series()
-
-
-def _note(file: File, series: pl.Series, bad: NDArray[np.bool_], column: Column, wanted: str, faults: _Faults) -> None:
-    def fault(row: int) -> Fault:
-        found = series[row] or "nothing"
-        hint = "" if column.kind == "id" else pointed(found)
-        return Fault(file.name, f"row {row + 2}, column {column.label}", found, wanted + hint)
-
-    faults.add(int(bad.sum()), map(fault, np.flatnonzero(bad)[:MOST_FAULTS].tolist()))
 
 
 def pointed(text: str) -> str:
@@ -248,11 +253,9 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[F
     """One fault for each id that stands twice."""
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
-    faults = [
-        Fault(file, f"row {row + 2}, column {column}", f"{ids[row]!s} again", "ids that differ")
-        for row in again.tolist()
-    ]
-    return limited(faults)
+    faults = Faults()
+    faults.add_rows(file, column, again.tolist(), lambda row: f"{ids[row]!s} again", "ids that differ")
+    return faults.listed
 
 
 def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, what: str) -> NDArray[np.int64]:
@@ -265,10 +268,9 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
     place = np.searchsorted(known[order], ids)
     place[place == len(known)] = 0
     position = order[place]
-    unknown = np.flatnonzero(known[position] != ids)
-    if unknown.size:
-        faults = [Fault(file.name, f"row {r + 2}, column {column}", str(ids[r]), what) for r in unknown.tolist()]
-        raise InputError(limited(faults))
+    faults = Faults()
+    faults.add_rows(file.name, column, np.flatnonzero(known[position] != ids).tolist(), ids.__getitem__, what)
+    faults.check()
     return position.astype(np.int64)
 
 
@@ -288,8 +290,7 @@ def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
         if line and line in seen:
             faults.append(Fault(file.name, f"row {number}", f"{line} again", "ids that differ"))
         seen[line] = number
-    if faults:
-        raise InputError(limited(faults))
+    Faults(faults).check()
     return ids
 
 
@@ -333,15 +334,12 @@ def read_array(
     if bad.any():
         bound = f" of at least {least:g}" if least > -math.inf else ""
         bound += f" of at most {most:g} in size" if most < math.inf else ""
-        places = np.argwhere(bad)
+        places = np.argwhere(bad).tolist()
         sound = f"{what}: finite numbers{bound}"
         if lost.any():
             sound += ", whole ones up to 2^53, or doubles"
-        faults = [
-            Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound)
-            for r, c in places[:MOST_FAULTS].tolist()
-        ]
-        raise InputError(limited(faults, len(places)))
+        faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound) for r, c in places)
+        Faults(faults, len(places)).check()
     return read_only(values)
 
 

@@ -6,19 +6,23 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from privopt.errors import Fault, InputError, reason_of
+from privopt.errors import Fault, Faults, InputError, reason_of
 from privopt.files.regular import Unreadable, open_regular
 
-__all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_npz"]
+__all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_arrays", "read_npz"]
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_HEADER: Final = 4096
+"""Bytes that a member of an archive takes beside its values, at most."""
+_TEXT: Final = 1024
+"""Bytes of a text in an archive, at most."""
 _BEGUN = 256  # bytes that hold the type, which NumPy writes first
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
@@ -169,3 +173,64 @@ def read_npz(
     if unknown:
         raise InputError([Fault(str(path), name, "an array that nothing reads", wanted) for name in unknown])
     return arrays
+
+
+Shape = tuple[int | None, ...]
+
+
+def read_arrays(
+    path: Path,
+    wanted: Mapping[str, tuple[DTypeLike, Shape]],
+    *,
+    optional: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Read the arrays of an .npz file of a release: these by name, of these types and shapes, and no others.
+
+    Args:
+        path: of the file: a regular one, no link.
+        wanted: type and shape by name; a side of None may have any length. ``np.str_`` takes texts of any length.
+        optional: likewise, for arrays that may be absent.
+
+    Returns:
+        Read-only arrays by name. What their values must be (finite, at least 0) is the caller's to say.
+
+    Raises:
+        InputError: missing, no such archive, larger than its arrays can be, or other arrays; each that is wrong is
+            named.
+    """
+    known = {**wanted, **(optional or {})}
+    listed = ", ".join(known)
+    arrays = read_npz(path, f"arrays {listed}", only=known, largest=_most_bytes(known))
+    faults = Faults()
+    for name, (dtype, shape) in known.items():
+        array = arrays.get(name)
+        said = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shown(shape)}"
+        if array is None:
+            if name in wanted:
+                faults.add(str(path), name, "no such array", said)
+        elif not (_of_type(array, np.dtype(dtype)) and _of_shape(array, shape)):
+            faults.add(str(path), name, f"{array.dtype.name} of shape {_shown(array.shape)}", said)
+        else:
+            array.setflags(write=False)
+    faults.check()
+    return arrays
+
+
+def _shown(shape: Shape) -> str:
+    return f"({', '.join('any' if side is None else str(side) for side in shape)})"
+
+
+def _of_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    return array.dtype.kind == "U" if dtype.kind == "U" else array.dtype == dtype
+
+
+def _of_shape(array: NDArray[Any], shape: Shape) -> bool:
+    return array.ndim == len(shape) and all(s in (None, n) for s, n in zip(shape, array.shape, strict=True))
+
+
+def _most_bytes(known: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
+    """Bytes of all arrays together, at most; None where a side may have any length: those of the file then."""
+    if any(side is None for _, shape in known.values() for side in shape):
+        return None
+    sides = ((np.dtype(dtype).itemsize or _TEXT, shape) for dtype, shape in known.values())
+    return sum(_HEADER + itemsize * math.prod(side or 0 for side in shape) for itemsize, shape in sides)

@@ -14,6 +14,7 @@ from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.plan import Plan
 from privopt.interfaces.privacy import PrivacyConstraint, Shift
 from privopt.interfaces.release import Release
+from privopt.interfaces.reporting import Reporting
 from privopt.interfaces.result import Result
 from privopt.interfaces.solving import Outcome, Progress, Proof, SolveContext
 from privopt.interfaces.utility import UtilityLoss
@@ -36,6 +37,7 @@ __all__ = [
     "Progress",
     "Proof",
     "Release",
+    "Reporting",
     "Result",
     "Shift",
     "SolveContext",

@@ -14,6 +14,7 @@ from privopt.interfaces.channel import Channel, NoisyCounts
 from privopt.interfaces.plan import Plan
 from privopt.interfaces.privacy import PrivacyConstraint
 from privopt.interfaces.release import Release
+from privopt.interfaces.reporting import Reporting
 from privopt.interfaces.result import Result
 from privopt.interfaces.solving import Outcome, SolveContext
 from privopt.interfaces.utility import UtilityLoss
@@ -79,6 +80,12 @@ class Mechanism(ABC, Generic[P, R]):
     handle: ClassVar[str] = "privopt.api.released:Released"
     """``"package.module:Class"`` of the object that :func:`privopt.solve` and :func:`privopt.open` return."""
 
+    reporting: ClassVar[str] = ""
+    """``"package.module:Class"`` of the :class:`Reporting` that shows its releases, imported when it is asked for."""
+
+    item_bytes: ClassVar[Mapping[str, float]] = {}
+    """Bytes that each item takes by its name, with all that follows it, measured: ``{"pair": 100.0}``."""
+
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
     problems and neighbours from, or a function that makes it of the problem class."""
@@ -139,9 +146,14 @@ class Mechanism(ABC, Generic[P, R]):
         """About how many bytes a method takes beside what the process holds, with all that follows it; None: unknown.
 
         From public sizes alone, and rather more than less: what ``--memory`` has no room for is not begun. A method
-        that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin.
+        that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin. Left as it is:
+        :meth:`items` times :attr:`item_bytes`.
         """
-        return None
+        return sum(self.item_bytes[name] * count for name, count in self.items(problem, method).items()) or None
+
+    def items(self, problem: P, method: str) -> Mapping[str, float]:
+        """How many a problem has of each of :attr:`item_bytes`, from public sizes alone."""
+        return {}
 
     def check_room(self, problem: P, context: SolveContext) -> None:
         """Refuse what does not fit into memory, before it is begun.
@@ -250,22 +262,28 @@ class Mechanism(ABC, Generic[P, R]):
         """What an attacker gets of up to so many reports of one place, and of traces; None where that says nothing."""
         return None
 
+    def _reports(self) -> Reporting[P, R]:
+        from privopt.registry import load_class
+
+        found: Reporting[P, R] = load_class(self.reporting, Reporting)() if self.reporting else Reporting()
+        return found
+
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
-        """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
-        return ()
+        """See :meth:`Reporting.report`."""
+        return self._reports().report(problem, release, result)
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """A section that carries the release and proves its claims in the reader's browser; None without one."""
-        return None
+        """See :meth:`Reporting.report_check`."""
+        return self._reports().report_check(release, result, folder)
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
-        """Sections that compare the release with the secrets in ``private``; they are written there only."""
-        return ()
+        """See :meth:`Reporting.report_truth`."""
+        return self._reports().report_truth(problem, release, result, private)
 
     def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:
-        """The report's figures by file name, without ending."""
-        return {}
+        """See :meth:`Reporting.figures`."""
+        return self._reports().figures(problem, release, result)
 
     def geo(self, problem: P, release: R, result: Result) -> Layer | None:
-        """What a map shows of the release, from public data alone; None where it has no places."""
-        return None
+        """See :meth:`Reporting.geo`."""
+        return self._reports().geo(problem, release, result)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from attrs import frozen
 
@@ -13,11 +12,9 @@ from privopt.execution import Executor
 from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
 from privopt.interfaces.privacy import PrivacyConstraint
 from privopt.interfaces.result import Result
-from privopt.numbers.additive_certificate import certify_additive
-from privopt.numbers.exp_log_bounds import float_up
 from privopt.specs import NOTHING
 
-__all__ = ["USELESS_FACTOR", "AdditiveNoise", "BoundedOdds", "LocalDP", "NoGuarantee", "PureDP", "Scaled", "factor"]
+__all__ = ["USELESS_FACTOR", "BoundedOdds", "LocalDP", "NoGuarantee", "PureDP", "factor"]
 
 
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -97,69 +94,6 @@ class PureDP(_Additive[R_contra]):
     """
 
     kind: ClassVar[str] = "pure-dp"
-
-
-class Scaled(Protocol):
-    """A release that says at which scale each call of its noise was drawn."""
-
-    @property
-    def scales(self) -> Sequence[Fraction]:
-        """The scale of each call, exactly: :attr:`privopt.numbers.noise.NoiseRecord.scale`, not what was meant."""
-
-
-@frozen(kw_only=True)
-class AdditiveNoise(PureDP[Scaled]):
-    """Pure DP by noise that was added to numbers, measured at the scales that the release says it was drawn at.
-
-    Attributes:
-        epsilon: exact.
-        unit: of epsilon, e.g. ``"per person"``.
-        scope: what neighbours differ in, e.g. ``"one person"``.
-        statement: the promise in words.
-        sensitivities: of each call, the greatest change between neighbours of the sum of absolute values.
-    """
-
-    epsilon: Fraction
-    unit: str
-    scope: str
-    statement: str
-    sensitivities: Sequence[Fraction | int] = (1,)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Kind ``"pure-dp"``."""
-        return Guarantee(
-            kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=self.statement
-        )
-
-    def measure(self, release: Scaled, *, executor: Executor | None = None) -> Certificate:
-        """Sum of sensitivity over scale, in rationals; other numbers of calls and of scales do not hold."""
-        scales = release.scales
-        if wrong := [str(scale) for scale in scales if scale <= 0]:
-            return Certificate(
-                holds=False,
-                evidence="declared",
-                kind=self.kind,
-                worst=math.inf,
-                allowed=float(self.epsilon),
-                checked=len(scales),
-                arithmetic="exact rationals",
-                failures=tuple(f"noise of scale {scale}, wanted one above 0" for scale in wrong),
-            )
-        spent = certify_additive(list(zip(self.sensitivities, scales, strict=False)), self.epsilon)
-        return Certificate(
-            holds=spent.holds and len(scales) == len(self.sensitivities),
-            evidence="declared",
-            kind=self.kind,
-            worst=float_up(spent.spent)
-            if spent.spent > self.epsilon
-            else min(float_up(spent.spent), float(self.epsilon)),
-            allowed=float(self.epsilon),
-            checked=spent.checked,
-            arithmetic=spent.arithmetic,
-            rests_on="that the noise was drawn, freshly and at those scales",
-            notes={"scales": [str(scale) for scale in scales], "sensitivities": list(map(str, self.sensitivities))},
-        )
 
 
 class LocalDP(_Additive[R_contra]):

@@ -1,8 +1,7 @@
 """Exact arithmetic: integer weights, certificates, lower bounds, samples. Integers and rationals decide everything."""
 
-from privopt.numbers.additive_certificate import MeasuredBudget, certify_additive
 from privopt.numbers.exp_log_bounds import exp_bounds, exp_fixed
 from privopt.numbers.laplace import draw_laplace
 from privopt.numbers.sampling import TOTAL, Source, draw
 
-__all__ = ["TOTAL", "MeasuredBudget", "Source", "certify_additive", "draw", "draw_laplace", "exp_bounds", "exp_fixed"]
+__all__ = ["TOTAL", "Source", "draw", "draw_laplace", "exp_bounds", "exp_fixed"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privopt.testing.profile import Profile, Query
     from privopt.testing.runner import CheckResult, run_check, run_checks
     from privopt.testing.under_trial import Subject, subject, subjects
+    from privopt.testing.variants import export_again, relabel, reorder
 
 _HOMES = {
     "checks.base": ("Trial", "check"),
@@ -33,6 +34,7 @@ _HOMES = {
     "profile": ("Profile", "Query"),
     "runner": ("CheckResult", "run_check", "run_checks"),
     "under_trial": ("Subject", "subject", "subjects"),
+    "variants": ("export_again", "relabel", "reorder"),
 }
 
 __all__ = [
@@ -48,9 +50,12 @@ __all__ = [
     "check_kind",
     "conformance",
     "csv_bytes",
+    "export_again",
     "judge",
     "kind_conformance",
     "npy_bytes",
+    "relabel",
+    "reorder",
     "run_check",
     "run_checks",
     "subject",

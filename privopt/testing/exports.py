@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 from collections.abc import Iterator
-from typing import Literal
 
 from attrs import AttrsInstance
 
 from privopt.declare.schema import files_of
-from privopt.testing.problems import GeneratedProblem, Variant
+from privopt.testing.problems import GeneratedProblem, Variant, csv_text
 from privopt.testing.profile import Profile
+from privopt.testing.variants import export_again
 
-__all__ = ["csv_table", "csv_text", "exports", "number_in", "secret_files"]
+__all__ = ["csv_table", "exports", "number_in", "secret_files"]
 
 Rows = list[list[str]]
 
@@ -50,12 +48,9 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
         yield _written(problem, by_size, "the rows of the secret table were sorted by size, largest first")
     if tables:
         yield _written(problem, {name: _other_numbers(table) for name, table in tables.items()}, "numbers were padded")
-        quoted = problem
-        for name, table in tables.items():
-            quoted = quoted.with_file(
-                name, b"\xef\xbb\xbf" + csv_text(table, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-            )
-        yield Variant(problem=quoted, change="the secret table was written with quotes, CRLF and a byte order mark")
+        again = export_again(*tables)(problem, chance)
+        assert again is not None  # there is always such a form
+        yield again
 
 
 def _changed(one: GeneratedProblem, two: GeneratedProblem) -> set[str]:
@@ -75,13 +70,6 @@ def _written(problem: GeneratedProblem, tables: dict[str, Rows], change: str) ->
     for name, table in tables.items():
         problem = problem.with_file(name, csv_text(table))
     return Variant(problem=problem, change=change)
-
-
-def csv_text(table: Rows, *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, lineterminator: str = "\n") -> bytes:
-    """A CSV file of header and rows, as the csv module writes it."""
-    text = io.StringIO()
-    csv.writer(text, quoting=quoting, lineterminator=lineterminator).writerows(table)
-    return text.getvalue().encode()
 
 
 def _size(row: list[str]) -> tuple[float, str]:

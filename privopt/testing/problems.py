@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -16,7 +16,7 @@ from attrs import evolve, field, frozen
 from privopt.declare.write import to_toml
 from privopt.files.archive import npy_bytes
 
-__all__ = ["GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"]
+__all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "npy_bytes", "to_toml"]
 
 FILE: Final = "problem.toml"
 """What the problem file of a generated problem is called."""
@@ -33,6 +33,15 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     lines = [",".join(header)]
     lines += [",".join(repr(float(c)) if isinstance(c, (float, np.floating)) else str(c) for c in row) for row in rows]
     return ("\n".join(lines) + "\n").encode()
+
+
+def csv_text(
+    table: list[list[str]], *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, lineterminator: str = "\n"
+) -> bytes:
+    """A CSV file of header and rows, as the csv module writes it."""
+    text = io.StringIO()
+    csv.writer(text, quoting=quoting, lineterminator=lineterminator).writerows(table)
+    return text.getvalue().encode()
 
 
 def _as_tuple(secrets: Iterable[bytes]) -> tuple[bytes, ...]:

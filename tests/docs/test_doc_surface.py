@@ -117,7 +117,7 @@ def test_an_unlisted_import_is_found(tmp_path, fence):
         "from privopt_metric_dp.matrix.closure import close\nfrom privopt.numbers.noise import os\n"
         "from privopt.numbers import noise\nfrom privopt import arrays\n"
         "from privopt.arrays import Floats\nimport privopt.arrays\nimport privopt as po\n"
-        "from privopt.numbers import certify_additive\n"
+        "from privopt.numbers import draw\n"
     )
     path.write_text(fence.format(code) if fence else code)
     hidden = ["privopt.numbers.noise.os"]

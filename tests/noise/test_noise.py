@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, ks_2samp, kstest
 
 from privopt.errors import UsageError
-from privopt.interfaces.notions import AdditiveNoise
-from privopt.numbers import certify_additive, draw_laplace
+from privopt.interfaces import Guarantee
+from privopt.interfaces.additive import AdditiveNoise, NoiseCall, certify_noise
+from privopt.numbers import draw_laplace
 from privopt.numbers.noise import (
     OPENDP_DRAWS,
     continuous_laplace,
@@ -102,6 +103,10 @@ def test_words_that_run_out_in_the_middle_of_a_draw_do_not_bias():
     assert (draw_laplace(1000, Fraction(2, 7), source=dribble) == one).all()
 
 
+def pure(epsilon, **extra):
+    return Guarantee(kind="pure-dp", epsilon=epsilon, **extra)
+
+
 def test_engines_records_and_seeds():
     counts = np.arange(6).reshape(2, 3)
     noisy, record = discrete_laplace(counts, Fraction(1, 30))
@@ -111,7 +116,7 @@ def test_engines_records_and_seeds():
     assert not record.seeded
     assert Fraction(record.map) <= Fraction(1, 30)
     assert record.spent <= Fraction(1, 30) < record.spent * (1 + Fraction(1, 10**12))
-    assert certify_additive([(1, record.scale)] * 3, Fraction(1, 10)).holds
+    assert certify_noise(pure(Fraction(1, 10)), [NoiseCall(scale=record.scale)] * 3).holds
     many = np.zeros(OPENDP_DRAWS + 1, dtype=np.int64)
     _, record = discrete_laplace(many, Fraction(1, 30))
     assert (record.engine, record.map, record.scale) == ("exact-integer", None, Fraction(30))
@@ -156,7 +161,7 @@ def test_refusals():
 def test_a_tenth_over_levels_is_exact(levels):
     parts = split_budget(Fraction("0.1"), [1] * levels)
     assert parts == (Fraction(1, 10 * levels),) * levels
-    assert certify_additive([(1, 1 / part) for part in parts], Fraction("0.1")).holds
+    assert certify_noise(pure(Fraction("0.1")), [NoiseCall(scale=1 / part) for part in parts]).holds
     # a double eps / L passes eps on some L, which is why shares are rationals
     assert sum(Fraction(0.1 / 3) for _ in range(3)) != Fraction("0.1")
 
@@ -201,10 +206,42 @@ def test_noise_of_no_width_holds_nothing_and_says_so(scale):
     claimed = AdditiveNoise(epsilon=Fraction(1), unit="per person", scope="one", statement="", sensitivities=(1, 1))
     found = claimed.measure(Made())
     assert found.holds is False
-    assert found.failures == (f"noise of scale {scale}, wanted one above 0",)
+    noise = f"laplace noise of scale {scale} at sensitivity 1"
+    assert found.failures == (f"a call has {noise}, which does not keep pure-dp",)
 
 
 def test_rationals_of_a_certificate_are_shown_as_decimals_too():
     assert _decimals(["1/3", "5629499534213121/562949953421312", "-7/2", "1/0", "a/b", 3]) == [
         *("1/3 (0.333333)", "5629499534213121/562949953421312 (10.0000)", "-7/2 (-3.5)", "1/0", "a/b", 3)
     ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.fractions(Fraction(1, 50), 1000, max_denominator=1000)), max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_additive_noise_is_summed_exactly(parts):
+    spent = sum((Fraction(change) / scale for change, scale in parts), Fraction(0))
+    calls = [NoiseCall(scale=scale, sensitivity=change) for change, scale in parts]
+    assert certify_noise(pure(spent), calls).holds
+    if spent:
+        assert not certify_noise(pure(spent - Fraction(1, 10**30)), calls).holds
+
+
+def test_a_share_a_law_and_what_else_fails_are_named():
+    third = Fraction(1, 3)
+    calls = [NoiseCall(scale=Fraction(2), share=third, name="level 1"), NoiseCall(scale=Fraction(3), share=third)]
+    found = certify_noise(pure(Fraction(1)), calls, failures=["a row too many"])
+    assert found.failures == ("a row too many", "level 1 spends 1/2, its share of the budget is 1/3")
+    gaussian = [NoiseCall(scale=Fraction(2), law="gaussian", name="the mean")]
+    assert "does not keep pure-dp" in certify_noise(pure(Fraction(1)), gaussian).failures[0]
+    rho = Guarantee(kind="zcdp", extra={"rho_text": "0.25"})
+    assert certify_noise(rho, gaussian).holds
+    assert not certify_noise(rho, gaussian * 2).holds
+
+
+def test_rho_that_implies_too_large_a_delta_does_not_hold():
+    calls = [NoiseCall(scale=Fraction(2), law="gaussian")]
+    approx = {"kind": "approx-dp", "epsilon": Fraction(1)}
+    found = certify_noise(Guarantee(**approx, extra={"delta_text": "0.1"}), calls)
+    assert found.holds
+    assert 0 < found.worst <= found.allowed == 0.1
+    assert not certify_noise(Guarantee(**approx, extra={"delta_text": "0.001"}), calls).holds

@@ -24,7 +24,8 @@ from privopt.report.write_report import write_report
 from privopt.run.audit import audit
 from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, by_default, check
-from privopt.testing.exports import csv_text, number_in
+from privopt.testing.exports import number_in
+from privopt.testing.problems import csv_text
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run
 

@@ -14,9 +14,9 @@ from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.report.write_report import write_report
 from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
-from privopt.testing.exports import csv_table, csv_text, exports, secret_files
+from privopt.testing.exports import csv_table, exports, secret_files
 from privopt.testing.noise import answered
-from privopt.testing.problems import GeneratedProblem
+from privopt.testing.problems import GeneratedProblem, csv_text
 from privopt.testing.public import artefact, beside, public_bytes, published
 from privopt.testing.under_trial import Subject
 

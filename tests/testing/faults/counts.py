@@ -29,7 +29,7 @@ from privopt.interfaces import (
     Result,
     UtilityLoss,
 )
-from privopt.numbers import certify_additive
+from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt.numbers.noise import discrete_laplace, stated_scale
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
 from privopt.testing.strategies import count_vectors, epsilons
@@ -124,17 +124,8 @@ class Additive(PrivacyConstraint):
         )
 
     def measure(self, release: Any, *, executor: Any = None) -> Certificate:
-        measured = certify_additive([(1, scale) for scale in release.scales], self.epsilon)
-        return Certificate(
-            holds=measured.holds and len(release.scales) == self.calls,
-            evidence="declared",
-            kind=self.kind,
-            worst=float(measured.spent),
-            allowed=float(self.epsilon),
-            checked=measured.checked,
-            arithmetic=measured.arithmetic,
-            rests_on="that the noise was drawn",
-        )
+        other = [] if len(release.scales) == self.calls else [f"{len(release.scales)} calls, wanted {self.calls}"]
+        return certify_noise(self.guarantee, [NoiseCall(scale=scale) for scale in release.scales], failures=other)
 
 
 @frozen(kw_only=True)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Unsigned, read_only
 from privopt.declare.schema import File, key
-from privopt.declare.tables import limited
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt.files.archive import parse_npy
 from privopt.interfaces import SolveContext
 from privopt.numbers import TOTAL
@@ -88,8 +87,7 @@ class GivenMatrix:
         if faults and not _row_faults(values.T, name):
             turned = "a transposed matrix (its columns sum to 1, its rows do not)"
             faults = [Fault(name, "", turned, f"{wanted}: a row for each record")]
-        if faults:
-            raise InputError(limited(faults))
+        Faults(faults).check()
         return cls(values=read_only(values))
 
     @property

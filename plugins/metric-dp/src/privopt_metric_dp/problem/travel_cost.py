@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats, read_only
-from privopt.declare.tables import limited
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt.execution.compiled import jit
 
 __all__ = ["normalised", "travel_cost"]
@@ -23,11 +22,10 @@ def normalised(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Fl
     """
     q = np.asarray(weights, dtype=np.float64).reshape(-1)
     bad = np.flatnonzero(~(np.isfinite(q) & (q >= 0)))
-    faults = limited([Fault(source, f"target {r}", repr(float(q[r])), "a finite weight of at least 0") for r in bad])
-    if not faults and not q.max(initial=0.0) > 0:
-        faults = [Fault(source, "", "weights that sum to 0" if q.size else "no targets", "a sum above 0")]
-    if faults:
-        raise InputError(faults)
+    Faults(Fault(source, f"target {r}", repr(float(q[r])), "a finite weight of at least 0") for r in bad).check()
+    if not q.max(initial=0.0) > 0:
+        found = "weights that sum to 0" if q.size else "no targets"
+        raise InputError([Fault(source, "", found, "a sum above 0")])
     q = q / q.max()  # the sum of very large weights stays finite
     return read_only(q / q.sum())
 
@@ -69,15 +67,14 @@ def travel_cost(
     used = q > 0
     shares = np.ascontiguousarray(q[used])
     given = [np.ascontiguousarray(table[:, used]) for table in (a, b)]
-    faults = []
+    faults = Faults()
     for what, table in (("record", given[0]), ("output", given[1])):
-        for r, t in np.argwhere(~np.isfinite(table))[:100].tolist():
+        for r, t in np.argwhere(~np.isfinite(table)).tolist():
             where = f"{what} {r}, target {int(np.flatnonzero(used)[t])}"
-            faults.append(Fault(source, where, "no way there", "a target within reach"))
+            faults.add(source, where, "no way there", "a target within reach")
         if own:
             break
-    if faults:
-        raise InputError(limited(faults))
+    faults.check()
     cost = np.zeros((len(a), len(b)))
     _taxicab(given[0], given[1], shares, cost, own)
     if own:

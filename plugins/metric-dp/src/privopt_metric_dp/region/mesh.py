@@ -11,8 +11,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.declare.tables import limited
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt_metric_dp.region.region import MM_PER_KM, Plane
 from privopt_metric_dp.space.places import Space, check_places
 from privopt_metric_dp.space.projection import Projection, degrees_in_units
@@ -82,17 +81,11 @@ def _apart(vertices: Ints, records: Space) -> None:
     _, first, place = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[place.reshape(-1)] != np.arange(len(vertices)))
     wanted = "places at least a millimetre (geographic: 1e-7 degrees) apart, as corners of triangles"
-    faults = [
-        Fault(
-            records.source,
-            f"id {records.ids[row]!r}",
-            f"the place of {records.ids[first[place.reshape(-1)[row]]]!r}",
-            wanted,
-        )
-        for row in again.tolist()
-    ]
-    if faults:
-        raise InputError(limited(faults))
+    faults = Faults()
+    for row in again.tolist():
+        other = records.ids[first[place.reshape(-1)[row]]]
+        faults.add(records.source, f"id {records.ids[row]!r}", f"the place of {other!r}", wanted)
+    faults.check()
 
 
 def _as_given(vertices: Ints, records: Space) -> Ints:
@@ -137,13 +130,11 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     # flat in exact integers, which only happens at the rim; what was left out there is no hole
     found = _without_flat_rim(vertices, found[areas != 0])
     left = np.setdiff1d(np.arange(len(vertices)), found)
-    if left.size:
-        faults = [
-            Fault(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", "")
-            for row in left.tolist()
-        ]
-        wanted = "places that are not within millimetres of the line between others"
-        raise InputError(limited([evolve(fault, wanted=wanted) for fault in faults]))
+    faults = Faults()
+    wanted = "places that are not within millimetres of the line between others"
+    for row in left.tolist():
+        faults.add(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", wanted)
+    faults.check()
     turned = np.argmin(found, axis=1)  # the least corner first, then in order: one form, however it was found
     found = np.take_along_axis(found, (turned[:, None] + np.arange(3)) % 3, axis=1)
     ordered: Ints = found[np.lexsort(found.T[::-1])]

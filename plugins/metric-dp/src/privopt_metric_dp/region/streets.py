@@ -10,8 +10,8 @@ import numpy as np
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
-from privopt.declare.tables import limited, road_table
-from privopt.errors import Fault, InputError
+from privopt.declare.tables import road_table
+from privopt.errors import Fault, Faults, InputError
 from privopt.numbers.exp_log_bounds import float_down
 from privopt_metric_dp.region.mesh import BETWEEN, MOST_VERTICES
 from privopt_metric_dp.region.region import STEPS, Streets
@@ -42,11 +42,8 @@ def streets_of(
     number = {name: place for place, name in enumerate(records.ids)}
     ends = [[number.setdefault(str(name), len(number)) for name in table[side]] for side in ("from", "to")]
     lost = np.setdiff1d(np.arange(len(records)), ends)
-    if lost.size:
-        wanted = f"the id of a node in {edges.name}"
-        raise InputError(
-            limited([Fault(records.source, f"id {records.ids[p]!r}", "no such node", wanted) for p in lost.tolist()])
-        )
+    wanted = f"the id of a node in {edges.name}"
+    Faults(Fault(records.source, f"id {records.ids[p]!r}", "no such node", wanted) for p in lost.tolist()).check()
     km = np.asarray(table["km"], dtype=np.float64)
     most = LONGEST / epsilon if split_km is None else Fraction(split_km)
     parts = [max(1, math.ceil(Fraction(length) / most)) for length in km.tolist()]

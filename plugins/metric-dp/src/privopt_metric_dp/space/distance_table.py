@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats, no_doubles, read_only
-from privopt.declare.tables import MOST_FAULTS, limited
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import LARGEST
 
@@ -43,7 +42,7 @@ class MatrixMetric(Metric):
                 wanted = f"({len(square)}, K), one row a record"
                 faults.append(Fault(output_source, "", f"an array of shape {to_outputs.shape}", wanted))
             else:
-                faults += _entry_faults(to_outputs, output_source)
+                faults += _entry_faults(to_outputs, output_source).listed
         if faults:
             raise InputError(faults)
         self._table = read_only(np.minimum(square, square.T))
@@ -78,21 +77,30 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
         return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
     faults = _entry_faults(table, source)
-    for r in np.flatnonzero(np.diagonal(table) != 0)[:MOST_FAULTS].tolist():
-        faults.append(Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal"))
-    uneven = np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T) if not faults else np.zeros((1, 1), bool)
-    for r, c in np.argwhere(np.triu(uneven))[:MOST_FAULTS].tolist():
-        wanted = f"{float(table[c, r])!r}, as in row {c}, column {r}"
-        faults.append(Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), wanted))
-    return limited(faults)
+    diagonal = np.flatnonzero(np.diagonal(table) != 0).tolist()
+    faults.extend(
+        (Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal") for r in diagonal),
+        len(diagonal),
+    )
+    if faults.count:
+        return faults.listed
+    uneven = np.argwhere(np.triu(np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T))).tolist()
+    other = (
+        Fault(
+            source,
+            f"row {r}, column {c}",
+            repr(float(table[r, c])),
+            f"{float(table[c, r])!r}, as in row {c}, column {r}",
+        )
+        for r, c in uneven
+    )
+    return Faults(other, len(uneven)).listed
 
 
-def _entry_faults(table: Floats, source: str) -> list[Fault]:
-    bad = ~(np.isfinite(table) & (table >= 0) & (table <= LARGEST))
-    return [
-        Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), "a finite number of at least 0")
-        for r, c in np.argwhere(bad)[:MOST_FAULTS].tolist()
-    ]
+def _entry_faults(table: Floats, source: str) -> Faults:
+    bad = np.argwhere(~(np.isfinite(table) & (table >= 0) & (table <= LARGEST))).tolist()
+    wanted = "a finite number of at least 0"
+    return Faults((Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), wanted) for r, c in bad), len(bad))
 
 
 def _numbers(values: npt.ArrayLike, source: str) -> Floats:
@@ -100,7 +108,6 @@ def _numbers(values: npt.ArrayLike, source: str) -> Floats:
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
     lost = np.argwhere(no_doubles(array)).tolist()
-    if lost:
-        wanted = "whole numbers up to 2^53, or doubles"
-        raise InputError(limited([Fault(source, f"entry {at}", str(array[tuple(at)]), wanted) for at in lost]))
+    wanted = "whole numbers up to 2^53, or doubles"
+    Faults(Fault(source, f"entry {at}", str(array[tuple(at)]), wanted) for at in lost).check()
     return np.array(array, dtype=np.float64)

@@ -17,8 +17,7 @@ from attrs.converters import optional
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, doubles, no_doubles
-from privopt.declare.tables import limited
-from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UsageError
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_metric_dp.space.projection import Projection
 
@@ -151,9 +150,8 @@ class Space:
         if not self.ids:
             yield Fault(self.source, "", "no records at all", "at least one")
         double = [name for name, times in Counter(self.ids).items() if times > 1]
-        yield from limited(
-            [Fault(self.source, f"id {name!r}", "the same id more than once", "distinct ids") for name in double]
-        )
+        twice = (Fault(self.source, f"id {name!r}", "the same id more than once", "distinct ids") for name in double)
+        yield from Faults(twice).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
         wanted = "(N, dim)" if self.kind == "vector" else "(N, 2)"
@@ -169,12 +167,10 @@ class Space:
             bad[:, 0] |= np.abs(points[:, 0]) > 90.0
             bad[:, 1] |= (points[:, 1] < -180.0) | (points[:, 1] > 360.0)
             limit = "a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
-        return limited(
-            [
-                Fault(self.source, f"id {self.ids[row]!r}", ", ".join(map(repr, points[row].tolist())), limit)
-                for row in np.flatnonzero(bad.any(axis=1))
-            ]
-        )
+        return Faults(
+            Fault(self.source, f"id {self.ids[row]!r}", ", ".join(map(repr, points[row].tolist())), limit)
+            for row in np.flatnonzero(bad.any(axis=1))
+        ).listed
 
 
 def grid_points(

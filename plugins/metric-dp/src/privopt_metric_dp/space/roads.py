@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints, no_doubles, slices
 from privopt.declare.schema import File
-from privopt.declare.tables import limited, road_table
-from privopt.errors import Fault, InputError
+from privopt.declare.tables import road_table
+from privopt.errors import Fault, Faults, InputError
 from privopt.execution.limits import check_end
 from privopt.numbers.exp_log_bounds import Ball, ball_of
 from privopt.numbers.graphs import edge_matrix
@@ -81,10 +81,10 @@ class Roads:
             found = f"{len(tails)} tails, {len(heads)} heads and {len(lengths)} lengths"
             raise InputError([Fault(source, "", found, "as many of each, at least one")])
         bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)) | no_doubles(np.asarray(km)).reshape(-1))
-        if bad.size:
-            wanted = "a finite double of km, at least 0"
-            rows = [(r + 2, float(lengths[r])) for r in bad[:100].tolist()]
-            raise InputError(limited([Fault(source, f"row {row}, column km", repr(v), wanted) for row, v in rows]))
+        faults = Faults()
+        wanted = "a finite double of km, at least 0"
+        faults.add_rows(source, "km", bad.tolist(), lambda row: float(lengths[row]), wanted)
+        faults.check()
         number: dict[str, int] = {}
         ends = [number.setdefault(str(name), len(number)) for side in (tails, heads) for name in side]
         self.nodes = tuple(number)
@@ -135,9 +135,8 @@ class Roads:
         """
         found = [self._number.get(str(name), -1) for name in ids]
         lost = [str(name) for name, place in zip(ids, found, strict=True) if place < 0]
-        if lost:
-            wanted = f"the id of a node in {self.source}"
-            raise InputError(limited([Fault(source, f"id {name!r}", "no such node", wanted) for name in lost]))
+        wanted = f"the id of a node in {self.source}"
+        Faults(Fault(source, f"id {name!r}", "no such node", wanted) for name in lost).check()
         return np.array(found, dtype=np.int64)
 
     def lengths(

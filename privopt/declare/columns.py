@@ -1,0 +1,73 @@
+"""Tables of a release: written by columns, and read back so that nothing but these columns may stand in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privopt.declare.frames import table_of
+from privopt.declare.schema import File
+from privopt.declare.tables import Column, check_column
+from privopt.errors import Fault, Faults, InputError
+from privopt.files.regular import Unreadable, read_bytes
+
+if TYPE_CHECKING:
+    from polars import DataFrame
+else:
+    DataFrame = Any
+
+__all__ = ["read_columns", "write_columns"]
+
+Columns = Mapping[str, Any]
+
+
+def write_columns(path: Path, columns: Columns | Iterable[Columns]) -> None:
+    """Write a CSV table (UTF-8, LF) by columns, which :func:`read_columns` gives back to the last bit.
+
+    Args:
+        path: of the new file.
+        columns: (rows,) values by name: texts, whole numbers or doubles; None is an empty cell. Of a large table blocks
+            of rows, one mapping after another, each with the same columns: no more than one is held at once.
+    """
+    import polars as pl
+
+    blocks = [columns] if isinstance(columns, Mapping) else columns
+    with path.open("wb") as stream:
+        for number, block in enumerate(blocks):
+            frame = pl.DataFrame([pl.Series(name, values) for name, values in block.items()])
+            frame.write_csv(stream, include_header=number == 0, quote_style="necessary", null_value="")
+
+
+def read_columns(path: Path, columns: Sequence[Column], *, rows: int | None = None) -> DataFrame:
+    """Read back a table that :func:`write_columns` wrote: these columns in this order and no others, each cell checked.
+
+    Args:
+        path: of the file: a regular one, no link.
+        columns: wanted; those that are optional may be absent.
+        rows: how many there must be; left out: any number, 0 too.
+
+    Returns:
+        The columns found, under their names: text, doubles or int64.
+
+    Raises:
+        InputError: the file is missing or no such table; the first faults are named by row and column.
+    """
+    import polars as pl
+
+    try:
+        contents = read_bytes(path, links=False)
+    except Unreadable as error:
+        wanted = f"a table {','.join(column.label for column in columns)}"
+        raise InputError([Fault(str(path), "", error.found, wanted)]) from None
+    frame = table_of(File(name=str(path), path=path, kept=contents))
+    known = [column for column in columns if not column.optional or column.label in frame.columns]
+    header = ",".join(column.label for column in known)
+    if ",".join(frame.columns) != header:
+        raise InputError([Fault(str(path), "header", ",".join(frame.columns), header)])
+    if rows is not None and frame.height != rows:
+        raise InputError([Fault(str(path), "", f"{frame.height:,} rows", f"{rows:,}")])
+    faults = Faults()
+    read = [check_column(str(path), frame[column.label], column, faults).alias(column.name) for column in known]
+    faults.check()
+    return pl.DataFrame(read)

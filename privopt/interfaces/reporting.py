@@ -1,0 +1,48 @@
+"""What a mechanism shows of a release: its part of the report, its figures, its map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from privopt.interfaces.report_parts import Layer, Section
+from privopt.interfaces.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["Reporting"]
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Reporting(Generic[P, R]):
+    """Show a mechanism's releases: subclass it and name the class in :attr:`Mechanism.reporting`.
+
+    It is imported when a report is asked for, and not before: what it draws with need not be loaded to solve. Each
+    method may be left out.
+    """
+
+    def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
+        """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
+        return ()
+
+    def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
+        """A section that carries the release and proves its claims in the reader's browser; None without one."""
+        return None
+
+    def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
+        """Sections that compare the release with the secrets in ``private``; they are written there only."""
+        return ()
+
+    def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:
+        """The report's figures by file name, without ending."""
+        return {}
+
+    def geo(self, problem: P, release: R, result: Result) -> Layer | None:
+        """What a map shows of the release, from public data alone; None where it has no places."""
+        return None

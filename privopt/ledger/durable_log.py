@@ -1,0 +1,68 @@
+"""Texts kept in order in one file, each on the disk before whoever added it goes on: what the ledger stands on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from privopt.ledger.log_file import Form, connected, made, said_by, writing
+
+__all__ = ["DurableLog"]
+
+SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",)
+
+
+class DurableLog:
+    """A file of texts to which texts are only added, its owner's alone.
+
+    What is added is on the disk when the block of :meth:`adding` ends, or not at all; processes wait for one another.
+    What to send once, and to repeat ever after, is looked up and added in one such block::
+
+        with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
+            sent = {round_of(text): text for text in log.texts()}
+            if round not in sent:
+                log.add(drawn(round))
+
+    Args:
+        path: of the file; made where there is none.
+        name: what it is, in messages.
+        mark: SQLite's application id, by which such a file is told from others.
+
+    Raises:
+        InputError: there is another file of that name.
+        DoesNotHoldError: it is not as it was written.
+        UsageError: its folder is missing, or it may not be opened.
+        StoppedError: the disk, or another process for more than a minute, is in the way.
+    """
+
+    def __init__(self, path: Path, *, name: str, mark: int) -> None:
+        self.path = path
+        form = Form(name=name, mark=mark, schema=SCHEMA)
+        if not path.exists():
+            made(path, form, lambda connection: None)
+        self._connection: sqlite3.Connection = connected(path, form)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._connection.close()
+
+    def texts(self) -> list[str]:
+        """Return all texts, in the order in which they were added."""
+        with said_by(self.path, "its entries"):
+            return [text for (text,) in self._connection.execute("SELECT text FROM entries ORDER BY number")]
+
+    @contextmanager
+    def adding(self) -> Iterator[None]:
+        """Let nobody else add until the block ends; what it adds is durable then, or forgotten if it raises."""
+        with writing(self._connection, self.path):
+            yield
+
+    def add(self, text: str) -> None:
+        """Add a text, in a block of :meth:`adding`."""
+        with said_by(self.path, "its entries"):
+            self._connection.execute("INSERT INTO entries (text) VALUES (?)", (text,))
