@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.numbers.sampling import TOTAL
-from privopt_lr_geo.package import Package, Terms
+from privopt_lr_geo.messages import Package, Terms
 from privopt_lr_geo.program import assemble
 from privopt_lr_geo.rows import ColumnWeights, steady_exp
 

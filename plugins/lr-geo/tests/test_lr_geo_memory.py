@@ -12,7 +12,7 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_lr_geo.central import clients_of
-from privopt_lr_geo.package import Terms
+from privopt_lr_geo.messages import Terms
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.program import assemble, program_bytes
 

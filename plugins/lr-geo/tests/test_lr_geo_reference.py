@@ -14,10 +14,12 @@ from privopt.run.audit import audit
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt_lr_geo import reference
-from privopt_lr_geo.estimate import Exchange, circle_of, estimates, member_of
-from privopt_lr_geo.local import Ways, lr_set, surroundings
+from privopt_lr_geo.estimate import TableCosts, circle_around, estimates
+from privopt_lr_geo.lr_sets import PathDistances, lr_set, surroundings
+from privopt_lr_geo.messages import Request, from_bytes, to_bytes
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
-from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
+from privopt_lr_geo.reference import Cells, Places, ReferenceTable
+from privopt_lr_geo.user_randomness import Draw
 
 TABLES = """
 [privacy]
@@ -75,9 +77,9 @@ def city(tmp_path):
 def test_estimates_enclose_the_cost(city, cell, directed, geographic):
     path = city(directed=directed, geographic=geographic)
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
-    exchange, exact = Exchange(problem, cell), problem.data.cost
+    exchange, exact = TableCosts(problem, cell), problem.data.cost
     everyone = np.arange(36)
-    whole = Extract.from_bytes(exchange.table.rows(np.arange(len(exchange.cells.coordinates))).to_bytes())
+    whole = exchange.table.rows(np.arange(len(exchange.cells.coordinates)))
     found = estimates(exchange.places, exchange.cells, everyone, whole)
     assert (found.lower <= exact).all()
     assert (exact <= found.upper).all()
@@ -92,7 +94,7 @@ def test_estimates_enclose_the_cost(city, cell, directed, geographic):
 def test_straight_shifts_do_not_enclose_the_cost(city):
     """With straight-line shifts in Equations (27) and (33) Lemmas B.1 and B.2 fail against road costs."""
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(cell="")))
-    places, exact = Places.of(problem), problem.data.cost
+    places, exact = Places.from_problem(problem), problem.data.cost
     cells = Cells.over(places, 2.0)
     table = ReferenceTable(problem, places, cells).rows(np.arange(len(cells.coordinates)))
     beta = table.beta[np.ix_(cells.nearest, cells.nearest)].astype(float)
@@ -104,21 +106,21 @@ def test_straight_shifts_do_not_enclose_the_cost(city):
 
 def test_a_circle_covers_what_matters(city):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(cell="")))
-    data, options, ways = problem.data, problem.declared.lr_geo, Ways(problem.data)
+    data, options, paths = problem.data, problem.declared.lr_geo, PathDistances(problem.data)
     for user in range(36):
-        around = surroundings(problem, lr_set(problem, ways, user))
+        around = surroundings(problem, lr_set(problem, paths, user))
         for seed in range(4):
-            asked = Request.from_bytes(circle_of(options, member_of(around.records, (seed, user))).to_bytes())
+            asked = circle_around(options, Draw.from_seed(seed, user, around.records).centre)
+            assert from_bytes(Request, to_bytes(asked)) == asked
             away = data.metric.rows(np.array([asked.centre]))[0]
             assert asked.centre in around.records
             assert (away[around.records] <= asked.radius).all()
             assert (away[(around.reach <= options.obfuscation_radius).any(axis=0)] <= asked.radius).all()
-        assert member_of(around.records, (0, user)) == member_of(around.records, (0, user))
 
 
 def test_beyond_the_circle_travel_bounds_the_cost(city):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city()))
-    exchange, exact = Exchange(problem, 0.3), problem.data.cost
+    exchange, exact = TableCosts(problem, 0.3), problem.data.cost
     records = np.array([0, 1, 6])
     part = exchange.table.circle(Request(centre=0, radius=2.5))
     found = estimates(exchange.places, exchange.cells, records, part)
@@ -129,7 +131,7 @@ def test_beyond_the_circle_travel_bounds_the_cost(city):
 
 def test_searches_in_parallel_give_the_same_table(city):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(directed=True)))
-    places = Places.of(problem)
+    places = Places.from_problem(problem)
     cells = Cells.over(places, 0.3)
     chosen = np.arange(len(cells.coordinates))
     with processes(2) as executor:
@@ -139,7 +141,7 @@ def test_searches_in_parallel_give_the_same_table(city):
 
 def test_a_table_too_large_is_refused_with_its_size(city, monkeypatch):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city()))
-    exchange = Exchange(problem, 0.3)
+    exchange = TableCosts(problem, 0.3)
     monkeypatch.setattr(reference, "LARGEST", 1000.0)
     with pytest.raises(InputError, match=r"reference_cell_km: .*table of \d+ cells in the circle.* GB"):
         exchange.of(np.arange(6), 0)

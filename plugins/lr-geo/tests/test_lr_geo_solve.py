@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from mended import rewrite
 
 from privopt.declare import load_problem
+from privopt.decompose import Start
 from privopt.errors import InputError
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_lr_geo import server
-from privopt_lr_geo.package import Package, Terms
+from privopt_lr_geo.messages import Package, Terms
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_metric_dp.matrix.certify import certify
 
@@ -269,8 +270,8 @@ def maps(draw):
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(maps(), st.sampled_from(["whole", "separate", "star"]))
-def test_benders_and_full_agree(drawn, warmth):
+@given(maps(), st.sampled_from([None, Start()]))
+def test_benders_and_full_agree(drawn, start):
     from privopt.errors import InfeasibleError
 
     packages, terms = drawn
@@ -278,9 +279,9 @@ def test_benders_and_full_agree(drawn, warmth):
         whole = server.solve(packages, terms, SolveContext(method="full", solver="highs", gap=1e-6))
     except InfeasibleError:
         with pytest.raises(InfeasibleError):
-            server.solve(packages, terms, SolveContext(method="benders", gap=1e-3), warmth=warmth)
+            server.solve(packages, terms, SolveContext(method="benders", gap=1e-3), start=start)
         return
-    split = server.solve(packages, terms, SolveContext(method="benders", gap=1e-3), warmth=warmth)
+    split = server.solve(packages, terms, SolveContext(method="benders", gap=1e-3), start=start)
     room = 1e-6 * max(1.0, abs(whole.value))
     assert whole.lower_bound <= whole.value + room
     assert split.lower_bound <= whole.value + room

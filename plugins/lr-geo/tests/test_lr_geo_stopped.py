@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from privopt.declare import load_problem
+from privopt.decompose import Start
 from privopt.errors import InputError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_lr_geo import server
-from privopt_lr_geo.alone import exponential_answers, program_value
-from privopt_lr_geo.central import clients_of
-from privopt_lr_geo.draws import NAME, draw_or_resume
+from privopt_lr_geo.central import clients_of, exponential_answers, program_value
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_lr_geo.user_randomness import NAME, Draw, kept_seed
+from privopt_lr_geo.warm_start import interior_start
 from privopt_metric_dp.solvers.exponential import exponential
 
 
@@ -29,10 +30,12 @@ def interrupted(phase, iteration, lower, upper):
 
 @pytest.fixture
 def stopped(write, monkeypatch):
-    """A run without a seed that was interrupted in its first rounds, from a start that leaves much to do."""
-    monkeypatch.setattr("privopt_lr_geo.server.start_of", lambda warmth, *rest, **more: start("star", *rest))
-    from privopt_lr_geo.starts import start_of as start
+    """A run without a seed that was interrupted in its first rounds, whose start had no multipliers."""
 
+    def poor(form, seconds):
+        return Start(x=interior_start(form, seconds).x)
+
+    monkeypatch.setattr("privopt_lr_geo.server.interior_start", poor)
     path = write()
     options = Options(method="benders", solver="highs", gap=1e-4, progress=interrupted)
     return path, solve("lr-geo", path, path.parent / "out", options)
@@ -50,32 +53,32 @@ def test_resume_needs_no_seed(stopped):
     assert verify(path.parent / "out").complaints == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "what"),
-    [
-        ("orders", lambda a: a * 0, "each once"),
-        ("orders", lambda a: a[1:], "whole numbers"),
-        ("centres", lambda a: a + 10**6, "a record of its LR set"),
-        ("centres", lambda a: a.astype(float), "whole numbers"),
-    ],
-)
-def test_forged_draws_are_bad_input(stopped, name, change, what):
+@pytest.mark.parametrize("text", ["", "{}", '{"seed": "no number"}', '{"seed": null}', "[" * 100_000, "\x00"])
+def test_a_forged_seed_is_bad_input(stopped, text):
     path, _ = stopped
     file = path.parent / "out.partial" / NAME
-    with np.load(file) as archive:
-        parts = dict(archive)
-    np.savez(file, **(parts | {name: change(parts[name])}))
-    with pytest.raises(InputError, match=what):
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"users\.json: seed: found none"):
         solve("lr-geo", path, path.parent / "out", Options(method="benders", resume=True, force=True))
 
 
-def test_draws_are_new_where_no_run_is_gone_on_with(tmp_path):
-    sets = [np.arange(40), np.arange(40, 80)]
-    first = draw_or_resume([3, 50], sets, None, tmp_path / "p", resume=False)
-    same = draw_or_resume([3, 50], sets, None, tmp_path / "p", resume=True)
-    other = draw_or_resume([3, 50], sets, None, tmp_path / "p", resume=False)
-    assert all(np.array_equal(a.order, b.order) and a.centre == b.centre for a, b in zip(first, same, strict=True))
-    assert not all(np.array_equal(a.order, b.order) for a, b in zip(first, other, strict=True))
+def test_seeds_are_new_where_no_run_is_gone_on_with(tmp_path):
+    first = kept_seed(tmp_path / "p", None, resume=False)
+    assert kept_seed(tmp_path / "p", None, resume=True) == first
+    assert kept_seed(tmp_path / "p", None, resume=False) != first
+    assert kept_seed(tmp_path / "p", 7, resume=False) == 7
+
+
+def test_draws_follow_from_the_seed_and_the_user():
+    records = np.arange(40, 80)
+    one, same, other, beside = (Draw.from_seed(*of, records) for of in ((5, 50), (5, 50), (6, 50), (5, 51)))
+    assert np.array_equal(np.sort(one.order), np.arange(40))
+    assert np.array_equal(one.order, same.order)
+    assert one.centre == same.centre
+    assert not np.array_equal(one.order, other.order)
+    assert not np.array_equal(one.order, beside.order)
+    centres = [Draw.from_seed(seed, 50, records).centre for seed in range(400)]
+    assert set(centres) == set(records.tolist())
 
 
 @pytest.mark.parametrize("method", ["benders", "full"])
@@ -92,9 +95,7 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
         for answer in solved.answers:
             answer.z[:] = 0.0
             answer.z[:, -1] = 1.0
-        return server.Solved(
-            answers=solved.answers, value=9.0, lower_bound=0.0, y=solved.y, stopped=True, solver=solved.solver
-        )
+        return server.Solved(answers=solved.answers, value=9.0, lower_bound=0.0, stopped=True, solver=solved.solver)
 
     monkeypatch.setattr(server, "solve", late)
     made = solve("lr-geo", path, path.parent / "out", Options(method=method, solver="highs"))
@@ -165,7 +166,7 @@ def test_everybody_takes_rows_of_one_mechanism_where_their_program_cannot_end(wr
     """A program of too many rows is not begun; one whose start does not come in time begins no rounds."""
     if hopeless == "begun":
         monkeypatch.setattr("privopt_lr_geo.central.A_PLACE", 1.0)
-    monkeypatch.setattr("privopt_lr_geo.starts._interior", lambda form, limit: None)
+    monkeypatch.setattr("privopt_lr_geo.server.interior_start", lambda form, seconds: None)
     path = write(users='"all"', epsilon="3.0")
     made = solve("lr-geo", path, path.parent / "out", Options(method="benders", time_limit=60))
     assert made.stopped

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lr_geo_paper.cities import Settings
+from lr_geo_paper.star_start import star_start
 from lr_geo_paper.trials import Workshop
 from privopt.interfaces import SolveContext
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_lr_geo import server
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.mechanism import LRGeo
-from privopt_lr_geo.package import Terms
+from privopt_lr_geo.messages import Terms
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 
 __all__ = ["COLUMNS", "bounds_by_round", "matched", "matches"]
@@ -56,7 +57,7 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
         matrices: cost matrices uploaded, each of one user's places inside the square.
     """
     problem = workshop.load(LRGeo(), settings)
-    places = Places.of(problem)
+    places = Places.from_problem(problem)
     cells = Cells.over(places, side, every=True)
     middle = np.median(places.coordinates, axis=0)
     centre = int(np.argmin(places.apart(cells.coordinates, np.broadcast_to(middle, cells.coordinates.shape))))
@@ -105,7 +106,8 @@ def bounds_by_round(workshop: Workshop, settings: Settings, seconds: float) -> l
         exponent=options.exponent,
     )
     context = SolveContext(method="benders", gap=1e-2, deadline=time.monotonic() + seconds)
-    found = server.solve([client.package() for client in clients], terms, context, warmth="star")
+    packages = [client.package() for client in clients]
+    found = server.solve(packages, terms, context, start=star_start(packages, terms))
     return [
         {"round": number, "seconds": at, "lower": max(0.0, low) / weight, "upper": high / weight}
         for number, (at, low, high) in enumerate(found.details["trajectory"])

@@ -21,7 +21,8 @@ from privopt.errors import ModelError, SolverError, StoppedError
 from privopt.interfaces import Mechanism, SolveContext
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
-from privopt_lr_geo.central import clients_of, costs_of
+from privopt_lr_geo.central import clients_of
+from privopt_lr_geo.estimate import costs_of
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance

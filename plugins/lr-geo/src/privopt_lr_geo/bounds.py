@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats
 from privopt_lr_geo.client import Client
 from privopt_lr_geo.estimate import Costs
-from privopt_lr_geo.local import Surroundings
+from privopt_lr_geo.lr_sets import Surroundings
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_metric_dp.matrix.release import MatrixRelease
 

@@ -11,29 +11,31 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import StoppedError
+from privopt.execution.clock import check
+from privopt.execution.limits import ending_at
 from privopt.execution.memory import GB
 from privopt.interfaces import Outcome, SolveContext
 from privopt_lr_geo import server
-from privopt_lr_geo.alone import exponential_answers, program_value
-from privopt_lr_geo.client import Client, indicator
-from privopt_lr_geo.draws import draw, draw_or_resume
-from privopt_lr_geo.estimate import Costs, Exchange
-from privopt_lr_geo.local import LRSet, Ways, lr_set, surroundings
+from privopt_lr_geo.client import Client, free_entries
+from privopt_lr_geo.estimate import Costs, costs_of
 from privopt_lr_geo.loss import MeanOfUsers
+from privopt_lr_geo.lr_sets import LRSet, lr_sets, surroundings
 from privopt_lr_geo.measures import MOST_COMPARISONS, comparisons, proposition_bound
-from privopt_lr_geo.package import Answer, Package, Terms
+from privopt_lr_geo.messages import Answer, Terms
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
-from privopt_lr_geo.server import NoRoomError, NotBegunError, NoTimeError
-from privopt_lr_geo.together import Search, Together, taken
+from privopt_lr_geo.server import NotBegunError
+from privopt_lr_geo.shared_mechanism import Search, SharedMechanism, rows_of_users
+from privopt_lr_geo.user_randomness import Draw, kept_seed, new_seed
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.solvers.exponential import exponential
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
 else:
     Executor = Any
 
-__all__ = ["clients_of", "costs_of", "solve_central"]
+__all__ = ["clients_of", "exponential_answers", "program_value", "solve_central"]
 
 SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - SLACK), so that the repair leaves entries tied across users as they are."""
@@ -47,60 +49,55 @@ COMPARED: Final = 1.6e-8
 """Seconds that an inequality between rows of users takes, looked at before it is written and after."""
 
 
-def costs_of(problem: LRGeoInstance, executor: Executor | None = None) -> Costs:
-    """Where users have costs from: the cost reference table, or the problem itself."""
-    cell_km = problem.declared.lr_geo.reference_cell_km
-    return Costs(problem) if cell_km is None else Exchange(problem, cell_km, executor)
-
-
-def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
-    """Each user's LR set, in the order of the records."""
-    ways = Ways(problem.data)
-    return [lr_set(problem, ways, user) for user in problem.users.tolist()]
-
-
 def clients_of(
-    problem: LRGeoInstance,
-    seed: int | None,
-    costs: Costs | None = None,
-    context: SolveContext | None = None,
-    sets: Iterable[LRSet] | None = None,
+    problem: LRGeoInstance, seed: int | None, costs: Costs | None = None, sets: Iterable[LRSet] | None = None
 ) -> list[Client]:
-    """Each user with its LR set, in the order of the records.
+    """Return each user with its LR set, in the order of the records.
 
     Args:
         problem: what the users see.
-        seed: of the order of rows and of circles; None takes them from the operating system's entropy.
+        seed: of the order of rows and of circles; None draws one.
         costs: where they have costs from; left out: as the problem says.
-        context: of a run that may be gone on with: what users draw is kept in its checkpoint, and taken from there.
         sets: the users' LR sets, where they are known.
 
     Raises:
-        StoppedError: the context's limit came first.
+        OutOfTime: the innermost scope of time ended.
     """
     data, options = problem.data, problem.declared.lr_geo
-    costs = costs or costs_of(problem)
-    found = list(lr_sets(problem) if sets is None else sets)
-    users, members = [around.user for around in found], [around.records for around in found]
-    if context is None or context.checkpoint is None or context.method != "benders":
-        drawn = draw(users, members, seed)
-    else:
-        drawn = draw_or_resume(users, members, seed, context.checkpoint, resume=context.resume)
+    costs, seed = costs or costs_of(problem), new_seed() if seed is None else seed
     clients = []
-    for each, own in zip(found, drawn, strict=True):
-        if context is not None:
-            context.check()
+    for each in lr_sets(problem) if sets is None else sets:
+        check()
         around, records = surroundings(problem, each), each.records
+        drawn = Draw.from_seed(seed, each.user, records)
         clients.append(
             Client(
                 around=around,
                 distances=data.metric.between(records[:, None], records[None, :]),
-                costs=data.prior[records, None] * costs.of(records, own.centre).upper,
-                free=indicator(options, around.reach, data.cost[records]),
-                order=own.order,
+                costs=data.prior[records, None] * costs.of(records, drawn.centre).upper,
+                free=free_entries(options, around.reach, data.cost[records]),
+                order=drawn.order,
             )
         )
     return clients
+
+
+def exponential_answers(clients: Sequence[Client], epsilon: float) -> list[Answer] | None:
+    """Return what each user can do by itself, in closed form: the exponential mechanism over its LR set.
+
+    Its rows depend on records and outputs alone, so rows of the same place by different users are equal. None where
+    some record reaches no output.
+    """
+    if not all(np.isfinite(client.around.reach.min(axis=1)).all() for client in clients):
+        return None
+    return [Answer(z=exponential(client.around.reach, epsilon)[client.order]) for client in clients]
+
+
+def program_value(clients: Sequence[Client], answers: Sequence[Answer]) -> float:
+    """Return CLR-Geo's objective of some matrices: the users' prior-weighted costs, summed over their LR sets."""
+    return float(
+        sum((client.costs[client.order] * answer.z).sum() for client, answer in zip(clients, answers, strict=True))
+    )
 
 
 @frozen(kw_only=True, eq=False)
@@ -149,15 +146,19 @@ def _best(problem: LRGeoInstance, sets: Sequence[LRSet], context: SolveContext) 
     served: _Served | None = None
     late: StoppedError | None = None
     clients: list[Client] = []
+    seed = context.seed
+    if context.checkpoint is not None and context.method == "benders":
+        seed = kept_seed(context.checkpoint, seed, resume=context.resume)
     try:
         _may_begin(problem, sets, context)
-        clients = clients_of(problem, context.seed, costs := costs_of(problem, context.executor), context, sets)
-        served = _program(problem, clients, costs, context, warm_only=search.best is not None)
+        with ending_at(context.deadline):
+            clients = clients_of(problem, seed, costs := costs_of(problem, context.executor), sets)
+        served = _program(problem, clients, costs, context)
         if not served.stopped:
             return served
     except StoppedError as error:
         late = error
-    small = isinstance(late, NoRoomError)
+    small = isinstance(late, NotBegunError) and not isinstance(late, _NoTimeError)
     if small or (search.best is not None and context.remaining):
         with context.timed("solve"):
             search.look(patient=True)
@@ -180,24 +181,26 @@ def _best(problem: LRGeoInstance, sets: Sequence[LRSet], context: SolveContext) 
     )
 
 
+class _NoTimeError(NotBegunError):
+    """It would take more time than there is."""
+
+
 def _may_begin(problem: LRGeoInstance, sets: Sequence[LRSet], context: SolveContext) -> None:
     """Refuse a program that cannot end in time, or whose coefficients alone do not fit, before users state it.
 
     Raises:
-        NoRoomError, NoTimeError: it is refused.
+        NotBegunError: it is refused.
     """
     places = sum(len(around.records) for around in sets)
     needed = COEFFICIENTS * places * len(problem.data.outputs)
     if not context.fits(needed):
-        raise NoRoomError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
+        raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
     if context.remaining is not None and places * A_PLACE > context.remaining:
         least, left = places * A_PLACE, context.remaining
-        raise NoTimeError(f"of {places:,} rows takes {least:.2g} s at the least, {left:.2g} s of the limit are left")
+        raise _NoTimeError(f"of {places:,} rows takes {least:.2g} s at the least, {left:.2g} s of the limit are left")
 
 
-def _program(
-    problem: LRGeoInstance, clients: Sequence[Client], costs: Costs, context: SolveContext, *, warm_only: bool
-) -> _Served:
+def _program(problem: LRGeoInstance, clients: Sequence[Client], costs: Costs, context: SolveContext) -> _Served:
     """What the server answers, as users certify it.
 
     Raises:
@@ -211,14 +214,11 @@ def _program(
         exponent=options.exponent,
     )
     with context.timed("build"):
-        sent = []
-        for client in clients:
-            context.check()
-            sent.append(client.package().to_bytes())
+        packages = [client.package() for client in clients]
     with context.timed("solve"):
-        solved = server.solve([Package.from_bytes(raw) for raw in sent], terms, context, warm_only=warm_only)
+        solved = server.solve(packages, terms, evolve(context, seed=None))
     return _Served(
-        release=_accept(problem, clients, [Answer.from_bytes(answer.to_bytes()) for answer in solved.answers], context),
+        release=_accept(problem, clients, solved.answers, context),
         value=solved.value,
         lower_bound=solved.lower_bound,
         solver=solved.solver,
@@ -237,13 +237,13 @@ def _spare(
     problem: LRGeoInstance,
     sets: Sequence[LRSet],
     clients: Sequence[Client],
-    whole: Together | None,
+    whole: SharedMechanism | None,
     context: SolveContext,
 ) -> _Served | None:
     """What users can do without an answer: their rows of one mechanism of all, else each its own exponential one."""
     data = problem.data
     if whole is not None:
-        release = taken(problem, sets, whole.release)
+        release = rows_of_users(problem, sets, whole.release)
         value = sum(
             float((data.weighted[around.records] * matrix.probabilities).sum())
             for around, matrix in zip(sets, (release.matrices or {}).values(), strict=True)
@@ -269,7 +269,7 @@ def _accept(
     for client, answer in zip(clients, answers, strict=True):
         around = client.around
         with context.timed("repair"):
-            repaired = client.accept(answer, data.epsilon, gap=1e-6, executor=context.executor)
+            repaired = client.accept(answer, data.epsilon, executor=context.executor)
         matrices[str(ids[around.user])] = MatrixRelease(
             weights=repaired.weights,
             records=ids[around.records],

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt_lr_geo.local import Surroundings
-from privopt_lr_geo.package import Answer, Package
+from privopt_lr_geo.lr_sets import Surroundings
+from privopt_lr_geo.messages import Answer, Package
 from privopt_lr_geo.problem import LRGeoOptions
 from privopt_metric_dp.matrix.repair import Repaired, repair
 
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 else:
     Executor = Any
 
-__all__ = ["Client", "indicator"]
+__all__ = ["Client", "free_entries"]
 
 
-def indicator(options: LRGeoOptions, reach: Floats, costs: Floats) -> NDArray[np.bool_]:
-    """Free entries (q_ik = 0). They depend on the record and the output alone, so users agree on them (section 4.3).
+def free_entries(options: LRGeoOptions, reach: Floats, costs: Floats) -> Bools:
+    """Return the entries with q_ik = 0. They depend on record and output alone, so users agree on them (section 4.3).
 
     ``distance``: outputs within r_exp. ``cost``: for each record as many as that, of the least cost.
     """
@@ -51,11 +50,11 @@ class Client:
     around: Surroundings
     distances: Floats
     costs: Floats
-    free: NDArray[np.bool_]
+    free: Bools
     order: Ints
 
     def package(self) -> Package:
-        """What is uploaded."""
+        """Return what is uploaded: copies, in the random order."""
         order = self.order
         return Package(
             distances=self.distances[np.ix_(order, order)],
@@ -64,9 +63,7 @@ class Client:
             free=self.free[order],
         )
 
-    def accept(
-        self, answer: Answer, epsilon: Fraction, *, gap: float = 1e-6, executor: Executor | None = None
-    ) -> Repaired:
+    def accept(self, answer: Answer, epsilon: Fraction, *, executor: Executor | None = None) -> Repaired:
         """Put rows back in order, make integers of them, and certify them over every required pair of the LR set.
 
         Raises:
@@ -74,9 +71,8 @@ class Client:
             CertificationError: it could not be made to keep the promise.
         """
         if answer.z.shape != self.costs.shape:
-            fault = Fault("answer", "z", f"shape {answer.z.shape}", f"shape {self.costs.shape}")
-            raise InputError([fault])
+            raise InputError([Fault("answer", "z", f"shape {answer.z.shape}", f"shape {self.costs.shape}")])
         z = np.empty_like(answer.z)
         z[self.order] = answer.z
-        around: Any = self.around
-        return repair(z, around.pairs, around.lengths, epsilon, loss=self.costs, gap=gap, executor=executor)
+        around = self.around
+        return repair(z, around.pairs, around.lengths, epsilon, loss=self.costs, executor=executor)

@@ -7,8 +7,6 @@ the circle costs at most what one inside does and the travel from there on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from secrets import randbelow
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,16 +14,16 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
+from privopt_lr_geo.messages import Extract, Request
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
-from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
+from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
 else:
     Executor = Any
 
-__all__ = ["Costs", "Estimates", "Exchange", "circle_of", "estimates", "member_of"]
-
+__all__ = ["Costs", "Estimates", "TableCosts", "circle_around", "costs_of", "estimates"]
 
 ULPS: Final = 1e-12
 """Relative room for the rounding of sums of doubles; that of single precision is taken care of by itself."""
@@ -47,19 +45,8 @@ class Estimates:
     sent: int = 0
 
 
-def member_of(records: Ints, seed: Sequence[int] | None) -> int:
-    """A random member of an LR set. A user draws it once and keeps it: the mean of many is its own place.
-
-    Args:
-        records: (n,) the LR set.
-        seed: the user's own secret, for trials; None draws from the operating system.
-    """
-    drawn = randbelow(len(records)) if seed is None else int(np.random.default_rng(seed).integers(len(records)))
-    return int(records[drawn])
-
-
-def circle_of(options: LRGeoOptions, centre: int) -> Request:
-    """The circle to ask for: around a member of the LR set, so large that all that matters is inside.
+def circle_around(options: LRGeoOptions, centre: int) -> Request:
+    """Return the circle to ask for: around a member of the LR set, so large that all that matters is inside.
 
     Proposition 4.3 with the truncation centred on each row: any member is within 2 Gamma of any other, and outputs
     within r_obf of that one.
@@ -68,7 +55,7 @@ def circle_of(options: LRGeoOptions, centre: int) -> Request:
 
 
 def estimates(places: Places, cells: Cells, records: Ints, extract: Extract) -> Estimates:
-    """Bounds on the costs of some records from the table inside a circle.
+    """Return bounds on the costs of some records from the table inside a circle.
 
     Raises:
         InputError: no way joins a record and an output that the circle does not cover.
@@ -110,21 +97,21 @@ class Costs:
         self.data = problem.data
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """(n, K) of some records, by a circle around ``centre`` where one is asked for."""
+        """Return (n, K) of some records, by a circle around ``centre`` where one is asked for."""
         exact = self.data.cost[records]
         return Estimates(upper=exact, lower=exact)
 
     def floors(self, records: Ints) -> Floats:
-        """(n, K) no more than the true costs, for Theorem 4.7; no user needs them."""
+        """Return (n, K) no more than the true costs, for Theorem 4.7; no user needs them."""
         return self.data.cost[records]
 
     def details(self) -> dict[str, Any]:
-        """What ``details`` says of the costs."""
+        """Return what ``details`` says of the costs."""
         return {}
 
 
-class Exchange(Costs):
-    """Costs by the table: request and extract pass between user and server as bytes.
+class TableCosts(Costs):
+    """Costs by the table: a request goes to the server, an extract comes back.
 
     Raises:
         InputError: the problem has no travel between places, or the table is too large.
@@ -133,26 +120,25 @@ class Exchange(Costs):
     def __init__(self, problem: LRGeoInstance, cell_km: float, executor: Executor | None = None) -> None:
         super().__init__(problem)
         self.options = problem.declared.lr_geo
-        self.places = Places.of(problem)
+        self.places = Places.from_problem(problem)
         self.cells = Cells.over(self.places, cell_km)
         self.table = ReferenceTable(problem, self.places, self.cells, executor)
         self.made: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """(n, K) by one request."""
-        asked = circle_of(self.options, centre).to_bytes()
-        sent = self.table.circle(Request.from_bytes(asked)).to_bytes()
-        found = estimates(self.places, self.cells, records, Extract.from_bytes(sent))
+        """Return (n, K) by one request."""
+        extract = self.table.circle(circle_around(self.options, centre))
+        found = estimates(self.places, self.cells, records, extract)
         self.made.append(found)
         return found
 
     def floors(self, records: Ints) -> Floats:
-        """(n, K) by Equation (33), from the table over the whole map."""
+        """Return (n, K) by Equation (33), from the table over the whole map."""
         whole = self.table.rows(np.arange(len(self.cells.coordinates)))
         return estimates(self.places, self.cells, records, whole).lower
 
     def details(self) -> dict[str, Any]:
-        """Sizes, shifts and the width of the bounds."""
+        """Return sizes, shifts and the width of the bounds."""
         shift = self.cells.shift
         return {
             "reference": {
@@ -162,3 +148,9 @@ class Exchange(Costs):
                 "shift": {"mean": float(shift.mean()), "greatest": float(shift.max()), "unit": self.data.loss_unit},
             }
         }
+
+
+def costs_of(problem: LRGeoInstance, executor: Executor | None = None) -> Costs:
+    """Return where users have costs from: the cost reference table, or the problem itself."""
+    cell_km = problem.declared.lr_geo.reference_cell_km
+    return Costs(problem) if cell_km is None else TableCosts(problem, cell_km, executor)

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.arrays import Floats, Ints, Unsigned
+from privopt.arrays import Floats, Ints, Unsigned, slices
 from privopt.errors import SolverError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt.numbers.sampling import TOTAL
-from privopt_lr_geo.local import Ways
-from privopt_lr_geo.rows import ColumnWeights, steady_exp
+from privopt_lr_geo.lr_sets import PathDistances
+from privopt_lr_geo.rows import BLOCK, ColumnWeights, steady_exp, whole_matrix
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.mechanisms.fallback import Reserve
 from privopt_metric_dp.problem.data import MetricData
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:
     Solution = Any
 
-__all__ = ["Found", "certified_pairs", "population_loss", "solve_exact", "whole_matrix"]
+__all__ = ["PublishedWeights", "certified_pairs", "population_loss", "solve_exact"]
 
 
 SLACKS: Final = (1e-6, 1e-5, 1e-4)
@@ -47,7 +47,6 @@ SHALLOWEST: Final = 14.0
 """Log-ratios may not be cut below this: the far outputs would take a share that shows."""
 HALVINGS: Final = 7
 """Steps of the search for the rate."""
-BLOCK: Final = 1 << 22
 LARGEST: Final = 36_000_000
 """Records times outputs beyond which no bound is computed: it takes a tree over all records for each output."""
 MANY: Final = 20_000_000_000
@@ -55,7 +54,7 @@ MANY: Final = 20_000_000_000
 
 
 @frozen(kw_only=True, eq=False)
-class Found:
+class PublishedWeights:
     """What the exact method publishes.
 
     Attributes:
@@ -73,21 +72,6 @@ class Found:
     stopped: bool = False
 
 
-def blocks(count: int, width: int) -> list[Ints]:
-    """Row numbers in blocks of a few million entries."""
-    step = max(1, BLOCK // max(1, width))
-    return [np.arange(start, min(count, start + step)) for start in range(0, count, step)]
-
-
-def whole_matrix(public: ColumnWeights, ways: Ways) -> Unsigned:
-    """Every record's row, computed as its user would. Memory: 8 N K bytes."""
-    count = len(ways.data.records)
-    whole = np.empty((count, public.outputs), dtype=np.uint64)
-    for rows in blocks(count, max(count, public.outputs)):
-        whole[rows] = public.rows(ways.rows(rows))
-    return whole
-
-
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
     """The pairs that the certificate stands on, and a word on it."""
     if len(data.pairs) * len(data.outputs) <= MANY:
@@ -95,7 +79,7 @@ def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
     return data.pairs[data.needed], data.distances[data.needed], "the required pairs that imply all others exactly"
 
 
-def solve_exact(data: MetricData, context: SolveContext) -> Found:
+def solve_exact(data: MetricData, context: SolveContext) -> PublishedWeights:
     """Column weights where they meet the gap asked for; else the optimal mechanism, or the best that time allows.
 
     Raises:
@@ -117,15 +101,16 @@ def solve_exact(data: MetricData, context: SolveContext) -> Found:
     return _bounded(data, context, reserve, found, reason)
 
 
-def _column_weights(data: MetricData, context: SolveContext) -> tuple[Found | None, str]:
+def _column_weights(data: MetricData, context: SolveContext) -> tuple[PublishedWeights | None, str]:
     """The best column weights, None without any; and why they are not the star's."""
     if (data.distances == 0).any():
         return None, "no column weights: records at distance 0"
-    ways = Ways(data)
+    paths = PathDistances(data)
     context.report("path distances")
-    distances = np.empty((len(data.records),) * 2)
-    for rows in blocks(*distances.shape):
-        distances[rows] = ways.rows(rows)
+    every = np.arange(len(data.records))
+    distances = np.empty((len(every), len(every)))
+    for part in slices(len(every), len(every), BLOCK):
+        distances[part] = paths.rows(every[part])
         context.check()
     try:
         found = _star(data, distances, context)
@@ -141,7 +126,7 @@ def _column_weights(data: MetricData, context: SolveContext) -> tuple[Found | No
     return spare, reason
 
 
-def _star(data: MetricData, distances: Floats, context: SolveContext) -> Found:
+def _star(data: MetricData, distances: Floats, context: SolveContext) -> PublishedWeights:
     positive = data.distances[data.distances > 0]
     step = float(data.epsilon) * float(positive.min()) if positive.size else 1.0
     serves: Ints | None = None
@@ -168,21 +153,19 @@ def _star(data: MetricData, distances: Floats, context: SolveContext) -> Found:
 
 def _published(
     public: ColumnWeights, distances: Floats, data: MetricData, context: SolveContext, details: dict[str, Any]
-) -> Found | None:
+) -> PublishedWeights | None:
     """Every record's row, certified; None where it does not hold."""
     pairs, lengths, _ = certified_pairs(data)
-    whole = np.empty(data.shape, dtype=np.uint64)
-    for rows in blocks(len(distances), max(data.shape)):
-        whole[rows] = public.rows(distances[rows])
+    whole = whole_matrix(public, distances.__getitem__)
     with context.timed("repair"):
         measured = certify(whole, pairs, lengths, data.epsilon, executor=context.executor)
     if not measured.holds:
         return None
     whole.setflags(write=False)
-    return Found(public=public, whole=whole, details=details, solver={"name": "star"})
+    return PublishedWeights(public=public, whole=whole, details=details, solver={"name": "star"})
 
 
-def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> Found | None:
+def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> PublishedWeights | None:
     """Column weights at the greatest rate at which what normalising rows takes is left of epsilon; None in vain."""
     from privopt_metric_dp.solvers.quick_star import LEAST, positive_weights
 
@@ -239,7 +222,7 @@ def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, floa
         if cap < SHALLOWEST:
             raise SolverError("some weight is too small to be rounded")
         kernel = np.empty_like(distances)
-        for rows in blocks(len(distances), len(distances)):
+        for rows in slices(len(distances), len(distances), BLOCK):
             kernel[rows] = steady_exp(-np.minimum(distances[rows] * rate, cap))
         x = solve_ones(kernel)
         if x.min() <= 0.0:
@@ -262,12 +245,14 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
     kind: Any = np.float32 if kernel.size > BLOCK else np.float64
     cost = (weight[:, None] * data.cost).astype(kind)
     serves = np.empty(len(kernel), dtype=np.int64)
-    for rows in blocks(len(kernel), len(kernel)):
+    for rows in slices(len(kernel), len(kernel), BLOCK):
         serves[rows] = (kernel[rows].astype(kind) @ cost).argmin(axis=1)
     return serves
 
 
-def _bounded(data: MetricData, context: SolveContext, reserve: Reserve, spare: Found | None, reason: str) -> Found:
+def _bounded(
+    data: MetricData, context: SolveContext, reserve: Reserve, spare: PublishedWeights | None, reason: str
+) -> PublishedWeights:
     """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
     from privopt_metric_dp.proof import Rows
     from privopt_metric_dp.solvers import Instance, solve
@@ -303,7 +288,7 @@ def _bounded(data: MetricData, context: SolveContext, reserve: Reserve, spare: F
     return evolve(best, lower_bound=bound, details=details, stopped=stopped)
 
 
-def _alone(reserve: Reserve, error: StoppedError | SolverError, reason: str) -> Found:
+def _alone(reserve: Reserve, error: StoppedError | SolverError, reason: str) -> PublishedWeights:
     """The exponential mechanism, where nothing else came; ``error`` where not even that did."""
     from privopt.version import VERSION
     from privopt_metric_dp.mechanisms.fallback import UNWRITTEN
@@ -315,7 +300,7 @@ def _alone(reserve: Reserve, error: StoppedError | SolverError, reason: str) -> 
     solver = {"name": "exponential", "version": VERSION, "path": path}
     details = {"published": "weights", "reason": reason}
     stopped = isinstance(error, StoppedError)
-    return Found(public=None, whole=reserve.release.weights, details=details, solver=solver, stopped=stopped)
+    return PublishedWeights(public=None, whole=reserve.release.weights, details=details, solver=solver, stopped=stopped)
 
 
 def _met(loss: float, bound: float | None, gap: float) -> bool:
@@ -323,8 +308,13 @@ def _met(loss: float, bound: float | None, gap: float) -> bool:
 
 
 def _best(
-    data: MetricData, context: SolveContext, spare: Found | None, found: Solution, reserve: Reserve, reason: str
-) -> Found:
+    data: MetricData,
+    context: SolveContext,
+    spare: PublishedWeights | None,
+    found: Solution,
+    reserve: Reserve,
+    reason: str,
+) -> PublishedWeights:
     """The least loss among what the optimal mechanism's methods found, the exponential mechanism and column weights.
 
     Column weights are kept where the others gain no more than the gap asked for: they are one number a column.
@@ -345,13 +335,13 @@ def _best(
         return evolve(spare, details={**spare.details, "reason": reason})
     solver = {"name": found.method, "version": VERSION, "iterations": found.iterations, "path": path}
     details = {"published": "weights", "reason": reason}
-    return Found(public=None, whole=release.weights, details=details, solver=solver)
+    return PublishedWeights(public=None, whole=release.weights, details=details, solver=solver)
 
 
 def population_loss(weights: Unsigned, data: MetricData) -> float:
     """Prior-weighted loss over all records."""
     rows = [
         data.prior[part] * np.einsum("ik,ik->i", weights[part].astype(np.float64), data.cost[part])
-        for part in blocks(*weights.shape)
+        for part in slices(len(weights), weights.shape[1], BLOCK)
     ]
     return math.fsum(np.concatenate(rows).tolist()) / TOTAL

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt_lr_geo.local import Surroundings
+from privopt_lr_geo.lr_sets import Surroundings
 from privopt_metric_dp.attacks import matrix_figures as attack
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData

@@ -1,4 +1,4 @@
-"""LR-Geo as a mechanism: users and server in one process, with nothing but packages between them."""
+"""LR-Geo as a mechanism: users and server in one process, with nothing but messages between them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from privopt.errors import DoesNotHoldError, Fault, InputError
 from privopt.interfaces import Channel, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.interfaces.report_parts import Layer, Section
 from privopt_lr_geo.bounds import cost_bounds
-from privopt_lr_geo.central import clients_of, costs_of, solve_central
+from privopt_lr_geo.central import clients_of, solve_central
+from privopt_lr_geo.estimate import costs_of
 from privopt_lr_geo.exact import population_loss, solve_exact
-from privopt_lr_geo.local import Ways, lr_set, pairs_inside
 from privopt_lr_geo.loss import MeanOfUsers
+from privopt_lr_geo.lr_sets import lr_sets, pairs_inside
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.own_rows import unlike_own, with_own_rows
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices
@@ -194,10 +195,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             return lines
         if len(release.pairs):
             lines.append("mechanism.npz: pairs: wanted none, for scope own-matrix")
-        ways = Ways(data)
-        for row, user in enumerate(users.tolist()):
-            around = lr_set(problem, ways, user)
-            name = str(ids[user])
+        for row, around in enumerate(lr_sets(problem)):
+            name = str(ids[around.user])
             matrix = (release.matrices or {})[name]
             if not np.array_equal(matrix.records, ids[around.records]):
                 lines.append(f"private/matrices: {name}: records are not its LR set")
@@ -212,7 +211,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
         """What who sees the reports gets, and what the server gets from uploads."""
-        from privopt_lr_geo.threats import attack_server
+        from privopt_lr_geo.server_inference import attack_server
         from privopt_metric_dp.attacks import matrix_figures as attack
 
         data, users = problem.data, problem.users

@@ -14,7 +14,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt_lr_geo.package import Package, Terms
+from privopt_lr_geo.messages import Package, Terms
 from privopt_metric_dp.space.pairs import reduce_pairs
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Piece:
     costs: Floats
 
     def split(self, columns: Ints) -> tuple[Floats, Floats]:
-        """(C,) least coefficient of each of these columns of y where it is tied, and (n, C) what rows have beyond."""
+        """Return (C,) the least coefficient of each column of y where it is tied, and (n, C) what rows have beyond."""
         mass = self.mass[:, columns]
         least = np.where(mass > 0, mass, np.inf).min(axis=0)
         far = np.where(np.isfinite(least), least, 0.0)
@@ -83,20 +83,17 @@ class Central:
         return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
 
 
-TABLED: Final = 1500
-"""Free entries of a user up to which the budgets of its rows are held as a square table."""
 BYTES_A_NUMBER: Final = 1500.0
 """What a coefficient of the program takes while it is made and solved, measured (tests/test_lr_geo_memory.py)."""
 
 
 def program_bytes(central: Central) -> float:
-    """About how many bytes the program of all users takes while it is made and solved, by either method."""
+    """Return about how many bytes the program of all users takes while it is made and solved, by either method."""
     total = 0.0
     for piece in central.pieces:
         entries, limits = len(piece.entries), np.isfinite(piece.above).sum() + np.isfinite(piece.below).sum()
         beyond = int((piece.split(central.columns)[1] != 0).sum())
         total += BYTES_A_NUMBER * (2 * len(piece.rows) + 2 * int(limits) + entries + beyond + len(central.columns))
-        total += 8.0 * entries**2 if entries <= TABLED else 0.0
         total += 8.0 * 15 * piece.mass.size
     return total
 
@@ -153,7 +150,7 @@ def _piece(package: Package, exponents: Floats, used: NDArray[np.bool_], terms: 
 
 
 def _pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
-    """Required pairs of a package that imply all its others."""
+    """Return the required pairs of a package that imply all its others."""
     i, j = np.triu_indices(len(package.distances), 1)
     lengths = package.distances[i, j]
     wanted = np.isfinite(lengths) if terms.within is None else lengths <= terms.within
@@ -162,13 +159,8 @@ def _pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
     return pairs[needed], lengths[needed]
 
 
-def central_model(central: Central, surcharge: Floats | None = None) -> Model:
-    """CLR-Geo in the modelling language: y shared; for each user its own free entries z and its far mass s.
-
-    Args:
-        central: the arrays.
-        surcharge: (C,) added to the costs of y.
-    """
+def central_model(central: Central) -> Model:
+    """Write CLR-Geo in the modelling language: y shared; for each user its own free entries z and its far mass s."""
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
     m = Model("CLR-Geo")
@@ -178,7 +170,7 @@ def central_model(central: Central, surcharge: Floats | None = None) -> Model:
     k = Index("k", Y)
     y = m.variable("y", Y, lower=0, upper=1)
     whole = sum((piece.mass * piece.costs).sum(axis=0) for piece in central.pieces)
-    a = m.param("a", np.asarray(whole)[central.columns] + (0.0 if surcharge is None else surcharge))
+    a = m.param("a", np.asarray(whole)[central.columns])
     objective = total(a[k] * y[k], over=k)
     for n, piece in enumerate(central.pieces):
         row, column = piece.entries.T
@@ -196,10 +188,7 @@ def central_model(central: Central, surcharge: Floats | None = None) -> Model:
             total_mass = total_mass + total(z[e], over=e, where=((i, e), np.column_stack([row, np.arange(len(row))])))
         m.require(f"mass {n}", Eq(total_mass, 1), forall=i)
         if len(piece.rows):
-            ratio = np.full((len(E), len(E)), 0.0) if len(E) <= TABLED else None
-            if ratio is not None:
-                ratio[piece.rows[:, 0], piece.rows[:, 1]] = piece.budgets
-            budget = m.param(f"d{n}", ratio if ratio is not None else _lookup(piece.rows, piece.budgets, len(E)))
+            budget = m.param(f"d{n}", _lookup(piece.rows, piece.budgets, len(E)))
             m.require(f"geo-ind {n}", Le(z[e], exp(budget[e, h]) * z[h]), forall=(e, h), where=piece.rows)
         for name, limits in (("above", piece.above), ("below", -piece.below)):
             found = np.flatnonzero(np.isfinite(limits))
@@ -213,7 +202,7 @@ def central_model(central: Central, surcharge: Floats | None = None) -> Model:
 
 
 def _lookup(rows: Ints, budgets: Floats, width: int) -> Any:
-    """A table over pairs of entries too large to hold, as a function."""
+    """Return a sparse table over pairs of entries, as a function of their numbers."""
     keys = rows[:, 0] * width + rows[:, 1]
     order = np.argsort(keys)
     keys, values = keys[order], budgets[order]

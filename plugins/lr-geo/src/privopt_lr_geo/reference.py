@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.execution.base import spans
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, euclidean, haversine
-from privopt_lr_geo.package import pack, unpack
+from privopt_lr_geo.messages import Extract, Request
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.loss_kinds import TravelCost
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 else:
     Executor = Any
 
-__all__ = ["LARGEST", "Cells", "Extract", "Places", "ReferenceTable", "Request"]
-
+__all__ = ["LARGEST", "Cells", "Places", "ReferenceTable"]
 
 LARGEST: Final = 4e9
 """Bytes of a table, or of the travel that it is made of, beyond which it is refused."""
@@ -57,8 +55,8 @@ class Places:
     roads: Roads | None
 
     @classmethod
-    def of(cls, problem: LRGeoInstance) -> Places:
-        """The places of a problem whose loss is travel between places with coordinates (``problem.py`` checks it)."""
+    def from_problem(cls, problem: LRGeoInstance) -> Places:
+        """Return the places of a problem whose loss is travel between places with coordinates (it was checked)."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
@@ -82,15 +80,15 @@ class Places:
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def apart(self, a: Floats, b: Floats) -> Floats:
-        """km in a straight line between coordinates, pair by pair."""
+        """Return km in a straight line between coordinates, pair by pair."""
         return np.asarray(haversine(a, b) if self.geographic else euclidean(a, b))
 
     def flat(self, points: Floats) -> Floats:
-        """Coordinates in a Euclidean space where the nearest is the nearest."""
+        """Return coordinates in a Euclidean space where the nearest is the nearest."""
         return directions(points) if self.geographic else points
 
     def travel(self, a: Ints, b: Ints) -> Floats:
-        """(A, B) km of travel between places; of two directions the longer."""
+        """Return (A, B) km of travel between places; of two directions the longer."""
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
             there = self.roads.travel(ids[a], ids[b])
@@ -144,63 +142,6 @@ class Cells:
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
 
 
-@frozen(kw_only=True)
-class Request:
-    """What a user asks: a circle (Proposition 4.3).
-
-    Attributes:
-        centre: a random member of its LR set, by its number on the public map.
-        radius: in units of distance.
-    """
-
-    centre: int
-    radius: float
-
-    def to_bytes(self) -> bytes:
-        """The message as bytes."""
-        return pack(self)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> Request:
-        """Read.
-
-        Raises:
-            InputError: no request.
-        """
-        made = unpack(cls, raw)
-        return cls(centre=int(made.centre), radius=float(made.radius))
-
-
-@frozen(kw_only=True, eq=False)
-class Extract:
-    """What the server sends: the table inside the circle, without targets.
-
-    Attributes:
-        cells: (B,) numbers of cells, ascending.
-        beta: (B, B) float32 expected cost between them, km.
-    """
-
-    cells: Ints
-    beta: NDArray[np.float32]
-
-    def to_bytes(self) -> bytes:
-        """The message as bytes."""
-        return pack(self)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> Extract:
-        """Read.
-
-        Raises:
-            InputError: no extract.
-        """
-        made: Extract = unpack(cls, raw)
-        if made.beta.shape != (len(made.cells),) * 2 or made.beta.dtype != np.float32:
-            fault = Fault("extract", "beta", f"{made.beta.dtype} of shape {made.beta.shape}", "float32, cells by cells")
-            raise InputError([fault])
-        return made
-
-
 class ReferenceTable:
     """The server's table: travel to the targets, from which rows are made when a circle is asked for.
 
@@ -217,7 +158,7 @@ class ReferenceTable:
         self._travel = _to_targets(places, targets, executor)
 
     def circle(self, request: Request) -> Extract:
-        """Rows and columns of the cells of all places inside a circle.
+        """Return rows and columns of the cells of all places inside a circle.
 
         Raises:
             InputError: the table would take more than 4 GB.
@@ -230,7 +171,7 @@ class ReferenceTable:
         return self.rows(np.unique(self.cells.nearest[inside]))
 
     def rows(self, chosen: Ints) -> Extract:
-        """The table over some cells.
+        """Return the table over some cells.
 
         Raises:
             InputError: it would take more than 4 GB.
@@ -250,7 +191,7 @@ def _too_large(data: MetricData, count: int, what: str, size: float) -> InputErr
 
 
 def _to_targets(places: Places, targets: Any, executor: Executor | None) -> Floats:
-    """(P, T) km of travel from every place to every target."""
+    """Return (P, T) km of travel from every place to every target."""
     ids = places.ids
     if places.roads is None:
         return places.travel(np.arange(len(ids)), places.data.records.numbers(targets.tolist()))

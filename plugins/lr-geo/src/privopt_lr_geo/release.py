@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
-from privopt_lr_geo.exact import whole_matrix
-from privopt_lr_geo.local import Ways
-from privopt_lr_geo.rows import ColumnWeights
+from privopt_lr_geo.lr_sets import PathDistances
+from privopt_lr_geo.rows import ColumnWeights, whole_matrix
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
@@ -60,7 +59,7 @@ class Published:
         if self.given is not None:
             return self.given
         assert self.columns is not None  # one of the two is there
-        return whole_matrix(self.columns, Ways(self.data))
+        return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def write(self, folder: Path) -> None:
         """Write public.npz."""

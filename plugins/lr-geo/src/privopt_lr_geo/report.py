@@ -21,7 +21,7 @@ from privopt.report import (
 )
 from privopt.report.charts import beside
 from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, RIM, axes_of
-from privopt_lr_geo.local import Ways
+from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.problem import CLOSE, LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.report.explorer import Explored, explorer, fits
@@ -43,7 +43,7 @@ SHOWN: Final = 200
 def lr_sets(problem: LRGeoInstance, users: NDArray[np.int64]) -> Bools:
     """(M, N) which records are locally relevant to which users (Definition 4.1)."""
     limit = problem.declared.lr_geo.radius * (1.0 + CLOSE)
-    return np.asarray(Ways(problem.data).rows(users, limit) <= limit)
+    return np.asarray(PathDistances(problem.data).rows(users, limit) <= limit)
 
 
 def _middle(problem: LRGeoInstance) -> int:

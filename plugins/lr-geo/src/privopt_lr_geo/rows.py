@@ -11,16 +11,19 @@ library's exp, whose last bit may depend on the processor.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats, Ints, Unsigned
+from privopt.arrays import Floats, Ints, Unsigned, slices
 from privopt.numbers.sampling import TOTAL
 
-__all__ = ["ColumnWeights", "steady_exp"]
+__all__ = ["BLOCK", "ColumnWeights", "steady_exp", "whole_matrix"]
 
+BLOCK: Final = 1 << 22
+"""Entries that are worked on at once."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
 """ln 2 to 32 bits, so that its product with a whole number below 2**20 is exact."""
@@ -29,7 +32,7 @@ _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 
 
 def steady_exp(x: Floats) -> Floats:
-    """exp(x) for -700 <= x <= 0, to a relative 1e-15, by correctly rounded operations only."""
+    """Return exp(x) for -700 <= x <= 0, to a relative 1e-15, by correctly rounded operations only."""
     n = np.rint(x * 1.4426950408889634)
     r = (x - n * _LN2_HEAD) - n * _LN2_TAIL
     total = np.full_like(r, _TERMS[0])
@@ -57,13 +60,8 @@ class ColumnWeights:
     rate: float
     cap: float
 
-    @property
-    def limit(self) -> float:
-        """Distance beyond which a user need not look."""
-        return self.cap / self.rate * (1.0 + 1e-9)
-
     def rows(self, distances: Floats) -> Unsigned:
-        """(B, K) integer rows, each of sum 2**63, from (B, N) path distances; infinite ones count as the cap."""
+        """Return (B, K) integer rows, each of sum 2**63, from (B, N) path distances; infinite ones count as the cap."""
         columns = steady_exp(-np.minimum(distances * self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
         if len(np.unique(self.serves)) == len(self.serves):
@@ -78,9 +76,23 @@ class ColumnWeights:
 
 
 def _whole(row: Floats) -> Unsigned:
-    """A row of doubles as integers that sum to 2**63; what rounding leaves goes to the greatest."""
+    """Return a row of doubles as integers that sum to 2**63; what rounding leaves goes to the greatest."""
     whole = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
     missing = (TOTAL - int(whole.sum(dtype=np.uint64))) % (1 << 64)
     greatest = int(whole.argmax())
     whole[greatest] = np.uint64((int(whole[greatest]) + missing) % (1 << 64))
+    return whole
+
+
+def whole_matrix(public: ColumnWeights, distances: Callable[[Ints], Floats]) -> Unsigned:
+    """Compute every record's row (N, K) as its user would. Memory: 8 N K bytes.
+
+    Args:
+        public: what the server publishes.
+        distances: gives (B, N) path distances from some records.
+    """
+    count = len(public.weights)
+    whole, every = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)
+    for part in slices(count, max(count, public.outputs), BLOCK):
+        whole[part] = public.rows(distances(every[part]))
     return whole

@@ -5,8 +5,8 @@ It sees packages alone: no record has a name here, rows are in the users' own ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -18,28 +18,24 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
 from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext
-from privopt_lr_geo.package import Answer, Package, Terms
+from privopt_lr_geo.messages import Answer, Package, Terms
 from privopt_lr_geo.program import Central, assemble, central_model, program_bytes
-from privopt_lr_geo.starts import Warmth, start_of
+from privopt_lr_geo.warm_start import interior_start
 
 if TYPE_CHECKING:
+    from privopt.decompose import Start
     from privopt.dsl import Model
 else:
-    Model = Any
+    Model = Start = Any
 
-__all__ = ["NoRoomError", "NoTimeError", "NotBegunError", "Solved", "solve"]
+__all__ = ["NotBegunError", "Solved", "solve"]
+
+SHARE_OF_TIME: Final = 0.6
+"""Of the time that is left, what the warm start may take at most."""
 
 
 class NotBegunError(StoppedError):
-    """The users' program was not begun."""
-
-
-class NoRoomError(NotBegunError):
-    """It would take more memory than there is."""
-
-
-class NoTimeError(NotBegunError):
-    """It would take more time than there is."""
+    """The users' program was not begun: it would take more memory than there is."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -50,34 +46,21 @@ class Solved:
         answers: one a package, rows in its order.
         value: of CLR-Geo's objective, in the unit of the packages' costs.
         lower_bound: proved for the program solved; None without one.
-        y: (K,) scaled weights.
+        stopped: whether a limit or an interrupt ended it.
+        solver: name, version and iterations.
+        details: sizes, and what else there is to say.
     """
 
     answers: tuple[Answer, ...]
     value: float
     lower_bound: float | None
-    y: Floats
     stopped: bool
-    solver: dict[str, Any]
-    details: dict[str, Any] = field(factory=dict)
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap of the program; None without a bound."""
-        if self.lower_bound is None:
-            return None
-        return max(0.0, self.value - self.lower_bound) / max(abs(self.value), 1e-12)
+    solver: Mapping[str, Any]
+    details: Mapping[str, Any] = field(factory=dict)
 
 
-def solve(
-    packages: Sequence[Package],
-    terms: Terms,
-    context: SolveContext,
-    *,
-    warmth: Warmth = "whole",
-    warm_only: bool = False,
-) -> Solved:
-    """CLR-Geo over packages, by ``context.method`` ``benders`` or ``full``.
+def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, start: Start | None = None) -> Solved:
+    """Solve CLR-Geo over packages, by ``context.method`` ``benders`` or ``full``.
 
     A cut has exponents as numbers, and beyond what solvers can take it can be lost; ``benders`` then solves the whole
     program, where rows keep their exponents, and says so in ``details``.
@@ -86,13 +69,11 @@ def solve(
         packages: one a user.
         terms: what the server announced.
         context: method, gap, deadline, executor, progress.
-        warmth: where Benders begins; see :mod:`privopt_lr_geo.starts`.
-        warm_only: begin no rounds where the whole program did not come in its share of the time: from other starts
-            they are above the population's mechanism for minutes.
+        start: where Benders begins; left out: :mod:`privopt_lr_geo.warm_start`.
 
     Raises:
         InfeasibleError: no weights y >= 0 make the rows sum to one.
-        NoRoomError: the program would pass ``--memory``.
+        NotBegunError: the program would pass ``--memory``.
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver failed.
     """
@@ -101,68 +82,65 @@ def solve(
     context.report(f"{len(packages)} users, {len(central.columns):,} shared columns")
     needed = program_bytes(central)
     if not context.fits(needed):
-        raise NoRoomError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
+        raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
     model = central_model(central)
     if context.method == "full":
         return _full(central, model, context)
     try:
-        return _benders(central, model, packages, terms, context, warmth, warm_only=warm_only)
+        return _benders(central, model.compile(), context, start)
     except SolverError as error:
         if central.largest_exponent <= BEARING.log_cap:
             raise
         context.report(f"whole program, for {error}")
-        return _full(central, model, evolve(context, solver="highs"), {"decomposition_failed": str(error)})
+        found = _full(central, model, evolve(context, solver="highs"))
+        return evolve(found, details={**found.details, "decomposition_failed": str(error)})
 
 
-def _full(central: Central, model: Model, context: SolveContext, why: dict[str, Any] | None = None) -> Solved:
-    solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
-    form = solution.form
-    bound = None if solution.duals is None else dual_bound(form, np.asarray(solution.duals))
+def _full(central: Central, model: Model, context: SolveContext) -> Solved:
+    found = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
     return _solved(
         central,
-        form,
-        np.asarray(solution.x),
-        bound,
-        solution.status != "optimal",
-        {"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
-        why or {},
+        found.form,
+        np.asarray(found.x),
+        bound=None if found.duals is None else dual_bound(found.form, np.asarray(found.duals)),
+        stopped=found.status != "optimal",
+        solver={"name": context.solver, "version": found.solver, "iterations": found.iterations},
     )
 
 
-def _benders(
-    central: Central,
-    model: Model,
-    packages: Sequence[Package],
-    terms: Terms,
-    context: SolveContext,
-    warmth: Warmth,
-    *,
-    warm_only: bool,
-) -> Solved:
+def _benders(central: Central, form: StandardForm, context: SolveContext, start: Start | None) -> Solved:
+    """Solve by rounds; under a limit none begin without a start, for they stay far above other mechanisms.
+
+    Raises:
+        StoppedError: the start did not come in its share of the time.
+    """
     from privopt.decompose import Benders
     from privopt.decompose.checkpoint import NAME
     from privopt.version import VERSION
 
-    form = model.compile()
     blocks = []
     for n in range(len(central.pieces)):
         own = [form.variable(f"{name}{n}") for name in "zs"]
         blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in own]))
     # a checkpoint has the point and the cuts that a start would bring
     resumes = context.resume and context.checkpoint is not None and (context.checkpoint / NAME).exists()
-    start = None if resumes else start_of(warmth, central, form, packages, terms, context, warm_only=warm_only)
+    if start is None and not resumes:
+        context.report("whole program")
+        left = context.remaining
+        start = interior_start(form, None if left is None else SHARE_OF_TIME * left)
+        if start is None and left is not None:
+            raise StoppedError("the whole program did not come in its share of the time")
     found = Benders(solver="highs").solve(form, blocks, context, start=start)
+    scale = central.scale
     return _solved(
         central,
         form,
         np.asarray(found.x),
-        found.bound,
-        found.status == "stopped",
-        {"name": "benders, highs", "version": VERSION, "iterations": found.rounds},
-        {
-            "trajectory": [(s, low * central.scale, high * central.scale) for s, low, high in found.trajectory],
-            "benders": found.details,
-        },
+        bound=found.bound,
+        stopped=found.status == "stopped",
+        solver={"name": "benders, highs", "version": VERSION, "iterations": found.rounds},
+        trajectory=[(s, low * scale, high * scale) for s, low, high in found.trajectory],
+        benders=found.details,
     )
 
 
@@ -170,11 +148,13 @@ def _solved(
     central: Central,
     form: StandardForm,
     x: Floats,
+    *,
     bound: float | None,
     stopped: bool,
-    solver: dict[str, Any],
-    details: dict[str, Any],
+    solver: Mapping[str, Any],
+    **details: Any,
 ) -> Solved:
+    """A point of the whole program as every user's matrix."""
     y = np.zeros(len(central.shift))
     block = form.variable("y")
     y[central.columns] = np.maximum(x[block.start : block.stop], 0.0)
@@ -185,12 +165,12 @@ def _solved(
         if len(piece.entries):
             z[piece.entries[:, 0], piece.entries[:, 1]] = np.maximum(x[block.start : block.stop], 0.0)
         answers.append(Answer(z=z))
+    sizes = {"rows": form.shape[0], "columns": form.shape[1], "shared_columns": len(central.columns)}
     return Solved(
         answers=tuple(answers),
         value=float(form.c @ x + form.c0) * central.scale,
         lower_bound=None if bound is None else bound * central.scale,
-        y=y,
         stopped=stopped,
         solver=solver,
-        details={"rows": form.shape[0], "columns": form.shape[1], "shared_columns": len(central.columns), **details},
+        details={**sizes, **details},
     )

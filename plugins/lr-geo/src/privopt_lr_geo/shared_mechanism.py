@@ -16,13 +16,13 @@ from attrs import define, field, frozen
 from privopt.errors import CertificationError, SolverError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt.numbers.sampling import TOTAL
-from privopt_lr_geo.local import LRSet
+from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.fallback import Reserve
 
-__all__ = ["Search", "Together", "taken"]
+__all__ = ["Search", "SharedMechanism", "rows_of_users"]
 
 SHARE_OF_TIME: Final = 0.15
 """Of the time that is left, what it may take before the users' program begins."""
@@ -31,7 +31,7 @@ LARGEST: Final = 4_000_000
 
 
 @frozen(kw_only=True, eq=False)
-class Together:
+class SharedMechanism:
     """A certified mechanism of all records.
 
     Attributes:
@@ -57,7 +57,7 @@ class Search:
 
     problem: LRGeoInstance
     context: SolveContext
-    best: Together | None = None
+    best: SharedMechanism | None = None
     _reserve: Reserve | None = field(default=None, init=False)
 
     def look(self, *, patient: bool = False) -> None:
@@ -93,7 +93,7 @@ class Search:
         rows = np.einsum("ik,ik->i", release.weights[users].astype(np.float64), self.problem.data.cost[users])
         loss = float(rows.mean()) / float(TOTAL)
         if self.best is None or loss < self.best.loss:
-            self.best = Together(release=release, name=name, loss=loss)
+            self.best = SharedMechanism(release=release, name=name, loss=loss)
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -123,8 +123,8 @@ class _Rows(Mapping[str, MatrixRelease]):
         return len(self.sets)
 
 
-def taken(problem: LRGeoInstance, sets: Sequence[LRSet], whole: MatrixRelease) -> LRGeoRelease:
-    """The users' rows of a mechanism of all records."""
+def rows_of_users(problem: LRGeoInstance, sets: Sequence[LRSet], whole: MatrixRelease) -> LRGeoRelease:
+    """Return the users' rows of a mechanism of all records."""
     return LRGeoRelease(
         weights=whole.weights[problem.users],
         records=whole.records[problem.users],

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 else:
     csr_array = Any
 
-__all__ = ["LRSet", "Surroundings", "Ways", "lr_set", "surroundings"]
+__all__ = ["LRSet", "PathDistances", "Surroundings", "lr_set", "lr_sets", "pairs_inside", "surroundings"]
 
 
-class Ways:
+class PathDistances:
     """Path distances in the Geo-Ind graph (Definition 3.1): the required pairs, or as many as imply the others.
 
     Where every pair is required and the metric obeys the triangle inequality by its making, the distance itself is
@@ -36,12 +36,12 @@ class Ways:
 
     @cached_property
     def graph(self) -> csr_array:
-        """Sparse (N, N), both ways. Records at distance 0 are joined by the least double there is."""
+        """The required pairs, (N, N), both ways. Records at distance 0 are joined by the least double there is."""
         data = self.data
         return edge_matrix(len(data.records), data.pairs[data.needed], data.distances[data.needed], both=True)
 
     def rows(self, records: Ints, limit: float = np.inf) -> Floats:
-        """(B, N) path distances from records; infinite beyond ``limit`` or out of reach."""
+        """Return (B, N) path distances from records; infinite beyond ``limit`` or out of reach."""
         if self.direct:
             found = self.data.metric.rows(records)
             return found if np.isinf(limit) else np.where(found <= limit, found, np.inf)
@@ -85,25 +85,31 @@ class Surroundings(LRSet):
     reach: Floats
 
 
-def lr_set(problem: LRGeoInstance, ways: Ways, user: int) -> LRSet:
-    """The LR set of a user (Definition 4.1)."""
+def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
+    """Return the LR set of a user (Definition 4.1)."""
     data, options = problem.data, problem.declared.lr_geo
     limit = options.radius * (1.0 + CLOSE)
-    away = ways.rows(np.array([user]), limit)[0]
+    away = paths.rows(np.array([user]), limit)[0]
     records = np.flatnonzero(away <= limit)
     pairs, lengths = pairs_inside(data, records)
     own = int(np.searchsorted(records, user))
     return LRSet(user=user, records=records, own=own, pairs=pairs, lengths=lengths)
 
 
+def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
+    """Return each user's LR set, in the order of the records."""
+    paths = PathDistances(problem.data)
+    return [lr_set(problem, paths, user) for user in problem.users.tolist()]
+
+
 def surroundings(problem: LRGeoInstance, around: LRSet) -> Surroundings:
-    """An LR set and all that its linear program speaks of."""
+    """Return an LR set and all that its linear program speaks of."""
     reach = reach_of(problem.data, around.records)
     return Surroundings(**asdict(around, recurse=False), reach=reach)
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
-    """Required pairs among some records, by their place there, and their distances."""
+    """Return the required pairs among some records, by their place there, and their distances."""
     place = np.full(len(data.records), -1, dtype=np.int64)
     place[records] = np.arange(len(records))
     ends = place[data.pairs]
@@ -112,7 +118,7 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """(n, K) distances to outputs that differ between two records by no more than their required distance does.
+    """Return (n, K) distances to outputs that differ between two records by no more than their required distance does.
 
     Points and roads have that property. A table need not: then the shortest way over required pairs takes the place
     of an entry, which is the greatest smaller table that has it.

@@ -9,7 +9,7 @@ import numpy as np
 from privopt.arrays import Floats, Ints
 from privopt.numbers.graphs import edge_matrix
 from privopt_lr_geo.client import Client
-from privopt_lr_geo.package import Package
+from privopt_lr_geo.messages import Package
 from privopt_lr_geo.problem import LRGeoOptions
 from privopt_metric_dp.problem.data import MetricData
 

@@ -1,0 +1,83 @@
+"""What users draw and keep to themselves: the order of their rows, and the centre of the circle that they ask for.
+
+Both follow from one seed of the run, drawn from the operating system. A run that goes on from a checkpoint needs the
+same draws again, or its program is another one: the seed is kept beside the checkpoint, for the owner alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import sha256
+from pathlib import Path
+from secrets import randbits
+from typing import Final
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Ints
+from privopt.declare import File
+from privopt.errors import Fault, InputError
+from privopt.files import open_private, private_folder
+
+__all__ = ["Draw", "kept_seed", "new_seed"]
+
+NAME: Final = "users.json"
+BITS: Final = 128
+
+
+@frozen(kw_only=True, eq=False)
+class Draw:
+    """One user's. It draws them once and keeps them: the mean of many centres is its own place.
+
+    Attributes:
+        order: (n,) in which its rows travel.
+        centre: record, a member of its LR set, that its circle is around.
+    """
+
+    order: Ints
+    centre: int
+
+    @classmethod
+    def from_seed(cls, seed: int, user: int, records: Ints) -> Draw:
+        """Return what a user draws: no other user's draws tell anything of it.
+
+        Args:
+            seed: of the run; secret but in trials.
+            user: its record.
+            records: (n,) its LR set.
+        """
+        key = sha256(f"{seed} {user}".encode()).digest()
+        chance = np.random.default_rng(int.from_bytes(key, "big"))
+        return cls(order=chance.permutation(len(records)), centre=int(chance.choice(records)))
+
+
+def new_seed() -> int:
+    """Draw a seed from the operating system."""
+    return randbits(BITS)
+
+
+def kept_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
+    """Return the seed of the run that left ``folder``, where it is to be gone on with; else a new one, kept there.
+
+    Args:
+        folder: of the checkpoint.
+        seed: to keep; None draws one.
+        resume: go on with what is in the folder.
+
+    Raises:
+        InputError: what is in the folder is no seed.
+    """
+    path = folder / NAME
+    if resume and os.path.lexists(path):
+        try:
+            stored = json.loads(File.read(path, str(path)).contents)["seed"]
+            return int(str(stored), 16)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise InputError([Fault(str(path), "seed", "none", "the seed of a run, in hexadecimal")]) from None
+    made = new_seed() if seed is None else seed
+    private_folder(folder)
+    with open_private(path) as file:
+        file.write(json.dumps({"seed": f"{made:x}"}).encode())
+    return made
