@@ -276,8 +276,7 @@ def test_the_plain_exponential_is_kept_before_pairs_and_shares_are_looked_for(tm
     def stop(*_arguments, **_options):
         raise late
 
-    for module in (data_module, reduce):
-        monkeypatch.setattr(module, "reduce_pairs", stop)
+    monkeypatch.setattr(reduce, "reduce_pairs", stop)
     monkeypatch.setattr(data_module, "needed_pairs", stop)
     monkeypatch.setattr(data_module, "REDUCED", 0)
     monkeypatch.setattr(exponential_module, "_differences", stop)

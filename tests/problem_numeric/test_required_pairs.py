@@ -179,7 +179,10 @@ def test_records_at_one_place_keep_one_way_out() -> None:
 def test_needed_pairs_are_the_reduced_ones() -> None:
     metric = metric_of("grid")
     pairs, distances = required_pairs(metric, 0.9)
-    assert (needed_pairs(metric, pairs, distances, within=0.9) == reduce_pairs(pairs, distances)).all()
+    kept = reduce_pairs(pairs, distances)
+    needed, lengths = needed_pairs(metric, lambda: (pairs, distances), within=0.9)
+    assert (needed == pairs[kept]).all()
+    assert (lengths == distances[kept]).all()
 
 
 def test_infinite_distances_ask_for_nothing() -> None:

@@ -76,7 +76,7 @@ def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
     """The pairs that the certificate stands on, and a word on it."""
     if len(data.pairs) * len(data.outputs) <= MANY:
         return data.pairs, data.distances, "every required pair"
-    return data.pairs[data.needed], data.distances[data.needed], "the required pairs that imply all others exactly"
+    return *data.needed, "the required pairs that imply all others exactly"
 
 
 def solve_exact(data: MetricData, context: SolveContext) -> PublishedWeights:
@@ -169,8 +169,8 @@ def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> P
     """Column weights at the greatest rate at which what normalising rows takes is left of epsilon; None in vain."""
     from privopt_metric_dp.solvers.quick_star import LEAST, positive_weights
 
-    i, j = data.pairs[data.needed].T
-    lengths = data.distances[data.needed]
+    pairs, lengths = data.needed
+    i, j = pairs.T
     slack = SLACKS[-1]
     step = float(data.epsilon) * float(lengths.min()) if lengths.size else 1.0
     cap = math.log(float(TOTAL) * LEAST * slack * step / ROOM)

@@ -38,7 +38,7 @@ class PathDistances:
     def graph(self) -> csr_array:
         """The required pairs, (N, N), both ways. Records at distance 0 are joined by the least double there is."""
         data = self.data
-        return edge_matrix(len(data.records), data.pairs[data.needed], data.distances[data.needed], both=True)
+        return edge_matrix(len(data.records), *data.needed, both=True)
 
     def rows(self, records: Ints, limit: float = np.inf) -> Floats:
         """Return (B, N) path distances from records; infinite beyond ``limit`` or out of reach."""

@@ -93,6 +93,6 @@ class RankedResponse(MetricMechanism):
         z, c, d = m.variable("z", X, X, lower=0), m.param("c", data.weighted), m.param("d", data.metric.between)
         m.minimize(total(c[i, k] * z[i, k], over=(i, k)))
         m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
-        pairs = both_ways(data.pairs[data.needed])
+        pairs = both_ways(data.needed[0])
         self.privacy(problem, context.method).emit(m, z=z, i=i, j=j, k=k, d=d, pairs=pairs)
         return Matrix.of(m.solve(context.solver, time_limit=context.remaining), data, context)

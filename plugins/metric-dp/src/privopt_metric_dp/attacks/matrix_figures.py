@@ -201,7 +201,9 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         achieved = steepest(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
-        achieved = achieved_epsilon(z, pair_blocks(len(release.records), data.metric.between))
+        few = data.metric.implying()  # along a way log ratios add up as its lengths do
+        blocks = pair_blocks(len(release.records), data.metric.between) if few is None else [few]
+        achieved = achieved_epsilon(z, blocks)
     found = violations(z, [(release.pairs, release.distances)], float(data.epsilon))
     return {
         "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},

@@ -109,7 +109,8 @@ def worth_of(
         by_distance: whether the notion bounds odds by exp(epsilon d); no distance is stated where it does not.
         rows_of: (M,) record of each row, of senders who are equally likely; None for all records under the prior.
     """
-    pairs, distances = data.pairs, data.distances
+    few = data.metric.implying(data.within)  # the nearest record is no farther than the next one along a road
+    pairs, distances = data.required if few is None or data.region is not None else few
     if data.region is not None:  # rows are held to more than the length of the way
         distances = data.distance.between(pairs[:, 0], pairs[:, 1])
     apart = np.where((distances > 0) & by_distance, distances, np.inf)

@@ -42,7 +42,7 @@ def _privacy(backend: Backend, data: Any) -> None:
     found = multipliers_of(solution, loaded)
     if found is None:
         return
-    pairs, distances = loaded.pairs[loaded.needed], loaded.distances[loaded.needed]
+    pairs, distances = loaded.needed
     bound = lower_bound(loaded.weighted, pairs, distances, loaded.epsilon, found)
     if bound < reached - 1e-4 * (1 + abs(reached)):
         raise FoundError(f"its multipliers prove {bound!r} only; the optimum is {reached!r}\n{problem.show()}")

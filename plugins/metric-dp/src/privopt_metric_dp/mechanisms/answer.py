@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import PrivoptError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.fallback import UNWRITTEN, Reserve
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import multipliers_of
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.multipliers import NO_PAIRS, Multipliers
 
 if TYPE_CHECKING:
     from privopt.dsl import Solution
@@ -33,16 +32,16 @@ class Matrix:
     Attributes:
         z: (N, K) near-feasible probabilities.
         multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound.
-        over: (P,) the required pairs that the multipliers belong to; all where None.
+        over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
         bound: about what they prove, as the solver has it; None where it does not say.
         solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
         reserve: a certified release that was at hand before; what is released is the better of it and ``z``.
         release: integers that are released as they are where they keep the notion; else ``z`` is repaired.
     """
 
-    z: NDArray[np.float64]
+    z: Floats
     multipliers: Multipliers | None = None
-    over: NDArray[np.bool_] | None = None
+    over: tuple[Ints, Floats] | None = None
     bound: float | None = None
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
@@ -98,7 +97,7 @@ class Matrix:
         return cls(
             z=reserve.release.probabilities,
             multipliers=Multipliers.zero(0, len(data.outputs)) if reserve.bounded else None,
-            over=np.zeros(len(data.pairs), dtype=np.bool_),
+            over=NO_PAIRS,
             bound=float(data.weighted.min(axis=1).sum()),
             solver={"name": "exponential", "path": f"{tried.replace(UNWRITTEN, '')}, {reserve.path}"},
             stopped=isinstance(error, StoppedError),
@@ -123,7 +122,7 @@ class Matrix:
 
         multipliers = found.multipliers
         if multipliers is not None:  # found at a smaller epsilon and at distances rounded down, evaluated without
-            lengths, solved = data.distances[data.needed], Instance.solved(data.epsilon)
+            lengths, solved = data.needed[1], Instance.solved(data.epsilon)
             multipliers = freer(multipliers, float(data.epsilon) * data.metric.no_less(lengths) - solved * lengths)
         return cls(
             z=found.z,

@@ -171,8 +171,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """What its matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
         records, outputs = problem.data.shape
-        every = problem.data.within is None and problem.data.region is None
-        pairs = records * (records - 1) // 2 if every else len(problem.data.pairs)
+        pairs = problem.data.most_pairs
         return matrix_bytes(records, outputs, pairs)
 
     def _released(

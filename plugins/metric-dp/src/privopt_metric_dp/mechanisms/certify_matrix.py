@@ -183,8 +183,7 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
     with loading(partial(context.need, more=True)):
         problem = mechanism.load(read_given(mechanism, whole), source.name)
     data, (records, outputs) = problem.data, problem.data.shape
-    every = data.within is None and data.region is None
-    needed = 8.0 * ARRAYS * records * outputs + 40.0 * (records * (records - 1) // 2 if every else len(data.pairs))
+    needed = 8.0 * ARRAYS * records * outputs + 40.0 * data.most_pairs
     if not context.fits(needed):
         raise StoppedError(
             f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB beside what the program holds, "

@@ -171,7 +171,7 @@ def _solve_model(data: MetricData, radius: float, context: SolveContext) -> Matr
     from privopt_metric_dp.mechanisms.answer import Matrix
 
     context.check()
-    pairs, lengths = data.pairs[data.needed], data.distances[data.needed]
+    pairs, lengths = data.needed
     form = tied_form(data.to_outputs, float(data.epsilon), radius, pairs, lengths)
     context.check()
     model = const_opt_model(form, data)

@@ -53,7 +53,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     c = m.param("c", data.weighted)
     utility.emit(m, z=z, i=i, k=k, c=c)
     m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
-    pairs = data.pairs[data.needed] if privacy.along_paths else data.pairs
+    pairs = data.needed[0] if privacy.along_paths else data.pairs
     privacy.emit(m, z=z, i=i, j=j, k=k, d=d, pairs=both_ways(pairs))
     return m
 

@@ -16,7 +16,7 @@ from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.make_proof import prove
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.multipliers import NO_PAIRS, Multipliers
 from privopt_metric_dp.proof.one_step_bound import prove_nearby
 from privopt_metric_dp.proof.proof_file import Proof
 
@@ -77,7 +77,6 @@ def prove_in_time(
         if best is not None:
             return *best, short
         with suppress(StoppedError):
-            none = np.zeros(len(data.pairs), dtype=np.bool_)
-            nothing = of(Multipliers.zero(0, len(data.outputs)), over=none)
+            nothing = of(Multipliers.zero(0, len(data.outputs)), over=NO_PAIRS)
             return *nothing, "no time to prove more than every record's cheapest output"
     return None, None, UNPROVED  # the release is certified: it is worth more than its bound

@@ -23,7 +23,6 @@ from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import (
     check_neighbours,
     needed_pairs,
-    reduce_pairs,
     required_pairs,
 )
 from privopt_metric_dp.space.places import Space
@@ -123,10 +122,9 @@ class MetricData:
         below = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
         return np.asarray(self.prior[:, None] * below * (1.0 + 2.0**-40))
 
-    @cached_property
-    def surely_required(self) -> NDArray[np.bool_]:
-        """(P,) which required pairs are so by their exact distances too, to the last bit of the limit."""
-        return self.metric.surely_within(self.pairs, self.distances, np.inf if self.within is None else self.within)
+    def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
+        """(P,) which required pairs (P, 2) are so by their exact distances too, to the last bit of the limit."""
+        return self.metric.surely_within(pairs, distances, np.inf if self.within is None else self.within)
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
@@ -137,6 +135,14 @@ class MetricData:
         pairs, distances = required_pairs(self.metric, self.within)
         _check_both_ways(self.metric, pairs, distances, self.records)
         return read_only(pairs), read_only(distances)
+
+    @property
+    def most_pairs(self) -> int:
+        """How many pairs are held at once at most, known before any is looked for where all are required."""
+        if self.region is None and self.within is None:
+            few, count = self.metric.implying(), len(self.records)
+            return count * (count - 1) // 2 if few is None else len(few[0])
+        return len(self.pairs)
 
     @property
     def pairs(self) -> Ints:
@@ -162,9 +168,13 @@ class MetricData:
         return found
 
     @cached_property
-    def needed(self) -> NDArray[np.bool_]:
-        """(P,) which required pairs a model must hold: the others follow from them, exactly (G1)."""
-        return read_only(needed_pairs(self.metric, self.pairs, self.distances, within=self.within))
+    def needed(self) -> tuple[Ints, Floats]:
+        """Required pairs (S, 2) that a model must hold, and their distances (S,): the others follow, exactly (G1).
+
+        Over roads whose sums are exact no other pair is looked at, so that all N^2 of a city are never there.
+        """
+        pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
+        return read_only(pairs), read_only(distances)
 
     @cached_property
     def standing(self) -> tuple[Ints, Floats]:
@@ -172,13 +182,8 @@ class MetricData:
 
         All of them where finding out would take longer than checking them: many, and no roads that tell.
         """
-        few = self.metric.implying(self.within)
-        if few is not None:
-            kept = reduce_pairs(*few)
-            return read_only(few[0][kept]), read_only(few[1][kept])
-        if len(self.pairs) > REDUCED:
-            return self.required
-        return read_only(self.pairs[self.needed]), read_only(self.distances[self.needed])
+        known = self.metric.implying(self.within) is not None
+        return self.needed if known or len(self.pairs) <= REDUCED else self.required
 
     @cached_property
     def to_outputs(self) -> Floats:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError, ModelError, StoppedError
 from privopt.files.archive import read_npz
 from privopt_metric_dp.problem.data import MetricData
@@ -70,7 +69,7 @@ def prove(
     weighted: Floats,
     value: float,
     *,
-    over: NDArray[np.bool_] | None,
+    over: tuple[Ints, Floats] | None,
     gap: float,
     room: float,
     near: float | None = None,
@@ -86,7 +85,7 @@ def prove(
         data: the problem's.
         weighted: (N, K) costs, prior included.
         value: the loss that is stated.
-        over: (P,) the required pairs that the multipliers belong to; all where None.
+        over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
         gap: relative gap asked for.
         room: bytes.
         near: about what they prove, where that is known.
@@ -97,7 +96,7 @@ def prove(
             :func:`privopt.execution.limits.ending_at` has come.
     """
     spare, most = SPARE * min(gap, 1e-5) * abs(value), max(LONG, room / BYTES)
-    read = multipliers.read(len(data.pairs) if over is None else int(over.sum()), weighted.shape[1])
+    read = multipliers.read(len(data.pairs if over is None else over[0]), weighted.shape[1])
     if read and seconds is not None:
         left = seconds - READ * read
         if left <= 0.0:
@@ -146,7 +145,7 @@ def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind"
     """
     if solution.duals is None:
         return None
-    shape = (2, int(data.needed.sum()), len(data.outputs))
+    shape = (2, len(data.needed[0]), len(data.outputs))
     duals = -np.asarray(solution.dual(family)) if shape[1] else np.zeros(0)
     if duals.size != math.prod(shape):
         raise ModelError(

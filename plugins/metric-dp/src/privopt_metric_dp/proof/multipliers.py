@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Final
 
 import numpy as np
 from attrs import evolve, frozen
@@ -15,7 +16,7 @@ from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.execution.limits import check_end, in_threads
 
-__all__ = ["Block", "Few", "Multipliers", "Sieve"]
+__all__ = ["NO_PAIRS", "Block", "Few", "Multipliers", "Sieve"]
 
 #: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
 Block = tuple[int, int, Floats, Floats]
@@ -23,6 +24,9 @@ Block = tuple[int, int, Floats, Floats]
 Few = tuple[int, Ints, Bools, Floats]
 
 _COLUMNS = 128
+
+NO_PAIRS: Final[tuple[Ints, Floats]] = (np.zeros((0, 2), dtype=np.int64), np.zeros(0))
+"""Required pairs of multipliers that are all 0, and their distances."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -55,7 +55,7 @@ class _Lists:
     @classmethod
     def of(cls, data: MetricData, cost: Floats) -> _Lists:
         lengths = float(data.epsilon) * data.distances
-        known = data.surely_required & (lengths < FARTHEST)
+        known = data.surely_required(*data.required) & (lengths < FARTHEST)
         check_end()
         start, other, pair = neighbours(len(cost), data.pairs[known])
         check_end()

@@ -182,7 +182,10 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     """
     if not len(rows):
         return np.empty(0), np.empty(0)
-    pairs, known = data.pairs[data.surely_required], data.distances[data.surely_required]
+    alone = data.within is None and data.metric.implying() is not None  # ways over these are all others, exactly
+    pairs, known = data.needed if alone else data.required
+    sure = data.surely_required(pairs, known)
+    pairs, known = pairs[sure], known[sure]
     n = len(data.records)
     numbers, wanted = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]  # required pairs are in order
     place = np.minimum(np.searchsorted(numbers, wanted), max(0, len(numbers) - 1))

@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Floats, Ints, Singles
+from privopt.arrays import Floats, Ints, Singles
 from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import Kept, sum_down
@@ -45,7 +45,9 @@ class Rows(Proof):
     values: Floats | Singles
 
     @classmethod
-    def of(cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: Bools | None = None) -> Self:
+    def of(
+        cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
+    ) -> Self:
         """All of a solver's multipliers that prove something: see :func:`kept_of`."""
         return cls.least(*kept_of(multipliers, data, weighted, over=over), weighted, 0.0)
 
@@ -96,7 +98,7 @@ def kept_of(
     data: MetricData,
     weighted: Floats,
     *,
-    over: Bools | None = None,
+    over: tuple[Ints, Floats] | None = None,
     spare: float = 0.0,
     most: float = math.inf,
 ) -> tuple[Kept, float]:
@@ -106,16 +108,16 @@ def kept_of(
         multipliers: any.
         data: the problem's.
         weighted: (N, K) costs, prior included.
-        over: (P,) the required pairs that the multipliers belong to; all where None.
+        over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
         spare: what the bound may lose to a smaller file by leaving the least multipliers out.
         most: multipliers that there is room for.
 
     Raises:
         MemoryError: there are more.
     """
-    chosen = slice(None) if over is None else over
-    pairs, distances = data.pairs[chosen], data.metric.no_less(data.distances[chosen])
-    growth = np.where(data.surely_required[chosen], exp_bounds(distances, data.epsilon)[1], np.inf)
+    pairs, distances = data.required if over is None else over
+    growth = exp_bounds(data.metric.no_less(distances), data.epsilon)[1]
+    growth = np.where(data.surely_required(pairs, distances), growth, np.inf)
     share = np.full(len(weighted), spare / len(weighted))
     kept, bound = Kept.of(multipliers, pairs, growth, weighted.shape, share, most=most).tame(weighted)
     if not bound > sum_down(weighted.min(axis=1)):  # every record at its cheapest output needs no multipliers

@@ -80,11 +80,11 @@ class Instance:
             StoppedError: the deadline (of `time.monotonic`) came before the pairs that imply many others were found.
         """
         with ending_at(deadline):
-            needed = data.needed
+            pairs, distances = data.needed
         return cls(
             cost=data.weighted,
-            pairs=data.pairs[needed],
-            distances=data.distances[needed],
+            pairs=pairs,
+            distances=distances,
             epsilon=cls.solved(data.epsilon),
             coordinates=data.records.coordinates,
         )

@@ -21,7 +21,7 @@ from privopt.declare.tables import road_table
 from privopt.errors import Fault, Faults, InputError
 from privopt.execution.limits import check_end
 from privopt.numbers.exp_log_bounds import Ball, ball_of
-from privopt.numbers.graphs import edge_matrix
+from privopt.numbers.graphs import edge_matrix, shortest_rows
 from privopt_metric_dp.space.exactly import Ways, between_bounds, decimal_of
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import Space
@@ -185,22 +185,42 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Pairs i < j of places joined by a path through no third place, in order, and the least length of such."""
+        """Pairs i < j of places joined by a path through no third place, in order, and the least length of such.
+
+        Roads between two places are such paths; others are looked for from places beside nodes that are none.
+        """
         from scipy.sparse import csr_array
 
+        direct, beside = self._beside(places)
+        if not beside.size:
+            near = direct[1] <= limit
+            return direct[0][near], direct[1][near]
         size, graph = len(self) + len(places), self._graph
         ends = np.arange(len(self))
         ends[places] = np.arange(len(self), size)  # a way into a place ends there
         starts = np.concatenate([graph.indptr, np.full(len(places), graph.indptr[-1])])
         cut = csr_array((graph.data, ends[graph.indices], starts), shape=(size, size))
-        pairs, lengths = [], []
-        for part, block in _lengths(cut, places, limit):
-            i, j = np.nonzero(np.isfinite(block[:, len(self) :]))
-            later = j > i + part.start
-            i, j = i[later], j[later]
-            pairs.append(np.column_stack([i + part.start, j]))
-            lengths.append(block[i, len(self) + j])
-        return np.concatenate(pairs), np.concatenate(lengths)
+        pairs, lengths = [direct[0]], [direct[1]]
+        for part, block in _lengths(cut, places[beside], limit):
+            row, j = np.nonzero(np.isfinite(block[:, len(self) :]))
+            i = beside[part][row]
+            later = j > i
+            pairs.append(np.column_stack([i, j])[later])
+            lengths.append(block[row, len(self) + j][later])
+        ends, found = np.concatenate(pairs), np.concatenate(lengths)
+        shortest = shortest_rows(ends, found)
+        shortest = shortest[found[shortest] <= limit]
+        return ends[shortest], found[shortest]
+
+    def _beside(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
+        """Roads between two places, as pairs i < j in order and lengths; and the places with a road to another node."""
+        graph, number = self._graph, np.full(len(self), -1)
+        number[places] = np.arange(len(places))
+        tails, heads = number[np.repeat(np.arange(len(self)), np.diff(graph.indptr))], number[graph.indices]
+        pairs = np.column_stack([tails, heads])
+        chosen = np.flatnonzero((tails >= 0) & (heads > tails))
+        chosen = chosen[np.lexsort((heads[chosen], tails[chosen]))]
+        return (pairs[chosen], graph.data[chosen]), np.unique(tails[(tails >= 0) & (heads < 0)])
 
     @cached_property
     def _reversed(self) -> Any:
@@ -267,6 +287,7 @@ class RoadMetric(Metric):
         self.roads = roads
         self._places = places[0]
         self._outputs = places[-1]
+        self._implying: dict[float, tuple[Ints, Floats]] = {}
         super().__init__(len(places[0]), len(places[-1]), outputs is None)
         # a path has fewer edges than there are nodes, and each sum is off by 2^-53 of itself at most
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
@@ -352,7 +373,10 @@ class RoadMetric(Metric):
         """
         if not self.roads.exact:
             return None
-        return self.roads.between_records(self._places, math.inf if within is None else within)
+        limit = math.inf if within is None else within
+        if limit not in self._implying:
+            self._implying[limit] = self.roads.between_records(self._places, limit)
+        return self._implying[limit]
 
     def _from(self, i: Ints, ends: Ints) -> Floats:
         result = np.empty((len(i), len(ends)))
