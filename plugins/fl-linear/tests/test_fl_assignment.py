@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 
 from fl_linear_paper.generate import matern, poisson
 from privopt.errors import InputError
-from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
+from privopt_fl_linear.reconnection import reconnect
+from privopt_fl_linear.site import Assignment, Site, connection_cost, sum_counts
 
 lattice = st.integers(0, 12).map(lambda i: i / 10)
 costs = lattice | st.floats(0, 2)
 real = st.floats(-5, 5, allow_nan=False).map(lambda x: x + 0.0)
+
+
+def site_of(metric, cost, rank):
+    return Site(metric=metric, cost=cost, rank=rank)
 
 
 @st.composite
@@ -50,7 +55,7 @@ def brute(distances, cost, rank, facilities=None):
 @settings(max_examples=150)
 def test_tree_gives_the_dense_argmin_bit_by_bit(case):
     points, cost, rank = case
-    found = optimal_assignment(Plane(points), cost, rank).facility
+    found = site_of(Plane(points), cost, rank).connect().facility
     assert (found == brute(table(points), cost, rank)).all()
 
 
@@ -84,20 +89,20 @@ def test_large_instance_against_the_dense_table(rng):
     rank = rng.permutation(3000)
     distances = table(points)
     expected = np.argmin((cost[:, None] + distances)[np.argsort(rank)], axis=0)
-    assert (optimal_assignment(Plane(points), cost, rank).facility == np.argsort(rank)[expected]).all()
+    assert (site_of(Plane(points), cost, rank).connect().facility == np.argsort(rank)[expected]).all()
     assert (Plane(points).crowded(0.05, 25) == ((distances <= 0.05).sum(axis=0) >= 25)).all()
 
 
 def test_coincident_points_with_equal_costs_stay_fast_and_go_to_the_first_id():
     points, rank = np.zeros((20_000, 2)), np.arange(20_000)[::-1].copy()
-    assignment = optimal_assignment(Plane(points), np.ones(20_000), rank)
+    assignment = site_of(Plane(points), np.ones(20_000), rank).connect()
     assert assignment.opened.tolist() == [19_999]
 
 
 def test_the_image_is_not_the_set_of_fixed_points():
     """Ties in doubles: v serves another, yet is itself served elsewhere."""
     points = np.array([[0.0, 0.0], [0.1, 0.0], [0.2, 0.0]])
-    h = optimal_assignment(Plane(points), np.array([0.4, 0.5, 0.6]), np.arange(3))
+    h = site_of(Plane(points), np.array([0.4, 0.5, 0.6]), np.arange(3)).connect()
     fixed = [v for v in range(3) if h.facility[v] == v]
     assert h.opened.tolist() != fixed
     assert set(h.facility.tolist()) == set(h.opened.tolist())
@@ -113,8 +118,8 @@ def test_reconnection_keeps_its_promises(case, delta):
     points, cost, rank = case
     distances, n = table(points), len(cost)
     for metric in metrics(points):
-        base = optimal_assignment(metric, cost, rank)
-        merged = reconnect(metric, cost, rank, base, delta)
+        base = site_of(metric, cost, rank).connect()
+        merged = reconnect(site_of(metric, cost, rank), base, delta)
         everyone = np.arange(n)
         kept = merged.opened
         assert np.isin(kept, base.opened).all()
@@ -136,11 +141,11 @@ def test_relabelling_changes_nothing(case, delta, random):
     points, cost, rank = case
     n = len(cost)
     order = np.array(random.sample(range(n), n))
-    base = optimal_assignment(Plane(points), cost, rank)
-    shuffled = optimal_assignment(Plane(points[order]), cost[order], rank[order])
+    base = site_of(Plane(points), cost, rank).connect()
+    shuffled = site_of(Plane(points[order]), cost[order], rank[order]).connect()
     assert (order[shuffled.facility] == base.facility[order]).all()
-    one = reconnect(Plane(points), cost, rank, base, delta).facility
-    other = reconnect(Plane(points[order]), cost[order], rank[order], shuffled, delta).facility
+    one = reconnect(site_of(Plane(points), cost, rank), base, delta).facility
+    other = reconnect(site_of(Plane(points[order]), cost[order], rank[order]), shuffled, delta).facility
     assert (order[other] == one[order]).all()
 
 
@@ -150,8 +155,10 @@ def test_sphere_and_its_matrix_reconnect_alike(rng):
     distances = np.array([[haversine(a, b) for b in degrees] for a in degrees])
     plans = []
     for metric in (Sphere(degrees), Matrix(np.maximum(distances, distances.T))):
-        base = optimal_assignment(metric, cost, rank)
-        plans.append([base.facility] + [reconnect(metric, cost, rank, base, d).facility for d in (0.5, 2.0, 9.0, 40.0)])
+        base = site_of(metric, cost, rank).connect()
+        plans.append(
+            [base.facility] + [reconnect(site_of(metric, cost, rank), base, d).facility for d in (0.5, 2.0, 9.0, 40.0)]
+        )
         assert metric.extent > 30
     assert all((a == b).all() for a, b in zip(*plans, strict=True))
 
@@ -161,12 +168,12 @@ def test_other_independent_sets_break_theorem_6():
     delta = 1.0
     points = np.array([[0.0, 0.0], [1.9, 0.0], [-1.05, 0.0]])
     cost = np.array([0.0, 1.8, 5.0])
-    h = optimal_assignment(Plane(points), cost, np.arange(3))
+    h = site_of(Plane(points), cost, np.arange(3)).connect()
     assert h.opened.tolist() == [0, 1]
     dear_first = Plane(points).independent(np.array([1, 0]), 2 * delta)
     assert dear_first.tolist() == [1]
     assert cost[1] - cost[0] > 1.7 * delta
-    greedy = reconnect(Plane(points), cost, np.arange(3), h, delta)
+    greedy = reconnect(site_of(Plane(points), cost, np.arange(3)), h, delta)
     assert greedy.opened.tolist() == [0]
 
 
@@ -175,10 +182,10 @@ def test_served_sums_and_connection_cost(case, data):
     points, cost, rank = case
     counts = data.draw(st.lists(st.integers(-50, 50) | st.floats(-50, 50), min_size=len(cost), max_size=len(cost)))
     metric: Metric = Plane(points)
-    h = optimal_assignment(metric, cost, rank)
+    h = site_of(metric, cost, rank).connect()
     for numbers in (np.array([int(c) for c in counts]), np.array(counts, dtype=float)):
         expected = [math.fsum(numbers[h.facility == s]) for s in h.opened]
-        assert served(h, numbers).tolist() == expected
+        assert sum_counts(h, numbers).tolist() == expected
         distances = table(points)[h.facility, np.arange(len(cost))]
         assert connection_cost(metric, h, numbers) == pytest.approx(math.fsum(numbers * distances), abs=1e-9)
 
@@ -217,5 +224,5 @@ def test_generators(rng):
 
 
 def test_assignment_of_one():
-    one = Assignment.of(np.array([0]))
+    one = Assignment.from_facilities(np.array([0]))
     assert one.sizes.tolist() == [1]

@@ -11,12 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from privopt.command.cli import cli as privopt
-from privopt_fl_linear.algorithms import optimal_assignment, reconnect
 from privopt_fl_linear.command import cli
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.metric import Plane
-from privopt_fl_linear.server import Plan, Site
+from privopt_fl_linear.plan import Server
+from privopt_fl_linear.reconnection import reconnect
+from privopt_fl_linear.site import Site
 
 PROBLEM = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 0.5\n[fl-linear]\nmean_clients = 40\n'
 
@@ -41,18 +42,18 @@ def test_costs_to_expect_are_the_means_of_costs_with_noise(problem):
     done, rows = expect(path, "--epsilon", "0.1:1:3", "--alpha", "0.01:0.2:2")
     assert done.exit_code == 0, done.output
     assert len(rows) == 2 * 3 * 2
-    base = optimal_assignment(site.metric, site.cost, site.rank)
+    base = site.connect()
     for row in rows:
         epsilon, alpha, delta = (float(row[name]) for name in ("epsilon", "alpha", "delta"))
         if row["method"] == "laplace":
             assert delta == 0.0
-        made = base if delta == 0.0 else reconnect(site.metric, site.cost, site.rank, base, delta)
-        rule = MarginRule(n=60, epsilon=epsilon)
+        made = reconnect(site, base, delta)
+        server = Server(site=site, rule=MarginRule(n=60, epsilon=epsilon), alpha=alpha)
         paid = []
         for seed in range(60):
             noisy, _ = noisy_counts(np.full(60, 40), Fraction(epsilon), seed=seed)
-            plan = Plan.at(site, noisy, rule, made, delta=delta, level=alpha)
-            paid.append(plan.cost(site, np.full(60, 40))["total"])
+            plan = server.prior_plan(noisy, made, delta, alpha)
+            paid.append(plan.costs(site, np.full(60, 40))["total"])
         error = np.std(paid) / np.sqrt(60)
         assert abs(np.mean(paid) - float(row["cost"])) < 5 * error + 1e-6 * float(row["cost"])
     cost = [float(row["cost"]) for row in rows if row["method"] == "reconnection" and row["alpha"] == "0.01"]

@@ -17,7 +17,7 @@ from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt_fl_linear import server
+from privopt_fl_linear import serve
 
 TOML = """[locations]
 points = "locations.csv"
@@ -307,7 +307,7 @@ def _sealed(out, result, auto):
 @pytest.mark.parametrize("cut_short", [False, True])
 def test_a_radius_that_the_noise_chose_does_not_verify(problem, monkeypatch, cut_short):
     """Called cut short, or not: a cheaper radius than the rule's, at the rule's level."""
-    path, rules = problem(counts=("noisy_clients",)), server.policy
+    path, rules = problem(counts=("noisy_clients",)), serve.choose_policy
     _, honest, _ = run(path)
     told, used = honest["details"]["told"]["auto"], honest["details"]["delta"]
     level, other = told["level"], next(radius for radius in [*told["radii"], 0.0] if radius != used)
@@ -316,9 +316,9 @@ def test_a_radius_that_the_noise_chose_does_not_verify(problem, monkeypatch, cut
         found = rules(choices, *arguments, **options)
         return evolve(found, choices=tuple(c for c in choices if c.delta == other), thresholds=np.empty(0))
 
-    monkeypatch.setattr(server, "policy", forged)
+    monkeypatch.setattr(serve, "choose_policy", forged)
     out, result, _ = run(path)
-    monkeypatch.setattr(server, "policy", rules)
+    monkeypatch.setattr(serve, "choose_policy", rules)
     assert result["details"]["delta"] == other
     auto = {"delta": other, "level": level, "radii_cut_short": cut_short}
     _sealed(out, result, auto)

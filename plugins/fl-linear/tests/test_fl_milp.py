@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InputError
 from privopt.testing.data import data_path
-from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, served
 from privopt_fl_linear.metric import Plane
+from privopt_fl_linear.site import Site, connection_cost, sum_counts
 
 
 def table(points):
@@ -28,8 +28,8 @@ def test_algorithm_1_is_the_integer_optimum(seed, n):
     rng = np.random.default_rng(seed)
     points, cost, counts = rng.random((n, 2)), rng.uniform(0, 0.5, n), rng.integers(0, 9, n)
     metric = Plane(points)
-    h = optimal_assignment(metric, cost, np.arange(n))
-    value = math.fsum(served(h, counts) * cost[h.opened]) + connection_cost(metric, h, counts)
+    h = Site(metric=metric, cost=cost, rank=np.arange(n)).connect()
+    value = math.fsum(sum_counts(h, counts) * cost[h.opened]) + connection_cost(metric, h, counts)
     found = solve_facility_location(cost, counts, table(points))
     assert found.objective == pytest.approx(value, rel=1e-6, abs=1e-9)
     assert found.status == "optimal"

@@ -17,8 +17,8 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear.metric import Matrix, Plane, Sphere
 from privopt_fl_linear.opening import open_facilities
-from privopt_fl_linear.reach import Listed, OverSite, Table
-from privopt_fl_linear.server import Site
+from privopt_fl_linear.service_costs import Listed, SiteCosts, Table
+from privopt_fl_linear.site import Site
 from privopt_fl_linear.streets import Streets
 
 
@@ -38,7 +38,9 @@ def over(metric, rng):
     site = Site(metric=metric, cost=rng.integers(0, 4, n) * 0.5, rank=np.arange(n))
     weight = rng.integers(0, 4, len(there)).astype(float)
     reach = np.array([metric.between(np.full(len(there), u), there) for u in among])
-    return OverSite(site=site, among=among, there=there, weight=weight), reach, site.cost[among]
+    scale = rng.integers(0, 3, len(there)) * 0.5
+    costs = SiteCosts(site=site, among=among, there=there, weight=weight, scale=scale)
+    return costs, reach, site.cost[among]
 
 
 @given(st.integers(0, 10**6), st.integers(2, 12), st.integers(1, 3))
@@ -47,12 +49,14 @@ def test_few_pairs_reach_the_integer_optimum(seed, size, few):
     rng, metric = town(seed, size)
     costs, reach, each = over(metric, rng)
     opening = rng.integers(0, 9, len(each)) * 0.75
-    wanted = solve_facility_location(each, costs.weight, reach, opening, backend="highs").objective
+    table = (reach + each[:, None] * costs.scale) * costs.weight
+    alone, ones = np.zeros(len(each)), np.ones(len(costs.there))
+    wanted = solve_facility_location(alone, ones, table, opening, backend="highs").objective
     found = open_facilities(costs, opening, gap=1e-9, few=few)
     assert found.status == "optimal"
     assert found.objective == pytest.approx(wanted, rel=1e-7, abs=1e-9)
     assert found.bound <= wanted * (1 + 1e-9) + 1e-9
-    short = open_facilities(costs, opening, gap=1e-9, few=1, most_pairs=costs.shape[1])  # none may join
+    short = open_facilities(costs, opening, gap=1e-9, few=1, max_pairs=costs.shape[1])  # none may join
     assert short.bound <= wanted * (1 + 1e-9) + 1e-9
     assert short.objective >= wanted * (1 - 1e-9) - 1e-9
 
@@ -67,9 +71,9 @@ def test_pairs_that_may_not_be_against_all_subsets(seed, facilities, clients, mo
     best = min(opening[list(s)].sum() + cost[list(s)].min(axis=0).sum() for s in sets)
     if math.isinf(best):
         with pytest.raises(InfeasibleError):
-            open_facilities(Table(cost), opening, most=most, few=few)
+            open_facilities(Table(cost), opening, max_facilities=most, few=few)
         return
-    found = open_facilities(Table(cost), opening, most=most, gap=1e-9, few=few)
+    found = open_facilities(Table(cost), opening, max_facilities=most, gap=1e-9, few=few)
     assert found.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
     assert best * (1 - 2e-9) - 1e-9 <= found.bound <= best + 1e-12 * (1 + best)
     assert np.isfinite(cost[found.facility, np.arange(clients)]).all()
@@ -84,7 +88,7 @@ def test_every_metric_lists_the_cheapest(seed, size):
     metrics = [streets, Plane(points), Sphere(90 * points), Matrix(streets.between(*grid).reshape(size, size))]
     for metric in metrics:
         costs, reach, each = over(metric, rng)
-        table = (reach + each[:, None]) * costs.weight
+        table = (reach + each[:, None] * costs.scale) * costs.weight
         count = int(rng.integers(1, len(each) + 1))
         which, cost = costs.nearest(np.arange(len(costs.there)), count)
         assert np.allclose(cost, np.sort(table, axis=0)[:count].T, rtol=1e-13)
@@ -114,7 +118,7 @@ def test_a_town_whose_table_would_not_fit(tmp_path):
     (tmp_path / "sites.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "p.toml").write_text(
         '[locations]\npoints = "sites.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
-        "[privacy]\nepsilon = 0.5\n[fl-linear]\ndelta = 0.0\nmean_clients = 15\n"
+        '[privacy]\nepsilon = 0.5\n[fl-linear]\ndelta = 0.0\nmean_clients = 15\nsites = "prior"\n'
     )
     done = solve("fl-linear", tmp_path / "p.toml", tmp_path / "out", Options(method="laplace", gap=0.02))
     told = done.result.details.told["opening"]

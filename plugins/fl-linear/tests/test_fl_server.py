@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_linear_paper.generate import matern
-from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, reconnect, served
-from privopt_fl_linear.delta import candidates, cheapest_at, failure_bound, grid, policy
+from privopt.interfaces import SolveContext
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.metric import Plane
-from privopt_fl_linear.server import Plan, Site, capacities, serve
+from privopt_fl_linear.plan import Server, add_margins
+from privopt_fl_linear.reconnection import choose_at_mean, choose_policy, failure_bound, list_radii, reconnect
+from privopt_fl_linear.serve import serve
+from privopt_fl_linear.site import Site, connection_cost, sum_counts
 from privopt_fl_linear.theory import assumption_5, bounds, values
 
 EPSILON = ALPHA = 0.1
@@ -29,6 +31,11 @@ def site_of(instance):
 def draws(rng, n, epsilon=EPSILON):
     q = -math.expm1(-epsilon)
     return rng.geometric(q, n) - rng.geometric(q, n)
+
+
+def plan_of(site, noisy, rule, **options):
+    server = Server(site=site, rule=rule, alpha=ALPHA, **options)
+    return serve(server, noisy, SolveContext(method=server.method)).plan
 
 
 @st.composite
@@ -48,19 +55,19 @@ def test_capacities_cover_the_noisy_counts_and_the_margin(case, kind, split, dat
     rule = MarginRule(n=site.size, epsilon=0.5, kind=kind, split=split)
     method = data.draw(st.sampled_from(["laplace", "reconnection"]))
     delta = data.draw(st.floats(0, 1) | st.just("auto"))
-    plan = serve(site, noisy, rule, ALPHA, method=method, delta=delta)
+    plan = plan_of(site, noisy, rule, method=method, delta=delta)
     counted = [math.fsum(noisy[plan.assignment.facility == s]) for s in plan.assignment.opened]
     assert (plan.capacities >= np.maximum(0, counted + plan.margins)).all()
     assert (plan.margins >= 0).all()
     assert plan.level <= ALPHA
     assert plan.assignment.sizes.sum() == site.size
-    parts = plan.cost(site, noisy)
+    parts = plan.costs(site, noisy)
     assert parts["total"] == pytest.approx(parts["capacity"] + parts["connection"])
 
 
 def test_negative_capacities_are_cut_at_zero():
-    assert capacities(np.array([-500.0, 3.0]), np.array([100.0, 2.0])).tolist() == [0.0, 5.0]
-    tiny = capacities(np.array([1e16]), np.array([0.3]))
+    assert add_margins(np.array([-500.0, 3.0]), np.array([100.0, 2.0])).tolist() == [0.0, 5.0]
+    tiny = add_margins(np.array([1e16]), np.array([0.3]))
     assert tiny[0] > 1e16
 
 
@@ -71,16 +78,16 @@ def test_margins_in_the_published_experiment(rng):
         instance = matern(rng)
         site = site_of(instance)
         n = site.size
-        base = optimal_assignment(site.metric, site.cost, site.rank)
-        best = math.fsum(served(base, instance.clients) * site.cost[base.opened])
+        base = site.connect()
+        best = math.fsum(sum_counts(base, instance.clients) * site.cost[base.opened])
         best += connection_cost(site.metric, base, instance.clients)
         noisy = instance.clients + draws(rng, n)
         row = []
         for method in ("laplace", "reconnection"):
             for kind in ("paper", "exact"):
                 rule = MarginRule(n=n, epsilon=EPSILON, kind=kind)
-                plan = serve(site, noisy, rule, ALPHA, method=method, delta=0.2, base=base)
-                row.append(plan.cost(site, instance.clients)["total"] / best)
+                plan = plan_of(site, noisy, rule, method=method, delta=0.2)
+                row.append(plan.costs(site, instance.clients)["total"] / best)
         totals.append(row)
     assert np.mean(totals, axis=0) == pytest.approx([29.1, 9.12, 5.53, 2.43], rel=0.08)
 
@@ -88,26 +95,22 @@ def test_margins_in_the_published_experiment(rng):
 def test_exact_margin_fails_about_as_often_as_promised(rng):
     instance = matern(rng)
     site = site_of(instance)
-    base = optimal_assignment(site.metric, site.cost, site.rank)
-    for split, assignment in (("size", base), ("cost", base), ("size", reconnect(*_public(site), base, 0.1))):
+    base = site.connect()
+    for split, assignment in (("size", base), ("cost", base), ("size", reconnect(site, base, 0.1))):
         rule = MarginRule(n=site.size, epsilon=EPSILON, split=split)
-        margins = rule.of(assignment, site.cost, ALPHA)
-        fails = sum(bool((-served(assignment, draws(rng, site.size)) > margins).any()) for _ in range(1500))
+        margins = rule.compute(assignment, site.cost, ALPHA)
+        fails = sum(bool((-sum_counts(assignment, draws(rng, site.size)) > margins).any()) for _ in range(1500))
         assert fails / 1500 <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / 1500)
         assert fails / 1500 >= 0.05
-
-
-def _public(site):
-    return site.metric, site.cost, site.rank
 
 
 def small_policy(rng, noise="discrete"):
     instance = matern(rng, n=300)
     site = site_of(instance)
     rule = MarginRule(n=site.size, epsilon=EPSILON, noise=noise)
-    base = optimal_assignment(*_public(site))
-    choices = candidates(*_public(site), base, grid(site.metric.extent), rule, ALPHA)
-    return site, rule, choices, policy(choices, site.cost, rule, ALPHA)
+    base = site.connect()
+    choices = list_radii(site, base, rule, ALPHA)
+    return site, rule, choices, choose_policy(choices, site.cost, rule, ALPHA)
 
 
 def test_auto_keeps_the_promise_at_every_total(rng):
@@ -116,9 +119,9 @@ def test_auto_keeps_the_promise_at_every_total(rng):
     assert len(chosen.choices) > 3
     assert chosen.level > ALPHA / 2 > ALPHA / len(chosen.choices)
     noise = np.array([draws(rng, site.size) for _ in range(3000)])
-    lost = [-np.array([served(c.assignment, x) for x in noise]) for c in chosen.choices]
+    lost = [-np.array([sum_counts(c.assignment, x) for x in noise]) for c in chosen.choices]
     failing = [
-        (gone > rule.of(c.assignment, site.cost, chosen.level)).any(axis=1)
+        (gone > rule.compute(c.assignment, site.cost, chosen.level)).any(axis=1)
         for gone, c in zip(lost, chosen.choices, strict=True)
     ]
     for true_total in [0.0, *(chosen.thresholds[:4]), *(chosen.thresholds[:4] * 1.2)]:
@@ -132,14 +135,16 @@ def test_the_failure_bound_bounds(rng):
     for noise in ("discrete", "continuous"):
         site, rule, _, chosen = small_policy(rng, noise)
         kept, thresholds = chosen.choices[:3], chosen.thresholds[:2]
-        added = [rule.of(c.assignment, site.cost, 0.5) for c in kept]
+        added = [rule.compute(c.assignment, site.cost, 0.5) for c in kept]
         bound = failure_bound(kept, thresholds, added, rule)
         taken = rng.laplace(0, 1 / EPSILON, (1500, site.size))
         if noise == "discrete":
             taken = np.array([draws(rng, site.size) for _ in range(1500)])
         for total in (0.0, *thresholds, thresholds.mean()):
             index = np.searchsorted(thresholds, total - taken.sum(axis=1), side="right")
-            events = [int((served(kept[i].assignment, x) > added[i]).sum()) for i, x in zip(index, taken, strict=True)]
+            events = [
+                int((sum_counts(kept[i].assignment, x) > added[i]).sum()) for i, x in zip(index, taken, strict=True)
+            ]
             assert np.mean(events) <= bound + 4 * np.std(events) / math.sqrt(1500)
         assert bound <= 0.5 * len(kept)
 
@@ -151,17 +156,17 @@ def test_auto_is_about_as_cheap_as_the_best_radius(rng):
         costs = []
         for _ in range(60):
             found = chosen.choose(float(mean * site.size + draws(rng, site.size).sum()))
-            margins = rule.of(found.assignment, site.cost, chosen.level)
+            margins = rule.compute(found.assignment, site.cost, chosen.level)
             costs.append(math.fsum(margins * site.cost[found.assignment.opened]) + mean * found.slope)
         assert np.mean(costs) <= 1.08 * best  # the mean over instances stays within 1.05: see the experiments
-        known = cheapest_at(choices, mean)
+        known = choose_at_mean(choices, mean)
         assert known.offset + mean * known.slope == best
 
 
 def test_public_mean_chooses_without_the_noise(rng):
     site, rule, _, _ = small_policy(rng)
-    one = serve(site, draws(rng, site.size), rule, ALPHA, mean_clients=5.0)
-    other = serve(site, draws(rng, site.size) + 10**4, rule, ALPHA, mean_clients=5.0)
+    one = plan_of(site, draws(rng, site.size), rule, mean_clients=5.0)
+    other = plan_of(site, draws(rng, site.size) + 10**4, rule, mean_clients=5.0)
     assert one.delta == other.delta
     assert one.level == ALPHA
     assert one.policy is None
@@ -170,7 +175,7 @@ def test_public_mean_chooses_without_the_noise(rng):
 def test_a_single_location():
     site = Site(metric=Plane([[0.0, 0.0]]), cost=np.array([2.0]), rank=np.arange(1))
     rule = MarginRule(n=1, epsilon=1.0)
-    plan = serve(site, np.array([5]), rule, ALPHA)
+    plan = plan_of(site, np.array([5]), rule)
     assert plan.capacities.tolist() == [5.0 + plan.margins[0]]
     found = bounds(method="reconnection", n=1, epsilon=1.0, alpha=ALPHA, delta=0.0, assignment=plan.assignment)
     assert found["theorem-7"]["factor"] == pytest.approx(1 + 2 * math.log(20))
@@ -181,18 +186,15 @@ def test_bounds_hold_on_average(rng):
     instance = matern(rng, n=400)
     site = site_of(instance)
     n = site.size
-    base = optimal_assignment(*_public(site))
+    base = site.connect()
     for counts in (np.maximum(instance.clients, 1), instance.clients):
-        best = math.fsum(served(base, counts) * site.cost[base.opened]) + connection_cost(site.metric, base, counts)
+        best = math.fsum(sum_counts(base, counts) * site.cost[base.opened]) + connection_cost(site.metric, base, counts)
         for method in ("laplace", "reconnection"):
             for kind in ("paper", "exact"):
                 rule = MarginRule(n=n, epsilon=EPSILON, kind=kind)
-                plans = [
-                    serve(site, counts + draws(rng, n), rule, ALPHA, method=method, delta=0.2, base=base)
-                    for _ in range(20)
-                ]
-                mean = np.mean([p.cost(site, counts)["total"] for p in plans])
-                plan: Plan = plans[0]
+                plans = [plan_of(site, counts + draws(rng, n), rule, method=method, delta=0.2) for _ in range(20)]
+                mean = np.mean([p.costs(site, counts)["total"] for p in plans])
+                plan = plans[0]
                 found = bounds(
                     method=method, n=n, epsilon=EPSILON, alpha=ALPHA, delta=plan.delta, assignment=plan.assignment
                 )
@@ -203,7 +205,7 @@ def test_bounds_hold_on_average(rng):
                     cost=site.cost,
                     optimum=best,
                     assignment=plan.assignment,
-                    served=served(plan.assignment, counts),
+                    served=sum_counts(plan.assignment, counts),
                 )
                 applied = [v for v in true.values() if isinstance(v, dict) and v["applies"]]
                 assert applied
@@ -230,5 +232,5 @@ def test_assumption_5(rng):
 
 def test_paper_margin_needs_no_lower_level_under_auto(rng):
     site, rule, _, _ = small_policy(rng)
-    plan = serve(site, draws(rng, site.size), evolve(rule, kind="paper"), ALPHA)
+    plan = plan_of(site, draws(rng, site.size), evolve(rule, kind="paper"))
     assert plan.level == ALPHA

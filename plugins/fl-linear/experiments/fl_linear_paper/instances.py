@@ -10,7 +10,7 @@ import numpy as np
 from fl_linear_paper.generate import Instance, matern, poisson
 from fl_linear_paper.trials import Setting, Trial, draw_noise
 from privopt_fl_linear.metric import Plane
-from privopt_fl_linear.server import Site
+from privopt_fl_linear.site import Site
 
 __all__ = ["auto_failing", "in_town", "of_size", "over_delta", "over_epsilon", "over_means", "repeated", "site_of"]
 

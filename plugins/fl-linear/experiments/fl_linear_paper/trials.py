@@ -13,10 +13,10 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Floats
-from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
-from privopt_fl_linear.delta import Candidate, Policy, candidates, grid, policy
 from privopt_fl_linear.margins import Kind, MarginRule, Split
-from privopt_fl_linear.server import Site, capacities
+from privopt_fl_linear.plan import add_margins
+from privopt_fl_linear.reconnection import Candidate, Policy, choose_policy, list_radii, reconnect
+from privopt_fl_linear.site import Assignment, Site, connection_cost, sum_counts
 
 __all__ = ["Setting", "Trial", "draw_noise"]
 
@@ -60,8 +60,8 @@ class Trial:
     @classmethod
     def of(cls, site: Site, deltas: Sequence[float | None]) -> Trial:
         """Compute the connections."""
-        base = optimal_assignment(site.metric, site.cost, site.rank)
-        made = tuple(base if d is None else reconnect(site.metric, site.cost, site.rank, base, d) for d in deltas)
+        base = site.connect()
+        made = tuple(base if d is None else reconnect(site, base, d) for d in deltas)
         return cls(site=site, deltas=tuple(deltas), assignments=made)
 
     @property
@@ -70,12 +70,12 @@ class Trial:
         for delta, assignment in zip(self.deltas, self.assignments, strict=True):
             if delta is None:
                 return assignment
-        return optimal_assignment(self.site.metric, self.site.cost, self.site.rank)
+        return self.site.connect()
 
     def optimum(self, counts: Any) -> float:
         """Cost of Algorithm 1 at the true counts."""
         base = self.base
-        capacity = math.fsum(served(base, counts) * self.site.cost[base.opened])
+        capacity = math.fsum(sum_counts(base, counts) * self.site.cost[base.opened])
         return capacity + connection_cost(self.site.metric, base, counts)
 
     def margins(self, place: int, kind: Kind, setting: Setting, level: float | None = None) -> Floats:
@@ -84,7 +84,7 @@ class Trial:
         key = place, kind, setting, alpha
         if key not in self._added:
             rule = setting.rule(self.site.size, kind)
-            self._added[key] = rule.of(self.assignments[place], self.site.cost, alpha)
+            self._added[key] = rule.compute(self.assignments[place], self.site.cost, alpha)
         return self._added[key]
 
     def price(self, counts: Any, noise: Any, setting: Setting) -> Any:
@@ -96,11 +96,11 @@ class Trial:
         optimum = self.optimum(counts)
         out = np.empty((len(self.assignments), len(KINDS), 2))
         for place, assignment in enumerate(self.assignments):
-            true, lost = served(assignment, counts), served(assignment, noise)
+            true, lost = sum_counts(assignment, counts), sum_counts(assignment, noise)
             connection = connection_cost(self.site.metric, assignment, counts)
             cost = self.site.cost[assignment.opened]
             for which, kind in enumerate(KINDS):
-                capacity = capacities(true + lost, self.margins(place, kind, setting))
+                capacity = add_margins(true + lost, self.margins(place, kind, setting))
                 total = math.fsum(capacity * cost) + connection
                 out[place, which] = total / optimum if optimum > 0 else math.nan, (true > capacity).any()
         return out
@@ -108,17 +108,16 @@ class Trial:
     def auto(self, setting: Setting) -> tuple[Policy, list[Candidate]]:
         """The rule by which ``delta = "auto"`` chooses here, with exact margins, and all its candidates."""
         rule = setting.rule(self.site.size, "exact")
-        public = self.site.metric, self.site.cost, self.site.rank
-        choices = candidates(*public, self.base, grid(self.site.metric.extent), rule, setting.alpha)
-        return policy(choices, self.site.cost, rule, setting.alpha), choices
+        choices = list_radii(self.site, self.base, rule, setting.alpha)
+        return choose_policy(choices, self.site.cost, rule, setting.alpha), choices
 
     def price_auto(self, chooser: Policy, counts: Any, noise: Any, setting: Setting) -> tuple[float, bool]:
         """Normalised cost and overflow of ``auto``."""
         chosen = chooser.choose(float(counts.sum() + noise.sum()))
         rule = setting.rule(self.site.size, "exact")
-        added = rule.of(chosen.assignment, self.site.cost, chooser.level)
-        true = served(chosen.assignment, counts)
-        capacity = capacities(true + served(chosen.assignment, noise), added)
+        added = rule.compute(chosen.assignment, self.site.cost, chooser.level)
+        true = sum_counts(chosen.assignment, counts)
+        capacity = add_margins(true + sum_counts(chosen.assignment, noise), added)
         total = math.fsum(capacity * self.site.cost[chosen.assignment.opened])
         total += connection_cost(self.site.metric, chosen.assignment, counts)
         return total / self.optimum(counts), bool((true > capacity).any())

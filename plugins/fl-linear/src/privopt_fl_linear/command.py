@@ -122,13 +122,15 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
     from privopt.declare.exact_text import epsilons_of
     from privopt.errors import faults_in
     from privopt.run.publish import check_file, new_file
-    from privopt_fl_linear.expect import expected_costs
+    from privopt_fl_linear.expected_cost import expected_costs
     from privopt_fl_linear.problem import FLInstance, FLProblem
 
     if out is not None:
         check_file(out, force=force)
     with faults_in(problem.name):
-        instance = FLInstance.of(load_problem(FLProblem, File.read(problem, wanted="a problem file in TOML")))
+        instance = FLInstance.from_problem(
+            load_problem(FLProblem, File.read(problem, wanted="a problem file in TOML")), problem.name
+        )
     alphas = (
         [float(value) for value in epsilons_of(alpha)] if alpha else [instance.declared.privacy.failure_probability]
     )

@@ -164,7 +164,7 @@ def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
     if result.method == "optimal":
         return
     facility, opened = release.assignment.facility, release.assignment.opened
-    rule, alpha = problem.rule, result.details.facts["failure_probability"]["level"]
+    rule, alpha = problem.server(result.method).rule, result.details.facts["failure_probability"]["level"]
     n = int((facility >= 0).sum())
     for place, s in enumerate(opened.tolist()):
         members = np.flatnonzero(facility == s)

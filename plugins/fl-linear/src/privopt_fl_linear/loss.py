@@ -6,7 +6,7 @@ from attrs import frozen
 
 from privopt.interfaces import UtilityLoss
 from privopt_fl_linear.release import FLRelease
-from privopt_fl_linear.server import Site, costs
+from privopt_fl_linear.site import Site, cost_parts
 
 __all__ = ["CostAtCounts"]
 
@@ -26,4 +26,4 @@ class CostAtCounts(UtilityLoss[FLRelease]):
         """Cost of the release; None where its counts are not published (method ``optimal``)."""
         if release.counts is None:
             return None
-        return costs(self.site, release.assignment, release.capacities, release.counts)["total"]
+        return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

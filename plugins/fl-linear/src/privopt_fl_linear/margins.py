@@ -8,21 +8,22 @@ assignment is fixed, 1 - prod(1 - beta_v) <= alpha.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt_fl_linear.algorithms import Assignment
 from privopt_fl_linear.quantiles import Noise, upper_quantiles
+from privopt_fl_linear.site import Assignment
 
 __all__ = ["AnySet", "Kind", "MarginRule", "Split", "exact_margin", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 Split = Literal["size", "cost"]
 SIZE_PART = 0.01
-MOST_BEYOND = 2000
+MAX_BEYOND = 2000
 """Expected locations beyond the slope of a margin for any set: more are not tried."""
 
 
@@ -42,6 +43,7 @@ def exact_margin(sizes: Ints, betas: Floats, epsilon: float, noise: Noise = "dis
     return np.asarray(quantiles[back.reshape(-1)], dtype=np.float64)
 
 
+@lru_cache(maxsize=10_000)
 def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
     """Least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up; whole for discrete noise.
 
@@ -127,19 +129,20 @@ class MarginRule:
         shares = (1.0 - SIZE_PART) * weight / total + SIZE_PART * by_size
         return np.asarray(-np.expm1(shares * math.log1p(-alpha) * (1.0 - 1e-12)), dtype=np.float64)
 
-    def of(self, assignment: Assignment, cost: Floats, alpha: float) -> Floats:
-        """The margins of an assignment's facilities; ``cost`` is (n,), over all locations."""
+    def compute(self, assignment: Assignment, cost: Floats, alpha: float) -> Floats:
+        """Return the margins of an assignment's facilities; ``cost`` is (n,), over all locations."""
         return self.margins(assignment.sizes, cost[assignment.opened], alpha)
 
-    def any_set(self, base: Assignment, cost: Floats, alpha: float) -> AnySet:
-        """The margins of any sets at once, cheapest for the facilities of a public assignment; ``cost`` is (n,)."""
-        each = cost[base.opened] if cost[base.opened].any() else np.ones(len(base.opened))
-        fixed, moving = float(each.sum()), float((each * base.sizes).sum())
-        steps = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
-        steps = steps if self.noise == "continuous" else np.unique(np.ceil(steps))
-        rare = self.n * np.exp(-self.epsilon * steps) <= MOST_BEYOND
-        lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in steps[rare]]
-        start, slope = min(lines, key=lambda line: (fixed * line[0] + moving * line[1], line[1]))
+    def any_set(self, facilities: int, alpha: float) -> AnySet:
+        """Return the margins of all sets at once, cheapest where all locations share so many facilities of one cost.
+
+        Any slope gives valid margins; the number of facilities, and so the slope, must be public.
+        """
+        slopes = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
+        slopes = slopes if self.noise == "continuous" else np.unique(np.ceil(slopes))
+        rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
+        lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[rare]]
+        start, slope = min(lines, key=lambda line: (facilities * line[0] + self.n * line[1], line[1]))
         return AnySet(start=start, slope=float(slope))
 
 
@@ -151,9 +154,7 @@ class AnySet:
     max(0, S_v - t): the k greatest S_v, summed, are the least of these over t. So with w the upper quantile of W alone,
     all sets lack at most w + t k at once.
 
-    >>> from privopt_fl_linear.algorithms import Assignment
-    >>> ten = Assignment.of(np.repeat(np.arange(0, 1000, 10), 10))
-    >>> line = MarginRule(n=1000, epsilon=0.1).any_set(ten, np.ones(1000), 0.1)
+    >>> line = MarginRule(n=1000, epsilon=0.1).any_set(100, 0.1)
     >>> line.start + 10 * line.slope  # 148 where the set was chosen before, 850 with a margin for each location
     547.0
 

@@ -10,30 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privopt.declare import files_of
-from privopt.errors import InputError
+from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
 from privopt.interfaces.report_parts import Layer
 from privopt.report import Section
-from privopt_fl_linear.algorithms import Assignment, connection_cost, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
-from privopt_fl_linear.margins import AnySet
 from privopt_fl_linear.metric import Matrix
-from privopt_fl_linear.plans import (
-    alpha_of,
-    assigned_at,
-    chosen_by_noise,
-    no_counts,
-    opened_at,
-    plan_again,
-    plan_at,
-    serve_problem,
-)
+from privopt_fl_linear.plan import Plan
 from privopt_fl_linear.privacy import COVERED, LocalLaplace
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
-from privopt_fl_linear.server import Plan
+from privopt_fl_linear.serve import NO_MARGIN, choose_facilities, plan_again, plan_at, serve
+from privopt_fl_linear.site import Assignment, connection_cost, sum_counts
 from privopt_fl_linear.theory import assumption_5, bounds, values
 
 if TYPE_CHECKING:
@@ -43,9 +33,14 @@ else:
 
 __all__ = ["FLLinear"]
 
-A_LOCATION, A_DISTANCE = 2_000.0, 100.0
-"""Bytes that a location takes, and a pair of them in a matrix, with the plan, its files and their proof."""
+BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
+"""Of a location, and of a pair of them in a matrix, with the plan, its files and their proof. Measured at 1,500
+locations (tests/test_memory.py)."""
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
+DROPPED = (
+    "; the noise drawn is dropped, a second draw spends epsilon again, and failure_probability again: drawn until a "
+    "plan fits, plans fail more often than that"
+)
 
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
@@ -58,38 +53,55 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     expects = "privopt-fl-linear expect tells what it will cost over epsilon"
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
-        """The problem and its locations."""
-        return FLInstance.of(declared)
+        """Read the locations of a problem."""
+        return FLInstance.from_problem(declared, file)
 
     def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
-        """Local DP by the noise of each location, or nothing."""
+        """Return local DP by the noise of each location, or no guarantee."""
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
+        server = problem.server(method)
         return LocalLaplace(
             epsilon=problem.declared.privacy.epsilon,
             locations=len(problem.data.site.senders),
             noise=problem.noise,
-            opening=problem.program,
+            opening=server.chooses_sites and server.has_prior,
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
-        """Capacity cost plus connection cost at the noisy counts."""
+        """Return the cost at the noisy counts."""
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Bytes of the locations and their matrix (tests/test_memory.py, 1,500); integer programs ask for more."""
+        """Return the bytes of the locations and their matrix; programs over pairs ask for theirs themselves."""
         size = problem.data.site.size
-        return A_LOCATION * size + A_DISTANCE * size**2 * isinstance(problem.data.site.metric, Matrix)
+        return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * size**2 * isinstance(problem.data.site.metric, Matrix)
+
+    def check_problem(self, problem: FLInstance, method: str) -> None:
+        """Refuse a method that lacks counts, or the mean count that the prior's facilities need.
+
+        Raises:
+            InputError: it does.
+        """
+        points, data = problem.declared.locations.points.name, problem.data
+        if method == "optimal":
+            if data.clients is None:
+                wanted = "a column clients (method optimal takes the true counts)"
+                raise InputError([Fault(points, "header", "no such column", wanted)])
+        elif data.clients is None and data.noisy is None:
+            raise InputError([Fault(points, "header", "no such column", "a column clients or noisy_clients")])
+        elif problem.declared.settings.sites == "prior" and not problem.server(method).has_prior:
+            wanted = 'the mean count that the public knows, for sites = "prior"; without one leave sites out'
+            raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", wanted)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
         """Run one of the three algorithms."""
+        self.check_problem(problem, context.method)
         if context.method == "optimal":
             return _solve_openly(problem, context)
         data = problem.data
         noisy, drawn, scale, seeded = data.noisy, None, None, False
         if noisy is None:
-            if data.clients is None:
-                raise InputError([no_counts(problem, "clients or noisy_clients")])
             with context.timed("build"):
                 there = data.site.senders
                 sent, record = noisy_counts(
@@ -99,7 +111,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
                 noisy[there] = sent
             drawn, scale, seeded = record.engine, record.scale, record.seeded
         with context.timed("solve"):
-            plan, stopped, extra = serve_problem(problem, noisy, context)
+            try:
+                served = serve(problem.server(context.method), noisy, context, data.ids)
+            except (InfeasibleError, StoppedError) as error:
+                if drawn is None:
+                    raise
+                kind = InfeasibleError if isinstance(error, InfeasibleError) else StoppedError
+                raise kind(f"{error}{DROPPED}") from None
+        plan = served.plan
         release = FLRelease(
             ids=data.ids,
             assignment=plan.assignment,
@@ -109,12 +128,12 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             plan=plan,
             scale=scale,
         )
-        truth = None if data.clients is None else _truth(problem, context.method, plan, data.clients)
+        truth = None if data.clients is None else _compare_truth(problem, context.method, plan, data.clients)
         return Outcome(
             release=release,
-            solver={"name": "fl-linear", "version": None, "iterations": None} | extra.pop("solver", {}),
-            details={"noise_drawn_by": drawn} | extra,
-            stopped=stopped,
+            solver={"name": "fl-linear", "version": None, "iterations": None},
+            details={"noise_drawn_by": drawn} | served.recorded,
+            stopped=served.stopped,
             seeded=seeded,
             truth=truth,
         )
@@ -129,48 +148,39 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def details(
         self, problem: FLInstance, release: FLRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Functions of the noisy counts and of public data: the plan, what it costs, and what is known of it."""
+        """Return functions of the noisy counts and of public data: the plan, its cost, and what is proved of it."""
         if method == "optimal":
             return {"locations": len(problem.data.site.senders), "facilities": len(release.assignment.opened)}
-        plan = release.plan or plan_again(problem, method, told, release.assignment)
-        return _details(problem, method, plan, release.counts)
+        plan = release.plan
+        if plan is None:
+            noisy, published = _published_counts(problem), (release.assignment, release.capacities)
+            plan = plan_again(problem.server(method), noisy, told, problem.data.ids, *published)
+        return _describe_plan(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
         """Run the server's side again from the noisy counts and compare."""
-        method, details = result.method, result.details.facts
-        noisy = problem.data.noisy
+        site, opened = problem.data.site, release.assignment.opened
         files = {file.name: file.contents for file in files_of(problem.declared)}
         for name, contents in self.public_files(problem, release).items():
             if files[name] != contents:
                 return [f"problem/{name}: not as it is published: by id, with the public columns alone"]
-        allowed, opened = problem.data.site.candidates, release.assignment.opened
-        if allowed is not None and not np.isin(opened, allowed).all():
+        if not np.isin(opened, site.allowed).all():
             return ["connections.csv: a facility at a location that is no candidate"]
-        most = problem.declared.settings.most_facilities
-        if most is not None and len(release.assignment.opened) > most:
-            return [f"connections.csv: {len(release.assignment.opened)} facilities, most_facilities = {most}"]
-        bound = problem.data.site.capacity
-        if bound is not None and (release.capacities > bound[opened]).any():
+        limit = problem.declared.settings.most_facilities
+        if limit is not None and len(opened) > limit:
+            return [f"connections.csv: {len(opened)} facilities, most_facilities = {limit}"]
+        if (release.capacities > site.bound[opened]).any():
             return ["capacities.csv: a facility is larger than its capacity allows"]
-        if method == "optimal":
+        if result.method == "optimal":
             return _verify_openly(problem, release)
-        if noisy is None:
+        if problem.data.noisy is None:
             return ["problem: no noisy_clients, so the server's side cannot be run again"]
-        if details.get("chosen_by_noise"):  # any assignment will do, its margins are looked at
-            again = chosen_by_noise(problem, release.assignment)
-        else:
-            delta, level = float(details["delta"]), float(details["failure_probability"]["level"])
-            again = plan_at(problem, method, delta, level, result.details.told)
-        if not np.array_equal(again.assignment.facility, release.assignment.facility):
-            return ["connections.csv: not those that delta and the locations give"]
-        if not np.allclose(again.capacities, release.capacities, rtol=1e-9, atol=1e-9):
-            return ["capacities.csv: not noisy counts plus margins"]
-        return []
+        return _verify_plan(problem, release, result)
 
     def proved(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
         """The value, where every location has its cheapest facility: whatever the counts, none costs less."""
         openly = result.method == "optimal" and problem.nearest
-        return _optimum(result.objective.value) if openly and not _verify_openly(problem, release) else None
+        return _round_down(result.objective.value) if openly and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
         """The noise leaks epsilon and no less: neighbouring counts shift the Laplace by one scale.
@@ -197,7 +207,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return found
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Locations that send no count, which may have been a slip; facilities opened without a stated mean count."""
+        """Warn of locations that send no count, which may have been a slip, and of a mean count that is not stated."""
         lines = []
         silent = problem.data.site.size - len(problem.data.site.senders)
         if silent:
@@ -205,8 +215,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
                 f"{silent} of {problem.data.site.size} locations have an empty count and send none, which is public; "
                 "write 0 for one whose clients shall be hidden"
             )
-        if problem.assumed and result.method != "optimal":
-            lines.append(_assumed(result))
+        if result.method != "optimal" and not problem.server(result.method).has_prior:
+            mean = (result.details.told.get("reports") or {}).get("mean_reported")
+            estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
+            lines.append(
+                "fl-linear.mean_clients is not stated, so the noisy counts alone chose the facilities, and their "
+                f"margins hold for any choice{estimate}; where the public knew the mean before, state it: smaller "
+                "margins may do"
+            )
         return lines
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[Section]:
@@ -234,33 +250,47 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return map_layer(problem, release)
 
 
-def _assumed(result: Result) -> str:
-    """Return the warning that facilities were opened for one client a location, with what that costs."""
-    told, value = result.details.told.get("opening") or {}, result.objective.value
-    mean, other = told.get("mean_reported"), told.get("cost_at_it")
-    price = ""
-    if isinstance(mean, float) and isinstance(other, float) and value is not None and other < value:
-        price = f": the cost is {value:,.6g}, and at the mean of the reports, {mean:,.3g}, it would be {other:,.6g}"
-    return (
-        "facilities were opened as if each location had 1 client, as fl-linear.mean_clients is not stated"
-        f"{price}; state the mean that the public knew before the reports: with one taken from them "
-        "capacities fail more often than failure_probability"
-    )
+def _published_counts(problem: FLInstance) -> Any:
+    """Return the noisy counts of a published problem.
+
+    Raises:
+        InputError: there are none.
+    """
+    if problem.data.noisy is None:
+        file = problem.declared.locations.points.name
+        raise InputError([Fault(file, "header", "no such column", "a column noisy_clients")])
+    return problem.data.noisy
+
+
+def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
+    """Compare connections and capacities with those that the noisy counts and public data give."""
+    server, details, noisy = problem.server(result.method), result.details.facts, problem.data.noisy
+    told, ids = result.details.told, problem.data.ids
+    if details.get("chosen_by_noise"):  # any assignment will do, its margins are looked at
+        again = plan_again(server, noisy, {**told, "plans": {"chosen": "reports"}}, ids, *_plan_of(release))
+    else:
+        delta, level = float(details["delta"]), float(details["failure_probability"]["level"])
+        again = plan_at(server, noisy, told, ids, delta, level)
+    if not again.assignment.equals(release.assignment):
+        return ["connections.csv: not those that delta and the locations give"]
+    if not again.equals(*_plan_of(release)):
+        return ["capacities.csv: not noisy counts plus margins"]
+    return []
+
+
+def _plan_of(release: FLRelease) -> tuple[Assignment, Any]:
+    return release.assignment, release.capacities
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Connections need no counts unless opening is a choice; capacities are not determined by what is public."""
-    if not problem.nearest:
-        return []
-    site = problem.data.site
-    again = site.connected()
-    same = np.array_equal(again.facility, release.assignment.facility)
+    """Compare connections, where they need no counts; capacities are not determined by what is public."""
+    same = not problem.nearest or problem.data.site.connect().equals(release.assignment)
     return [] if same else ["connections.csv: not the cheapest facility of each location"]
 
 
-def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
-    """What may be published: functions of the noisy counts and of public data."""
-    site = problem.data.site
+def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
+    """Return what may be published: functions of the noisy counts and of public data."""
+    site, settings, server = problem.data.site, problem.declared.settings, problem.server(method)
     details: dict[str, Any] = {
         "locations": len(site.senders),
         "facilities": len(plan.assignment.opened),
@@ -269,97 +299,87 @@ def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[s
             "least": plan.capacities.min(),
             "greatest": plan.capacities.max(),
         },
-        "cost": plan.cost(site, noisy),
+        "cost": plan.costs(site, noisy),
         "margin": {
-            "kind": problem.declared.settings.margin,
+            "kind": settings.margin,
             "noise": problem.noise,
-            "split": problem.declared.settings.split,
+            "split": settings.split,
             "total": math.fsum(plan.margins),
             "cost": math.fsum(plan.margins * site.cost[plan.assignment.opened]),
         },
-        "failure_probability": {"promised": alpha_of(problem), "level": plan.level},
+        "failure_probability": {"promised": server.alpha, "level": plan.level},
         "delta": plan.delta,
     }
-    if problem.bounded:
-        details["chosen_by_noise"] = plan.line is not None
-    if plan.line is not None:
-        details["margin"] |= {"kind": "any set", "start": plan.line.start, "each": plan.line.slope}
+    if server.has_reports:
+        details["chosen_by_noise"] = plan.any_set is not None
+    if plan.any_set is not None:
+        details["margin"] |= {"kind": "any set", "start": plan.any_set.start, "each": plan.any_set.slope}
     if problem.plain and plan.delta is not None:
-        details["bounds"] = _bounds(problem, method, plan, plan.delta)
+        details["bounds"] = _bounds(problem, method, plan)
         details["reconnection_per_client"] = 2.0 * plan.delta
     if method == "reconnection" and plan.delta is not None:
         details["assumption_5"] = assumption_5(site.metric, plan.delta)
     return details
 
 
-def _bounds(problem: FLInstance, method: str, plan: Plan, delta: float) -> dict[str, Any]:
-    epsilon = problem.rule.epsilon
-    n = problem.data.site.size
-    return bounds(method=method, n=n, epsilon=epsilon, alpha=plan.level, delta=delta, assignment=plan.assignment)
+def _bounds(problem: FLInstance, method: str, plan: Plan) -> dict[str, Any]:
+    """Return the paper's bounds of a plan with a radius."""
+    rule, n = problem.server(method).rule, problem.data.site.size
+    delta = 0.0 if plan.delta is None else plan.delta
+    return bounds(method=method, n=n, epsilon=rule.epsilon, alpha=plan.level, delta=delta, assignment=plan.assignment)
 
 
-def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
-    """What the owner may know: true cost, optimum, overflow, the bounds' values."""
-    site = problem.data.site
-    counts = served(plan.assignment, clients)
+def _compare_truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
+    """Return what the owner may know: true cost, optimum, overflow, the bounds' values."""
+    site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
+    counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
     over = np.flatnonzero(counts > plan.capacities)
-    best = site.connected()
-    optimum = math.fsum(served(best, clients) * site.cost[best.opened]) + connection_cost(site.metric, best, clients)
-    cost = plan.cost(site, clients)
-    ids = problem.data.ids
     truth: dict[str, Any] = {
         "clients": int(clients.sum()),
-        "cost": cost,
+        "cost": costs,
         "overflow": [
-            {"facility": str(ids[plan.assignment.opened[s]]), "clients": counts[s], "capacity": plan.capacities[s]}
+            {"facility": str(ids[opened[s]]), "clients": counts[s], "capacity": plan.capacities[s]}
             for s in over.tolist()
         ],
     }
     if not problem.plain or plan.delta is None:
         return truth
-    found = _bounds(problem, method, plan, plan.delta)
+    best = site.connect()
+    capacity = math.fsum(sum_counts(best, clients) * site.cost[best.opened])
+    optimum = capacity + connection_cost(site.metric, best, clients)
     truth["optimum"] = optimum
-    truth["normalised_cost"] = cost["total"] / optimum if optimum > 0 else math.inf
-    truth["bounds"] = values(
-        found, counts=clients, cost=site.cost, optimum=optimum, assignment=plan.assignment, served=counts
-    )
+    truth["normalised_cost"] = costs["total"] / optimum if optimum > 0 else math.inf
+    shared = {"counts": clients, "cost": site.cost, "assignment": plan.assignment, "served": counts}
+    truth["bounds"] = values(_bounds(problem, method, plan), optimum=optimum, **shared)
     return truth
 
 
-def _optimum(value: float) -> float:
-    """The cost of what is cheapest, less what sums of doubles can be off."""
+def _round_down(value: float) -> float:
+    """Return the cost of what is cheapest, less what sums of doubles can be off."""
     return value * (1.0 - 2.0**-48)
 
 
 def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-    """Algorithm 1, or branch and bound where opening is a choice or capacities are bounded."""
-    data = problem.data
-    if data.clients is None:
-        raise InputError([no_counts(problem, "clients (method optimal takes the true counts)")])
-    site, opened = data.site, None
+    """Run Algorithm 1, or solve the program where opening is a choice or capacities are bounded."""
+    data, opened = problem.data, None
+    site, server = data.site, problem.server("laplace")
     with context.timed("solve"):
-        if problem.bounded:
-            opened = assigned_at(data.clients, problem, context, AnySet(start=0.0, slope=0.0))
-        elif problem.program:
-            opened = opened_at(data.clients, problem, context)
-        if opened is None or not problem.bounded:
-            assignment = site.connected(None if opened is None else opened.opened)
+        if problem.nearest:
+            assignment = site.connect()
         else:
-            assignment = Assignment.of(opened.facility)
-    plan = Plan(
-        assignment=assignment,
-        margins=np.zeros(len(assignment.opened)),
-        capacities=served(assignment, data.clients),
-        delta=0.0,
-        level=0.0,
-    )
-    cost = plan.cost(site, data.clients)
-    details = {} if opened is None else {"lower_bound": min(opened.bound, cost["total"]), "nodes": opened.nodes}
+            opened = choose_facilities(server, data.clients, NO_MARGIN, context, phase="facilities by the true counts")
+            bounded = site.capacity is not None
+            assignment = Assignment.from_facilities(opened.facility) if bounded else site.connect(opened.opened)
+    capacities = sum_counts(assignment, data.clients)
+    plan = Plan(assignment=assignment, margins=np.zeros(len(capacities)), capacities=capacities, level=0.0, delta=0.0)
+    costs = plan.costs(site, data.clients)
+    nodes = None if opened is None else opened.nodes
+    details = {} if opened is None else {"lower_bound": min(opened.bound, costs["total"]), "nodes": nodes}
     return Outcome(
-        release=FLRelease(ids=data.ids, assignment=assignment, capacities=plan.capacities, counts=data.clients),
-        lower_bound=None if opened else _optimum(cost["total"]),
-        details=details,  # no bound of the objective: the counts that it rests on are no file
-        solver={"name": "fl-linear", "version": None, "iterations": None if opened is None else opened.nodes},
+        release=FLRelease(ids=data.ids, assignment=assignment, capacities=capacities, counts=data.clients),
+        lower_bound=None if opened else _round_down(costs["total"]),
+        details=details,  # no bound of the objective: the counts that it rests on are not a file
+        solver={"name": "fl-linear", "version": None, "iterations": nodes},
         stopped=opened is not None and opened.status != "optimal" and context.remaining == 0.0,
-        truth={"clients": int(data.clients.sum()), "cost": cost, "optimum": cost["total"], "overflow": []},
+        truth={"clients": int(data.clients.sum()), "cost": costs, "optimum": costs["total"], "overflow": []},
     )

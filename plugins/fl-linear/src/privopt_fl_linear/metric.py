@@ -58,15 +58,18 @@ class Metric(Protocol):
         """Distances of the pairs (a[i], b[i])."""
         ...
 
-    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
-        """Of each of M places the facilities u with the least cost_u + d(u, v): (M, count) positions in ``facilities``.
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
+        """Return for each of M places v the facilities u with the least scale_v cost_u + d(u, v), and these sums.
 
-        And the (M, count) sums, ascending. ``places`` and ``facilities`` are locations; ``cost`` is over all of them.
+        ``places`` and ``facilities`` are locations; ``cost`` is over all of them, ``scale`` (M,) over the places.
+        Returns (M, count) positions in ``facilities`` and (M, count) sums, ascending; of equals the first.
         """
         ...
 
 
-def _nearest(metric: Metric, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+def _nearest(
+    metric: Metric, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int
+) -> tuple[Ints, Floats]:
     """See `Metric.nearest`; O(M F), a block of places at a time."""
     which = np.empty((len(places), count), dtype=np.int64)
     value = np.empty((len(places), count))
@@ -76,8 +79,12 @@ def _nearest(metric: Metric, places: Ints, facilities: Ints, cost: Floats, count
         for first in range(a, b, step):
             last = min(first + step, b)
             ends = np.repeat(places[first:last], len(facilities)), np.tile(facilities, last - first)
-            sums = metric.between(*ends).reshape(last - first, -1) + cost[facilities]
-            if count < len(facilities):
+            sums = metric.between(*ends).reshape(last - first, -1)
+            sums += scale[first:last, None] * cost[facilities]
+            if count == 1:
+                few = np.argmin(sums, axis=1)[:, None]
+                sums = np.take_along_axis(sums, few, axis=1)
+            elif count < len(facilities):
                 few = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
                 sums = np.take_along_axis(sums, few, axis=1)
             else:
@@ -173,9 +180,9 @@ class _Treed:
         distances: Floats = kernels.pair_distances(self._sphere, self._exact[a], self._exact[b])
         return distances
 
-    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
         """See `Metric.nearest`."""
-        return _nearest(self, places, facilities, cost, count)
+        return _nearest(self, places, facilities, cost, scale, count)
 
 
 @frozen(eq=False, init=False)
@@ -293,6 +300,6 @@ class Matrix:
         picked: Floats = self.distances[a, b]
         return picked
 
-    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
         """See `Metric.nearest`."""
-        return _nearest(self, places, facilities, cost, count)
+        return _nearest(self, places, facilities, cost, scale, count)

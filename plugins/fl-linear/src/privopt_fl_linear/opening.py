@@ -4,8 +4,8 @@ Minimise the sum of opening costs of the facilities opened and of what serving e
 costs, with at most so many opened. Branch and bound: the clients' rows are priced out (Lagrange), which leaves a sum
 over facilities; its maximum over the prices is the bound of the strong linear program. Prices come from subgradient
 ascent, sets from what the relaxation opens, improved by interchange. Facilities whose reduced cost exceeds the gap are
-closed, those whose worth does are open for good. Of each client's pairs the cheapest are looked at (`reach`), which
-proves a bound over all of them.
+closed, those whose worth does are open for good. Of each client's pairs the cheapest are looked at (`service_costs`),
+which proves a bound over all of them.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable
 from itertools import count
 from typing import Final
@@ -24,19 +23,20 @@ from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import InfeasibleError, StoppedError
-from privopt_fl_linear.reach import Costs, Listed, Pairs
+from privopt.execution.clock import check, limit
+from privopt_fl_linear.service_costs import Costs, Listed, Pairs
 
-__all__ = ["BYTES_A_PAIR", "MOST_PAIRS", "Opened", "least_pairs", "open_facilities", "proved_bound"]
+__all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Opened", "min_pairs", "open_facilities", "proved_bound"]
 
-MOST_PAIRS: Final = 100_000_000
+MAX_PAIRS: Final = 100_000_000
 """Pairs of a facility and a client that are looked at, at most."""
-BYTES_A_PAIR: Final = 120.0
+BYTES_PER_PAIR: Final = 120.0
 """That a pair takes, with what sorting them takes."""
-WHOLE: Final = 1_000_000
-"""Pairs up to which all are listed at once; else each client's FEW cheapest are."""
-FEW: Final = 24
+ALL_PAIRS: Final = 1_000_000
+"""Pairs up to which all are listed at once; else each client's FIRST_PAIRS cheapest are."""
+FIRST_PAIRS: Final = 24
 FIRST_ROUNDS, ROUNDS, BATCH = 1500, 150, 100
-WORK: Final = 200_000_000
+PAIRS_PER_BATCH: Final = 200_000_000
 """Pairs that are gone through between two looks at the clock."""
 IMPROVED_WITHIN: Final = 0.01
 """Sets of the relaxation that are improved: those that cost at most this share more than the best."""
@@ -67,9 +67,9 @@ class Opened:
     pairs: int = 0
 
 
-def least_pairs(facilities: int, clients: int) -> int:
+def min_pairs(facilities: int, clients: int) -> int:
     """The pairs that are looked at to begin with."""
-    return facilities * clients if facilities * clients <= WHOLE else min(facilities, FEW) * clients
+    return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: Floats) -> float:
@@ -94,14 +94,13 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: F
 
 
 class _Search:
-    """The incumbent, the pairs that are looked at, and the work on one node."""
+    """The incumbent, the bound, the pairs that are looked at, and the work on one node."""
 
-    def __init__(
-        self, costs: Costs, opening: Floats, most: int, gap: float, out_of_time: Callable[[], bool], listed: Listed
-    ) -> None:
-        self.costs, self.opening, self.most, self.gap, self.out_of_time = costs, opening, most, gap, out_of_time
+    def __init__(self, costs: Costs, opening: Floats, most: int, gap: float, listed: Listed) -> None:
+        self.costs, self.opening, self.most, self.gap = costs, opening, most, gap
         self.listed = listed
         self.value, self.taken = math.inf, np.zeros(len(opening), dtype=np.bool_)
+        self.lower, self.nodes, self.done = -math.inf, 0, False
 
     @property
     def pairs(self) -> Pairs:
@@ -115,7 +114,7 @@ class _Search:
 
     def at_once(self, most: int) -> int:
         """Times, of so many, that all pairs are gone through between two looks at the clock."""
-        return int(min(most, max(5, WORK // max(1, len(self.pairs.cost)))))
+        return int(min(most, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:
         """What a set costs, correctly rounded, who serves whom, and the facilities in use."""
@@ -162,8 +161,10 @@ class _Search:
             gained = proved - best
             if gained > 0.0:
                 best, price = proved, better
-            if best >= self.enough or self.out_of_time():
+            self.lower = max(self.lower, best) if self.nodes == 0 else self.lower
+            if best >= self.enough:
                 break
+            check()
             if gained <= 1e-5 * (target - best):
                 if not self.listed.extend(price >= AT * pairs.beyond):
                     break
@@ -195,24 +196,24 @@ def open_facilities(
     costs: Costs,
     opening: Floats,
     *,
-    most: int | None = None,
+    max_facilities: int | None = None,
     gap: float = 1e-6,
-    deadline: float | None = None,
-    report: Callable[[int, float, float], None] | None = None,
+    seconds: float | None = None,
+    report: Callable[[int, float, float], None] = lambda nodes, lower, upper: None,
     few: int | None = None,
-    most_pairs: int = MOST_PAIRS,
+    max_pairs: int = MAX_PAIRS,
 ) -> Opened:
     """Choose the facilities to open.
 
     Args:
         costs: of serving C clients from F facilities, >= 0; infinite ones are pairs that may not be.
         opening: (F,) of opening a facility, >= 0; 0 for those that exist.
-        most: facilities that may be open; left out: any number.
+        max_facilities: that may be open; default: any number.
         gap: relative gap at which to stop.
-        deadline: :func:`time.monotonic` value to stop at.
+        seconds: that the search may take once a first set was found.
         report: called with ``(nodes, lower, upper)``.
-        few: cheapest pairs of each client that are looked at first; left out: all of them up to `WHOLE` in all.
-        most_pairs: that are ever looked at; fewer may leave a gap, never a bound that is not one.
+        few: cheapest pairs of each client that are looked at first; default: all of them up to `ALL_PAIRS` in all.
+        max_pairs: that are ever looked at; fewer may leave a gap, never a bound that is not one.
 
     Raises:
         InfeasibleError: every set leaves a client whom none of its facilities may serve.
@@ -220,14 +221,19 @@ def open_facilities(
     """
     facilities, clients = costs.shape
     opening = np.ascontiguousarray(opening, dtype=np.float64)
-    most = facilities if most is None else min(most, facilities)
-    few = -(-least_pairs(facilities, clients) // clients) if few is None else few
-    listed = Listed(costs, opening, few, most_pairs)
-    search = _Search(costs, opening, most, gap, lambda: deadline is not None and time.monotonic() >= deadline, listed)
-    search.offer(_alone(listed, opening))
-    bound, nodes, done = _branched(search, report)
+    most = facilities if max_facilities is None else min(max_facilities, facilities)
+    few = -(-min_pairs(facilities, clients) // clients) if few is None else few
+    search = _Search(costs, opening, most, gap, Listed(costs, opening, few, max_pairs))
+    search.offer(_alone(search.listed, opening))
+    least = np.full(clients, np.inf)
+    np.minimum.at(least, search.pairs.client, search.pairs.cost)
+    if np.isinf(least).any():
+        raise InfeasibleError(f"{int(np.isinf(least).sum())} of {clients} clients are served by no facility at all")
+    search.lower = proved_bound(search.pairs, opening, np.zeros(facilities, dtype=np.int64), most, least)
+    with limit(seconds):
+        _branch(search, least, report)
     if not search.taken.any():
-        if done:
+        if search.done:
             raise InfeasibleError(f"no {most} facilities may serve all {clients} clients")
         raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
     value, facility, used = search.priced(search.taken)
@@ -235,50 +241,42 @@ def open_facilities(
         facility=facility,
         opened=used,
         objective=value,
-        bound=min(value, bound),
-        nodes=nodes,
-        status="optimal" if done else "feasible",
-        pairs=len(listed.pairs.cost),
+        bound=min(value, search.lower),
+        nodes=search.nodes,
+        status="optimal" if search.done else "feasible",
+        pairs=len(search.pairs.cost),
     )
 
 
-def _branched(search: _Search, report: Callable[[int, float, float], None] | None) -> tuple[float, int, bool]:
-    """Branch and bound: the least bound of what is left, the nodes bounded, and whether the gap asked for is met.
-
-    Raises:
-        InfeasibleError: a client whom no facility may serve.
-    """
-    facilities, clients = search.costs.shape
-    least = np.full(clients, np.inf)
-    np.minimum.at(least, search.pairs.client, search.pairs.cost)
-    if np.isinf(least).any():
-        raise InfeasibleError(f"{int(np.isinf(least).sum())} of {clients} clients are served by no facility at all")
-    state = np.zeros(facilities, dtype=np.int64)
+def _branch(search: _Search, least: Floats, report: Callable[[int, float, float], None]) -> None:
+    """Branch and bound from the prices ``least``, until the gap asked for is met or time is over."""
+    state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, often = search.bound(state, least, FIRST_ROUNDS, 1.5)
-    numbers, nodes = count(), 1
+    numbers = count()
     heap = [(bound, next(numbers), state, price, often)]
-    while heap and heap[0][0] < search.enough and not search.out_of_time():
+    search.lower, search.nodes = bound, 1
+    while heap and heap[0][0] < search.enough:
+        check()
         bound, _, state, price, often = heapq.heappop(heap)
         state = search.fixed(state, price)
         free = np.flatnonzero(state == 0)
         if len(free) == 0:
             search.offer(state == 1)  # the one set of this node
-            continue
-        share = often[free] / max(float(often.max()), 1.0)
-        branch = free[int(np.lexsort((-search.opening[free], np.abs(share - 0.5)))[0])]
-        for side in (1, -1):
-            child = state.copy()
-            child[branch] = side
-            if (child == 1).sum() > search.most or not (child >= 0).any():
-                continue
-            low, prices, counted = search.bound(child, price, ROUNDS, 0.4)
-            low, nodes = max(low, bound), nodes + 1
-            if low < search.enough:
-                heapq.heappush(heap, (low, next(numbers), child, prices, counted))
-            if report is not None:
-                report(nodes, min(bound, search.value), search.value)
-    left = heap[0][0] if heap else math.inf
-    return min(search.enough, left), nodes, left >= search.enough
+        else:
+            share = often[free] / max(float(often.max()), 1.0)
+            branch = free[int(np.lexsort((-search.opening[free], np.abs(share - 0.5)))[0])]
+            for side in (1, -1):
+                child = state.copy()
+                child[branch] = side
+                if (child == 1).sum() > search.most or not (child >= 0).any():
+                    continue
+                low, prices, counted = search.bound(child, price, ROUNDS, 0.4)
+                low, search.nodes = max(low, bound), search.nodes + 1
+                if low < search.enough:
+                    heapq.heappush(heap, (low, next(numbers), child, prices, counted))
+                report(search.nodes, min(bound, search.value), search.value)
+        search.lower = min(search.enough, heap[0][0] if heap else math.inf)
+    search.done = True
 
 
 def _alone(listed: Listed, opening: Floats) -> Bools:

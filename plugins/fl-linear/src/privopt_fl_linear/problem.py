@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from privopt.declare import File, at_least, key, non_negative, problem_html
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table, road_table
 from privopt.errors import Fault, InputError
-from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY
+from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, spent
 from privopt_fl_linear.margins import Kind, MarginRule, Split
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
+from privopt_fl_linear.plan import Server, Sites
 from privopt_fl_linear.quantiles import Noise
-from privopt_fl_linear.server import Site
+from privopt_fl_linear.site import Site
 from privopt_fl_linear.streets import Streets
 
 __all__ = ["FLInstance", "FLProblem", "Locations"]
@@ -100,7 +101,13 @@ class Settings:
         default=None, help="facilities that may be opened at all; one that exists has opening_cost 0", check=at_least(1)
     )
     mean_clients: float | None = key(
-        default=None, help="public knowledge of the mean count, for auto and opening costs", check=non_negative
+        default=None, help="mean count, as the public knows it: for auto and the prior's facilities", check=non_negative
+    )
+    sites: Sites = key(
+        default="reports",
+        help="where opening is a choice (opening_cost, most_facilities): reports = the noisy counts choose, and the "
+        "better of their plan and the prior's is taken, each with half of failure_probability; prior = mean_clients "
+        "alone chooses",
     )
 
 
@@ -183,22 +190,27 @@ class FLInstance:
     Attributes:
         declared: what the problem file says.
         data: the locations that it names.
+        file: name of the problem file, for faults.
     """
 
     declared: FLProblem
     data: Locations
+    file: str
 
     @classmethod
-    def of(cls, declared: FLProblem) -> FLInstance:
+    def from_problem(cls, declared: FLProblem, file: str) -> FLInstance:
         """Read the locations.
+
+        Args:
+            declared: what the problem file says.
+            file: its name, for faults.
 
         Raises:
             InputError: every fault of the files.
         """
-        return cls(
-            declared=declared,
-            data=_load(declared.locations, declared.distance, whole=declared.settings.noise == "discrete"),
-        )
+        whole = declared.settings.noise == "discrete"
+        data = _load(declared.locations, declared.distance, file, whole=whole)
+        return cls(declared=declared, data=data, file=file)
 
     def _repr_html_(self) -> str:
         return problem_html(self.declared, {"number of locations": self.data.site.size})
@@ -212,48 +224,41 @@ class FLInstance:
         return "discrete" if noisy is None or bool((noisy == np.rint(noisy)).all()) else "continuous"
 
     @property
-    def program(self) -> bool:
-        """Whether which facilities are open is a choice of its own: opening costs something, or is limited."""
-        return self.data.site.opening is not None or self.declared.settings.most_facilities is not None
-
-    @property
-    def assumed(self) -> bool:
-        """Whether facilities are opened for one client a location, as nobody stated the mean count."""
-        return self.program and self.declared.settings.mean_clients is None
-
-    @property
-    def bounded(self) -> bool:
-        """Whether what a facility may be built for is bounded."""
-        return self.data.site.capacity is not None
-
-    @property
     def nearest(self) -> bool:
         """Whether every location's cheapest facility is the best plan, whatever the counts."""
-        return not self.program and not self.bounded
+        return not self.server("laplace").chooses_sites and self.data.site.capacity is None
 
     @property
     def plain(self) -> bool:
         """Whether it is the paper's problem, which its bounds speak of: facilities at all locations, at no others."""
         return self.nearest and self.data.site.candidates is None and self.data.site.sends is None
 
-    @property
-    def rule(self) -> MarginRule:
-        """How margins are made."""
-        from privopt_fl_linear.location import spent
-
-        return MarginRule(
+    def server(self, method: str) -> Server:
+        """Return the server's public choices for a private method."""
+        settings, privacy = self.declared.settings, self.declared.privacy
+        rule = MarginRule(
             n=len(self.data.site.senders),
-            epsilon=float(spent(self.declared.privacy.epsilon)),
-            kind=self.declared.settings.margin,
+            epsilon=float(spent(privacy.epsilon)),
+            kind=settings.margin,
             noise=self.noise,
-            split=self.declared.settings.split,
+            split=settings.split,
+        )
+        return Server(
+            site=self.data.site,
+            rule=rule,
+            alpha=privacy.failure_probability,
+            method="laplace" if method == "laplace" else "reconnection",
+            delta=settings.delta,
+            sites=settings.sites,
+            mean_clients=settings.mean_clients,
+            max_facilities=settings.most_facilities,
         )
 
 
-def _load(table: LocationTable, streets: DistanceTable | None, *, whole: bool) -> Locations:
+def _load(table: LocationTable, streets: DistanceTable | None, file: str, *, whole: bool) -> Locations:
     """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers."""
     if table.matrix is not None and streets is not None:
-        raise InputError([Fault("problem", "locations.matrix", "a matrix beside [distance]", "one of them")])
+        raise InputError([Fault(file, "locations.matrix", "a matrix beside [distance]", "one of them")])
     columns = [
         Column(name="id", kind="id"),
         Column(name="facility_cost", least=0.0, unit="for one client"),
@@ -288,6 +293,7 @@ def _load(table: LocationTable, streets: DistanceTable | None, *, whole: bool) -
         candidates=np.flatnonzero(found["candidate"]) if "candidate" in found else None,
         capacity=found.get("capacity"),
         sends=None if sends.all() else sends,
+        source=table.points.name,
     )
     return Locations(
         ids=found["id"],

@@ -16,10 +16,10 @@ from privopt.declare import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.interfaces import NoisyCounts, Release
-from privopt_fl_linear.algorithms import Assignment
 from privopt_fl_linear.location import spent
+from privopt_fl_linear.plan import Plan
 from privopt_fl_linear.problem import FLInstance
-from privopt_fl_linear.server import Plan
+from privopt_fl_linear.site import Assignment
 
 __all__ = ["FLRelease"]
 
@@ -102,7 +102,7 @@ class FLRelease(Release):
             raise InputError([Fault(CONNECTIONS, "", f"{row} for {ids[other[0]]}", wanted)])
         facility = np.full(len(ids), -1, dtype=np.int64)
         facility[places] = check_ids(links, found["facility"], ids, "facility", "a location of the problem")
-        assignment = Assignment.of(facility)
+        assignment = Assignment.from_facilities(facility)
         opened = check_ids(sizes, made["id"], ids, "id", "a location of the problem")
         order = np.argsort(opened)
         if not np.array_equal(opened[order], assignment.opened):

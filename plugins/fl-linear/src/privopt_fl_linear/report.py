@@ -23,11 +23,10 @@ from privopt.report import (
 )
 from privopt.report.charts import beside
 from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
-from privopt_fl_linear.algorithms import served
-from privopt_fl_linear.delta import candidates, grid
 from privopt_fl_linear.problem import FLInstance
+from privopt_fl_linear.reconnection import list_radii
 from privopt_fl_linear.release import FLRelease
-from privopt_fl_linear.server import Plan, costs
+from privopt_fl_linear.site import cost_parts, sum_counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,7 +114,7 @@ def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | No
     if demand is not None:
         axes.barh(rows, demand[order], height=0.45, color=WARM, label="true clients")
     elif release.counts is not None:
-        noisy = served(release.assignment, release.counts)
+        noisy = sum_counts(release.assignment, release.counts)
         axes.barh(rows, np.maximum(noisy[order], 0.0), height=0.45, color=MARK, label="reported clients (noisy)")
     axes.set_yticks(rows, names, fontsize="small")
     axes.invert_yaxis()
@@ -125,15 +124,12 @@ def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | No
 
 
 def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, float, float]]:
-    """(radius, capacity cost, connection cost) at the noisy counts, over the public grid of radii."""
-    site, rule = problem.data.site, problem.rule
-    alpha = problem.declared.privacy.failure_probability
-    base = site.connected()
+    """Return (radius, capacity cost, connection cost) at the noisy counts, over the public grid of radii."""
+    site, server = problem.data.site, problem.server("reconnection")
     rows = []
-    for choice in candidates(site.metric, site.cost, site.rank, base, grid(site.metric.extent), rule, alpha):
-        plan = Plan.at(site, noisy, rule, choice.assignment, delta=choice.delta, level=alpha)
-        cost = plan.cost(site, noisy)
-        rows.append((choice.delta, cost["capacity"], cost["connection"]))
+    for choice in list_radii(site, site.connect(), server.rule, server.alpha):
+        costs = server.prior_plan(noisy, choice.assignment, choice.delta, server.alpha).costs(site, noisy)
+        rows.append((choice.delta, costs["capacity"], costs["connection"]))
     return rows
 
 
@@ -159,17 +155,21 @@ def cost_over_delta(rows: Sequence[tuple[float, float, float]], delta: float | N
 
 
 def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """This release beside the plan without reconnection, and without margins: what privacy costs."""
+    """Return the cost of this release beside the other plans at the same noisy counts: the price of privacy."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
-    if noisy is None or not problem.nearest:
+    if noisy is None:
         return rows
-    base = site.connected()
-    alpha = problem.declared.privacy.failure_probability
-    alone = Plan.at(site, noisy, problem.rule, base, delta=0.0, level=alpha)
-    bare = np.maximum(served(base, noisy), 0.0)
-    rows.append(("without reconnection", alone.cost(site, noisy)["total"]))
-    rows.append(("without margins (not safe)", costs(site, base, bare, noisy)["total"]))
+    base = release.assignment
+    if problem.nearest:
+        base, server = site.connect(), problem.server("laplace")
+        alone = server.prior_plan(noisy, base, 0.0, server.alpha)
+        rows.append(("without reconnection", alone.costs(site, noisy)["total"]))
+    plans = (result.details.told.get("plans") or {}).get("cost") or {}
+    if len(plans) > 1:
+        rows += [(f"facilities chosen by the {name}", float(cost)) for name, cost in plans.items()]
+    bare = np.maximum(sum_counts(base, noisy), 0.0)
+    rows.append(("without margins (not safe)", cost_parts(site, base, bare, noisy)["total"]))
     return rows
 
 
@@ -185,9 +185,9 @@ def figures(problem: FLInstance, release: FLRelease, result: Result) -> dict[str
         made["map"] = plan_map(release, problem)
     made["capacities"] = capacity_figure(release, problem)
     site = problem.data.site
-    if release.counts is not None and problem.nearest:
+    if release.counts is not None:
         made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
-        if site.size <= RADII:
+        if problem.nearest and site.size <= RADII:
             made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
     return made
 
@@ -203,7 +203,7 @@ def sections(problem: FLInstance, release: FLRelease, result: Result) -> list[Se
             "reported, squares with the capacity; a line joins a location to the facility that serves it."
         )
         made.append(figure_section("Who is served where", drawn["map"], lead))
-    noisy = None if release.counts is None else served(release.assignment, release.counts)
+    noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
     alpha = problem.declared.privacy.failure_probability
     lead = (
         "Capacities by facility."
@@ -215,10 +215,10 @@ def sections(problem: FLInstance, release: FLRelease, result: Result) -> list[Se
     )
     if result.details.facts.get("chosen_by_noise"):
         lead += (
-            " The method's own plan passed a capacity bound, so the noisy counts chose who is served where; "
-            "the margins hold for whatever they could have chosen."
+            " The noisy counts chose the facilities and who is served where; the margins hold for whatever they could "
+            "have chosen."
         )
-    if problem.bounded and noisy is not None:
+    if site.capacity is not None and noisy is not None:
         lead += (
             " The probability is that of one collection of counts: each further one, where a plan of the first did not "
             "fit say, fails as often again."
@@ -320,7 +320,7 @@ def truth_sections(problem: FLInstance, release: FLRelease, private: Path) -> li
         return []
     by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))
     clients = np.array([float(by_id[str(name)] or 0) for name in problem.data.ids])
-    demand = served(release.assignment, clients)
+    demand = sum_counts(release.assignment, clients)
     over = np.flatnonzero(demand > release.capacities)
     said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."
     drawn = drawing("True clients against capacity", capacity_figure(release, problem, demand))

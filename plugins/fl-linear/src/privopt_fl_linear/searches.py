@@ -133,9 +133,11 @@ def between(start: Ints, node: Ints, length: Floats, sources: Ints, first: Ints,
 
 @jit()
 def nearest(
-    start: Ints, node: Ints, length: Floats, sources: Ints, stands: Ints, cost: Floats, count: int
+    start: Ints, node: Ints, length: Floats, sources: Ints, scale: Floats, stands: Ints, cost: Floats, count: int
 ) -> tuple[Ints, Floats]:
-    """For each source (M,) the facilities u with the least cost_u + way to u: (M, count) places in ``cost``, sums.
+    """Return for each source (M,) the facilities u with the least scale_m cost_u + way to u, and these sums.
+
+    Both are (M, count), the facilities as places in ``cost``.
 
     ``stands`` (N,) is the place of the facility at a node, -1 where there is none; at least ``count`` must be reached.
     A facility joins the heap as its node is settled, so that facilities leave it in the order of their sums.
@@ -155,7 +157,7 @@ def nearest(
             if here > best[at]:
                 continue
             if stands[at] >= 0:
-                heappush(heap, (here + cost[stands[at]], nodes + stands[at]))
+                heappush(heap, (here + scale[m] * cost[stands[at]], nodes + stands[at]))
             for e in range(start[at], start[at + 1]):
                 way, to = here + length[e], node[e]
                 if way < best[to]:

@@ -124,7 +124,7 @@ class Streets:
         found[order] = searches.between(*self._graph, self._places[sources], bounds, self._places[b[order]])
         return found
 
-    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
         """See `Metric.nearest`; a search from each place, until it has met so many."""
         from privopt_fl_linear import searches
 
@@ -134,7 +134,7 @@ class Streets:
         sources, added = self._places[places], cost[facilities]
 
         def fill(a: int, b: int) -> None:
-            which[a:b], value[a:b] = searches.nearest(*self._graph, sources[a:b], stands, added, count)
+            which[a:b], value[a:b] = searches.nearest(*self._graph, sources[a:b], scale[a:b], stands, added, count)
 
         in_threads(fill, len(places))
         return which, value

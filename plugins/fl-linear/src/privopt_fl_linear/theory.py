@@ -15,8 +15,8 @@ facilities of sqrt|L_v| (gamma := g / ln n, so the hypothesis on the balls is no
 Theorems 11 and 13 hold where sqrt|L_v| <= N_v / ln n, and sqrt|L_v| <= N_v / (gamma ln n), at every facility (Theorems
 10 and 12: with probability 1 - 1/n for large n); with the counts known the event itself is checked.
 
-Lemma 2's 4 delta for reconnection is 2 delta with the greedy order (`reconnect`); the printed 4 stands in the bounds,
-``reconnection_per_client`` tells the other. "Expected" is over all noise: given that nothing fails the mean is a
+Lemma 2's 4 delta for reconnection is 2 delta with the greedy order (`reconnection.reconnect`); the bounds use the
+printed 4, ``reconnection_per_client`` the other. "Expected" is over all noise: given that nothing fails the mean is a
 little larger, since failure is the event of low noise (one location, alpha = .9: Theorem 4 is exceeded by 17 %).
 """
 
@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
-from privopt_fl_linear.algorithms import Assignment
 from privopt_fl_linear.metric import Metric
+from privopt_fl_linear.site import Assignment
 
 __all__ = ["assumption_5", "bounds", "values"]
 

@@ -1,4 +1,4 @@
-"""``delta = "auto"``: a reconnection radius chosen by the noisy counts, without breaking the promise.
+"""Reconnection (Algorithm 3), and its radius chosen by the noisy counts without breaking the promise (``"auto"``).
 
 Choosing is post-processing, so it is free of privacy; but the noise that chooses is the noise that may fail. With m
 radii the union bound would take margins at alpha / m, which costs 5 to 18 % at small counts. Here the choice depends
@@ -14,6 +14,8 @@ two radii share the probability of one, so hardly anything is lost.
 
 The thresholds are public: the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one client at every
 location under radius i), i.e. B is taken as evenly spread.
+
+Source of Algorithm 3: Pfisterer, Hillebrand, Suppakitpaisarn, section 5.1.
 """
 
 from __future__ import annotations
@@ -24,18 +26,56 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats, Ints
-from privopt_fl_linear.algorithms import Assignment, reconnect
+from privopt.arrays import Floats
 from privopt_fl_linear.margins import MarginRule
-from privopt_fl_linear.metric import Metric
 from privopt_fl_linear.quantiles import Noise, chernoff_quantile, tails
+from privopt_fl_linear.site import Assignment, Site
 
-__all__ = ["Candidate", "Policy", "candidates", "cheapest_at", "failure_bound", "grid", "level_cut_short", "policy"]
+__all__ = [
+    "Candidate",
+    "Policy",
+    "choose_at_mean",
+    "choose_policy",
+    "failure_bound",
+    "grid",
+    "level_cut_short",
+    "list_radii",
+    "reconnect",
+]
 
-GoOn = Callable[[str, int], bool]
-STEPS = 24
-CELLS = 32  # cells to a standard deviation of the total
-SLACK = 1e-9
+RADII = 24
+"""Radii of the public grid, beside 0."""
+CELLS = 32
+"""Cells of the total to one of its standard deviations."""
+TAIL_ERROR = 1e-9
+"""Error of each tail that enters a failure bound, which is counted against the bound."""
+EDGE_SLACK = 1e-12
+
+
+def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
+    """Merge facilities that are near each other (Algorithm 3).
+
+    The independent set of G (edges at d <= 2 delta) is taken greedily by the lowest facility cost, ties by rank:
+    Theorem 6 fails for other maximal sets. Balls of radius delta then go to their centre, all other locations to the
+    cheapest facility left. A location pays at most 2 delta a client more than before (the paper proves 4): inside a
+    ball f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v); outside, w has a neighbour x with f_x <= f_w that was kept, and
+    f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
+
+    Edges are read with a relative slack of 1e-12, so that in doubles, too, no two balls share a location.
+
+    Args:
+        site: the locations.
+        base: their connection by `Site.connect`; 0 radii leave it as it is.
+        delta: reconnection radius, >= 0, in the metric's unit.
+    """
+    if delta == 0.0:
+        return base
+    metric, cost, rank = site.metric, site.cost, site.rank
+    order = base.opened[np.lexsort((rank[base.opened], cost[base.opened]))]
+    kept = metric.independent(order, 2.0 * delta * (1.0 + EDGE_SLACK))
+    facility = metric.cheapest(kept, cost, rank)
+    owner = metric.balls(kept, rank, delta)
+    return Assignment.from_facilities(np.where(base.facility < 0, -1, np.where(owner >= 0, owner, facility)))
 
 
 def grid(extent: float) -> tuple[float, ...]:
@@ -44,12 +84,12 @@ def grid(extent: float) -> tuple[float, ...]:
     ``extent`` is half the diameter of the locations' bounding box (half the largest distance of a matrix): there one
     facility is left.
     """
-    return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(STEPS)))
+    return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(RADII)))
 
 
 def level_cut_short(alpha: float) -> float:
     """Each radius's failure probability under which any choice from the grid keeps alpha: the union bound."""
-    return alpha / (STEPS + 1)
+    return alpha / (RADII + 1)
 
 
 @frozen(eq=False)
@@ -69,37 +109,30 @@ class Candidate:
     offset: float
 
 
-def candidates(
-    metric: Metric,
-    cost: Floats,
-    rank: Ints,
-    base: Assignment,
-    deltas: Sequence[float],
-    rule: MarginRule,
-    alpha: float,
-    go_on: GoOn | None = None,
+def list_radii(
+    site: Site, base: Assignment, rule: MarginRule, alpha: float, go_on: Callable[[int], bool] = lambda number: True
 ) -> list[Candidate]:
-    """Each radius with its two costs; radii that change nothing are left out.
+    """Return each radius of the grid with its two costs; radii that change nothing are left out.
 
-    ``go_on(phase, round)`` is asked before each radius but the first; where it says no, the radii so far are returned.
+    ``go_on(number)`` is asked before each radius but the first; where it says no, the radii so far are returned.
     """
     everyone = np.flatnonzero(base.facility >= 0)
     found: list[Candidate] = []
-    for turn, delta in enumerate(deltas):
-        if found and go_on is not None and not go_on("radii", turn):
+    for number, delta in enumerate(grid(site.metric.extent)):
+        if found and not go_on(number):
             break
-        assignment = base if delta == 0.0 else reconnect(metric, cost, rank, base, delta)
-        if found and np.array_equal(found[-1].assignment.facility, assignment.facility):
+        assignment = reconnect(site, base, delta)
+        if found and found[-1].assignment.equals(assignment):
             continue
         facility = assignment.facility[everyone]
-        slope = math.fsum(cost[facility] + metric.between(everyone, facility))
-        offset = math.fsum(rule.of(assignment, cost, alpha) * cost[assignment.opened])
+        slope = math.fsum(site.cost[facility] + site.metric.between(everyone, facility))
+        offset = math.fsum(rule.compute(assignment, site.cost, alpha) * site.cost[assignment.opened])
         found.append(Candidate(delta, assignment, slope, offset))
     return found
 
 
-def cheapest_at(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
-    """The candidate that is cheapest where every location has ``mean_clients`` (public knowledge)."""
+def choose_at_mean(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
+    """Return the candidate that is cheapest where every location has ``mean_clients`` (public knowledge)."""
     return min(choices, key=lambda c: (c.offset + mean_clients * c.slope, c.delta))
 
 
@@ -164,12 +197,12 @@ def _profile(k: int, n: int, t: float, h: float, reach: int, epsilon: float, noi
     """Bound P(S > t and S + Z <= x) from above and below at x = g h, g = -reach .. reach; S of k, Z of n - k draws."""
     mass = _layers(k, t, h, epsilon, noise)
     points = h * np.arange(-reach - len(mass), reach + 1) - t
-    below = 1.0 - tails(n - k, points, epsilon, noise, SLACK)
+    below = 1.0 - tails(n - k, points, epsilon, noise, TAIL_ERROR)
     count = len(mass)
-    high = np.convolve(np.minimum(below + SLACK, 1.0), mass)[count : count + 2 * reach + 1]
+    high = np.convolve(np.minimum(below + TAIL_ERROR, 1.0), mass)[count : count + 2 * reach + 1]
     low_mass = mass.copy()
     low_mass[-1] = 0.0  # the open layer counts for nothing from below
-    low = np.convolve(np.maximum(below - SLACK, 0.0), low_mass)[count - 1 : count + 2 * reach]
+    low = np.convolve(np.maximum(below - TAIL_ERROR, 0.0), low_mass)[count - 1 : count + 2 * reach]
     return high, low
 
 
@@ -190,7 +223,7 @@ def failure_bound(
     sigma = math.sqrt(2.0 * n) / epsilon
     h = sigma / CELLS
     far = max(float(a.max(initial=0.0)) for a in added)
-    reach = math.ceil((chernoff_quantile(n, SLACK, epsilon, noise) + far) / h) + 2
+    reach = math.ceil((chernoff_quantile(n, TAIL_ERROR, epsilon, noise) + far) / h) + 2
     known: dict[tuple[int, float], tuple[Floats, Floats]] = {}
     tops, bottoms = [], []
     for choice, margin in zip(choices, added, strict=True):
@@ -212,15 +245,21 @@ def failure_bound(
         if i < len(steps):
             at = cells - steps[i] + reach
             total -= np.where(at >= 0, bottom[np.clip(at, 0, 2 * reach)], 0.0)
-    return float(total.max()) + 2.0 * SLACK * max(len(a) for a in added)
+    return float(total.max()) + 2.0 * TAIL_ERROR * max(len(a) for a in added)
 
 
-def policy(
-    choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: float, *, level: float | None = None
+def choose_policy(
+    choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: float, *, searched: bool = True
 ) -> Policy:
-    """The public rule that turns a noisy total into a radius, with margins that keep the promise alpha.
+    """Return the public rule that turns a noisy total into a radius, with margins that keep the promise alpha.
 
-    ``level``: taken as it is, where the union bound over all radii keeps the promise whichever of them were tried.
+    Args:
+        choices: from `list_radii`.
+        cost: (n,) facility cost of one client.
+        rule: how margins are made.
+        alpha: failure probability.
+        searched: whether ``alpha`` is for the chosen radius as a whole, so that the level of the margins is searched;
+            else it is each radius's own and is taken as it is.
 
     Cost: about a millisecond for each size of a facility that occurs, a few times.
     """
@@ -228,18 +267,16 @@ def policy(
     kept, raw = _spaced(choices, rule.n, sigma)
     h = sigma / CELLS
     thresholds = [h * round(at / h) for at in raw]
-    if level is not None:
-        return Policy(tuple(kept), np.asarray(thresholds, dtype=np.float64), level, alpha)
-    level = alpha
-    if len(kept) == 1:
-        return Policy(tuple(kept), np.empty(0), alpha, alpha)
-    for _ in range(12):
-        added = [rule.of(c.assignment, cost, level) for c in kept]
-        bound = failure_bound(kept, thresholds, added, rule)
-        if bound <= alpha:
-            return Policy(tuple(kept), np.asarray(thresholds, dtype=np.float64), level, bound)
-        level *= 0.999 * alpha / bound
-        if level <= alpha / len(kept):
-            break
-    # the plain union bound always holds, at a level that needs no search
-    return Policy(tuple(kept), np.asarray(thresholds, dtype=np.float64), alpha / len(kept), alpha)
+    level, bound = alpha, alpha if searched else alpha * (RADII + 1)
+    if searched and len(kept) > 1:
+        for _ in range(12):
+            added = [rule.compute(c.assignment, cost, level) for c in kept]
+            bound = failure_bound(kept, thresholds, added, rule)
+            if bound <= alpha:
+                break
+            level *= 0.999 * alpha / bound
+            if level <= alpha / len(kept):
+                break
+        if bound > alpha:  # the plain union bound always holds, at a level that needs no search
+            level, bound = alpha / len(kept), alpha
+    return Policy(tuple(kept), np.asarray(thresholds, dtype=np.float64), level, bound)

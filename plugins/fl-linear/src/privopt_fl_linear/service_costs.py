@@ -1,4 +1,4 @@
-"""What serving clients from facilities costs, pair by pair: few pairs of each client where a table would be too large.
+"""Costs of serving clients, pair by pair: few pairs of each client where a table would be too large.
 
 A Lagrangian bound looks at a pair only where the client's price exceeds its cost. So with prices that stay at or below
 what every pair left out costs, the cheapest pairs of each client prove a bound over all pairs; a client whose price
@@ -13,9 +13,9 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt_fl_linear.server import Site
+from privopt_fl_linear.site import Site
 
-__all__ = ["Costs", "Listed", "OverSite", "Pairs", "Table"]
+__all__ = ["Costs", "Listed", "Pairs", "SiteCosts", "Table"]
 
 
 class Costs(Protocol):
@@ -67,20 +67,24 @@ class Table:
 
 
 @frozen(kw_only=True, eq=False)
-class OverSite:
-    """A site's locations, by its metric; no table of them is made.
+class SiteCosts:
+    """The locations of a site, by its metric; no table of them is made.
+
+    Serving location v from u costs ``weight[v] * (d(u, v) + scale[v] * cost[u])``.
 
     Attributes:
         site: what is public.
         among: (F,) places for a facility, ascending.
         there: (C,) locations with clients, ascending.
-        weight: (C,) clients there, >= 0.
+        weight: (C,) that a location's way is weighed by, >= 0.
+        scale: (C,) capacity that a location takes, a unit of its weight, >= 0.
     """
 
     site: Site
     among: Ints
     there: Ints
     weight: Floats
+    scale: Floats
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,15 +93,19 @@ class OverSite:
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
         """See `Costs.nearest`."""
-        which, each = self.site.metric.nearest(self.there[clients], self.among, self.site.cost, count)
+        places, scale = self.there[clients], self.scale[clients]
+        which, each = self.site.metric.nearest(places, self.among, self.site.cost, scale, count)
         return which, each * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """See `Costs.cheapest`."""
+        """See `Costs.cheapest`; a search from all facilities at once where all locations are scaled alike."""
         site = self.site
-        chosen = site.metric.cheapest(self.among[opened], site.cost, site.rank)[self.there]
-        each = site.metric.between(self.there, chosen) + site.cost[chosen]
-        return np.searchsorted(self.among, chosen), each * self.weight
+        if bool((self.scale == 1.0).all()):
+            chosen = site.metric.cheapest(self.among[opened], site.cost, site.rank)[self.there]
+            way = site.metric.between(self.there, chosen) + site.cost[chosen]
+            return np.searchsorted(self.among, chosen), way * self.weight
+        which, each = site.metric.nearest(self.there, self.among[opened], site.cost, self.scale, 1)
+        return opened[which[:, 0]], each[:, 0] * self.weight
 
 
 @frozen(kw_only=True, eq=False)

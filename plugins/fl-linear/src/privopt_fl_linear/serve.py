@@ -1,0 +1,285 @@
+"""The server's side: from noisy counts and public data alone to connections and capacities.
+
+Between `location.noisy_counts` and `serve` pass the noisy counts and nothing else. Two plans are made where facilities
+are a choice (:class:`~privopt_fl_linear.plan.Server`), and the one that costs less at the noisy counts is published:
+choosing it is post-processing. `plan_again` gives the same plan from what was published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats
+from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
+from privopt.interfaces import SolveContext
+from privopt_fl_linear.capacity import assign_within_bounds
+from privopt_fl_linear.margins import AnySet
+from privopt_fl_linear.opening import BYTES_PER_PAIR, MAX_PAIRS, Opened, min_pairs, open_facilities
+from privopt_fl_linear.plan import Counts, Plan, Server
+from privopt_fl_linear.reconnection import (
+    Policy,
+    choose_at_mean,
+    choose_policy,
+    grid,
+    level_cut_short,
+    list_radii,
+    reconnect,
+)
+from privopt_fl_linear.service_costs import SiteCosts
+from privopt_fl_linear.site import Assignment
+
+__all__ = ["Served", "choose_facilities", "plan_again", "plan_at", "serve"]
+
+NO_MARGIN = AnySet(start=0.0, slope=0.0)
+
+
+@frozen(kw_only=True, eq=False)
+class Served:
+    """A plan, and what is said of how it was found.
+
+    Attributes:
+        plan: what is published.
+        recorded: for ``details.told``: ``opening``, ``auto``, ``reports``, ``plans``.
+        stopped: whether a limit cut a choice short.
+    """
+
+    plan: Plan
+    recorded: dict[str, Any]
+    stopped: bool = False
+
+
+def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None) -> Served:
+    """Make the plans that there are, and take the one that costs less at the noisy counts.
+
+    Args:
+        server: the public choices.
+        noisy: (n,) counts with Laplace(1/epsilon) noise, independent by location; may be negative.
+        context: limits, solver, progress.
+        ids: (n,) of the locations, for the record of the sites opened; default: their numbers.
+
+    Raises:
+        InfeasibleError: no plan keeps the capacity bounds.
+        StoppedError: a limit came before there was any.
+    """
+    ids = np.arange(server.site.size).astype(np.str_) if ids is None else ids
+    base, stopped = None, False
+    plans: dict[str, Plan] = {}
+    recorded: dict[str, Any] = {}
+    if server.has_prior:
+        base, opened = prior_base(server, context)
+        prior = _serve_prior(server, noisy, context, base)
+        recorded, stopped = prior.recorded, prior.stopped
+        if opened is not None:
+            told = {"clients_assumed": server.mean_clients, "sites": ids[base.opened].tolist()}
+            recorded["opening"] = told | _summary(opened)
+            stopped = stopped or opened.status != "optimal"
+        if not len(prior.plan.overfull(server.site)):
+            plans["prior"] = prior.plan
+            if not (server.chooses_sites and server.sites == "reports"):
+                return Served(plan=prior.plan, recorded=recorded, stopped=stopped)
+    reports = _serve_reports(server, noisy, context, server.any_set(base), wanted=not plans)
+    if reports is not None:
+        plans["reports"] = reports.plan
+        recorded, stopped = recorded | reports.recorded, stopped or reports.stopped
+    costs = {name: plan.costs(server.site, noisy)["total"] for name, plan in plans.items()}
+    chosen = min(costs, key=lambda name: costs[name])
+    recorded["plans"] = {"chosen": chosen, "cost": costs}
+    return Served(plan=plans[chosen], recorded=recorded, stopped=stopped)
+
+
+def plan_again(
+    server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: Any, published: Assignment, capacities: Floats
+) -> Plan:
+    """Return the plan that the published noisy counts give, of the kind that was published.
+
+    The facilities that public data chose are taken as they are recorded, and so is, where ``auto`` was cut short, the
+    radius, whose margins then hold for every one of the grid. A plan that the noisy counts chose is the published
+    assignment's: its margins hold for every assignment.
+
+    Raises:
+        InputError: what is recorded is not a plan.
+    """
+    base = prior_base(server, SolveContext(method=server.method), recorded, ids)[0] if server.has_prior else None
+    if base is not None and (recorded.get("plans") or {}).get("chosen") != "reports":
+        prior = _prior_again(server, noisy, recorded, base)
+        if not server.has_reports or prior.equals(published, capacities):
+            return prior
+    return server.reports_plan(noisy, published, server.any_set(base))
+
+
+def plan_at(server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: Any, delta: float, level: float) -> Plan:
+    """Return the prior's plan at a radius and a failure probability that are known."""
+    base = prior_base(server, SolveContext(method=server.method), recorded, ids)[0]
+    assignment = base if server.method == "laplace" else reconnect(server.site, base, delta)
+    return server.prior_plan(noisy, assignment, delta, level)
+
+
+def _prior_again(server: Server, noisy: Counts, recorded: Mapping[str, Any], base: Assignment) -> Plan:
+    auto = recorded.get("auto") or {}
+    if not auto.get("radii_cut_short") or server.delta != "auto" or server.method == "laplace":
+        return _serve_prior(server, noisy, SolveContext(method=server.method), base).plan
+    stated = float(auto["delta"])
+    delta = min(grid(server.site.metric.extent), key=lambda radius: abs(radius - stated))
+    if not math.isclose(delta, stated, rel_tol=1e-12):
+        raise InputError([Fault("result.json", "details.told.auto.delta", repr(stated), "a radius of the grid")])
+    level = level_cut_short(server.prior_level)
+    return server.prior_plan(noisy, reconnect(server.site, base, delta), delta, level)
+
+
+def prior_base(
+    server: Server, context: SolveContext, recorded: Mapping[str, Any] | None = None, ids: Any = None
+) -> tuple[Assignment, Opened | None]:
+    """Return the connection that the prior's plan starts from: public, so that it cannot break the promise.
+
+    Where opening is a choice, its facilities are those that are cheapest at the public mean count.
+
+    Args:
+        server: the public choices.
+        context: limits, solver, progress.
+        recorded: ``details.told``, whose sites are taken instead of solving again.
+        ids: (n,) of the locations.
+
+    Raises:
+        InputError: the sites recorded are not locations.
+    """
+    if not server.chooses_sites:
+        return server.site.connect(), None
+    sites = None if recorded is None else (recorded.get("opening") or {}).get("sites", [])
+    if sites is not None:
+        among = np.unique(np.searchsorted(ids, np.asarray(sites, dtype=ids.dtype)))
+        if not len(among) or ids[np.minimum(among, len(ids) - 1)].tolist() != sorted(sites):
+            where = "details.told.opening.sites"
+            raise InputError([Fault("result.json", where, "other ids", "locations, each once")])
+        return server.site.connect(among), None
+    mean = np.full(server.site.size, server.mean_clients)
+    opened = choose_facilities(server, mean, NO_MARGIN, context, phase="facilities by the mean count")
+    return server.site.connect(opened.opened), opened
+
+
+def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Served:
+    """Make the method's own plan from a public connection; capacity bounds are not looked at."""
+    level, radius = server.prior_level, server.delta
+    if server.method == "laplace":
+        return Served(plan=server.prior_plan(noisy, base, 0.0, level), recorded={})
+    if radius != "auto":
+        plan = server.prior_plan(noisy, reconnect(server.site, base, float(radius)), float(radius), level)
+        return Served(plan=plan, recorded={})
+    cut: list[int] = []
+
+    def go_on(number: int) -> bool:
+        context.report("reconnection radii", number)
+        if context.remaining == 0.0:
+            cut.append(number)
+        return not cut
+
+    choices = list_radii(server.site, base, server.rule, level, go_on)
+    level = level_cut_short(level) if cut else level
+    policy: Policy | None = None
+    if server.mean_clients is not None:
+        chosen = choose_at_mean(choices, server.mean_clients)
+    else:
+        policy = choose_policy(choices, server.site.cost, server.rule, level, searched=not cut)
+        chosen, level = policy.choose(math.fsum(noisy)), policy.level
+    plan = server.prior_plan(noisy, chosen.assignment, chosen.delta, level, policy)
+    auto: dict[str, Any] = {}
+    if policy is not None:
+        auto = {
+            "radii": [choice.delta for choice in policy.choices],
+            "thresholds_mean_clients": (policy.thresholds / server.rule.n).tolist(),
+            "failure_bound": policy.bound,
+        }
+    if policy is not None or cut:
+        auto |= {"radii_cut_short": bool(cut), "delta": plan.delta, "level": plan.level}
+    return Served(plan=plan, recorded={"auto": auto} if auto else {}, stopped=bool(cut))
+
+
+def _serve_reports(
+    server: Server, noisy: Counts, context: SolveContext, any_set: AnySet, *, wanted: bool
+) -> Served | None:
+    """Make the plan whose facilities the noisy counts choose; None where none was found and another is there.
+
+    Raises:
+        InfeasibleError, StoppedError: nothing keeps the bounds, or nothing was found in time, and it is ``wanted``.
+    """
+    try:
+        found = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
+    except (InfeasibleError, StoppedError) as error:
+        if not wanted:
+            return None
+        margins = f"margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included"
+        kind = InfeasibleError if isinstance(error, InfeasibleError) else StoppedError
+        raise kind(f"{error}, {margins}") from None
+    plan = server.reports_plan(noisy, Assignment.from_facilities(found.facility), any_set)
+    stopped = found.status != "optimal" and context.remaining == 0.0
+    mean = math.fsum(noisy) / server.rule.n
+    return Served(plan=plan, recorded={"reports": _summary(found) | {"mean_reported": mean}}, stopped=stopped)
+
+
+def _summary(found: Opened) -> dict[str, Any]:
+    names = ("objective", "bound", "status", "nodes", "pairs")
+    return {name: getattr(found, name) for name in names}
+
+
+def choose_facilities(server: Server, counts: Counts, any_set: AnySet, context: SolveContext, *, phase: str) -> Opened:
+    """Choose the facilities to open, and who is served by whom, for counts that are taken as they are.
+
+    A facility costs its opening and the start of its margin. A location takes the capacity of its count and of its part
+    of the margin, at least none; its way is weighed by one client at least where there is a margin, so that nobody is
+    sent far whose count the noise took away. Without bounds this is the uncapacitated problem, with bounds the
+    single-source capacitated one.
+
+    Returns:
+        The answer, its facilities as locations, -1 where no clients are.
+
+    Raises:
+        InputError: more pairs than are ever solved over.
+        InfeasibleError, StoppedError: nothing keeps the bounds; nothing was found in time, or fits into memory.
+    """
+    site = server.site
+    among, there = site.allowed, site.senders
+    here = np.asarray(counts, dtype=np.float64)[there]
+    clients = np.maximum(here + any_set.slope, 0.0)
+    weight = np.maximum(here, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
+    scale = np.divide(clients, weight, out=np.ones(len(there)), where=weight > 0.0)
+    costs = SiteCosts(site=site, among=among, there=there, weight=weight, scale=scale)
+    opening = site.opening_cost[among] + site.cost[among] * any_set.start
+    bounded = site.capacity is not None
+    pairs = len(among) * len(there) if bounded else min_pairs(len(among), len(there))
+    _check_room(server, context, pairs, 64.0 if bounded else BYTES_PER_PAIR)
+    found = open_facilities(
+        costs,
+        opening,
+        max_facilities=server.max_facilities,
+        gap=max(context.gap, 1e-9),
+        seconds=context.remaining,
+        report=lambda nodes, lower, upper: context.report(phase, nodes, lower, upper),
+        max_pairs=int(min(MAX_PAIRS, context.room / BYTES_PER_PAIR)),
+    )
+    if bounded:
+        slack = 1.0 - 1e-9 if server.rule.noise == "continuous" else 1.0  # sums of doubles, in whatever order
+        capacity = (site.bound[among] - any_set.start) * slack
+        context.report(f"{phase}, within bounds", 0, found.bound)
+        found = assign_within_bounds(costs, opening, clients, capacity, found, server.max_facilities, context)
+    facility = np.full(site.size, -1)
+    facility[there] = among[found.facility]
+    return evolve(found, facility=facility, opened=among[found.opened])
+
+
+def _check_room(server: Server, context: SolveContext, pairs: int, bytes_per_pair: float) -> None:
+    """Refuse a program that is too large, before it is begun.
+
+    Raises:
+        InputError: more pairs than are ever solved over.
+        StoppedError: more than fit into memory.
+    """
+    sizes = len(server.site.allowed), len(server.site.senders)
+    asked = f"{sizes[0]:,} places for a facility and {sizes[1]:,} locations ({pairs:,} pairs)"
+    if pairs > MAX_PAIRS:
+        wanted = f"at most {MAX_PAIRS:,} pairs, for which facilities to open is solved over them"
+        raise InputError([Fault(server.site.source, "", asked, wanted)])
+    context.need(bytes_per_pair * pairs, asked)

@@ -1,0 +1,144 @@
+"""What is public: where locations are, what serving a client costs there, and who is served by whom.
+
+Source: Pfisterer, Hillebrand, Suppakitpaisarn, section 3.2 (Algorithm 1).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Bools, Floats, Ints, read_only
+from privopt_fl_linear.metric import Metric
+
+__all__ = ["Assignment", "Site", "connection_cost", "cost_parts", "sum_counts"]
+
+
+@frozen(eq=False)
+class Assignment:
+    """Which facility serves each location.
+
+    Attributes:
+        facility: (n,) the location whose facility serves v: h(v); -1 where there are no clients to serve.
+        opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). ``{v : h(v) = v}``, its other
+            definition, fails with ties.
+        place: (n,) the position of ``facility`` in ``opened``, or -1.
+        sizes: (m,) |L_v|, the number of locations that each opened facility serves.
+    """
+
+    facility: Ints
+    opened: Ints
+    place: Ints
+    sizes: Ints
+
+    @classmethod
+    def from_facilities(cls, facility: Ints) -> Assignment:
+        """Derive the rest from h."""
+        served = facility >= 0
+        opened, place, sizes = np.unique(facility[served], return_inverse=True, return_counts=True)
+        places = np.full(len(facility), -1)
+        places[served] = place.reshape(-1)
+        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, places, sizes)))
+
+    def equals(self, other: Assignment) -> bool:
+        """Return whether every location has the same facility in both."""
+        return np.array_equal(self.facility, other.facility)
+
+
+@frozen(kw_only=True, eq=False)
+class Site:
+    """The public data of a problem.
+
+    Attributes:
+        metric: the n locations.
+        cost: (n,) facility cost of one client, >= 0.
+        rank: (n,) order of the ids; ties go to the least.
+        opening: (n,) cost of opening at all, or None.
+        candidates: locations that may hold a facility, ascending; None for all.
+        capacity: (n,) most clients that a facility may serve, infinite where there is no bound; None for none at all.
+        sends: (n,) whether there are clients, whose count is sent; None for everywhere. Others are sites alone.
+        source: name of the file of locations, for faults.
+    """
+
+    metric: Metric
+    cost: Floats
+    rank: Ints
+    opening: Floats | None = None
+    candidates: Ints | None = None
+    capacity: Floats | None = None
+    sends: Bools | None = None
+    source: str = "locations"
+
+    @property
+    def size(self) -> int:
+        """Number of locations."""
+        return self.metric.size
+
+    @property
+    def senders(self) -> Ints:
+        """The locations with clients, ascending."""
+        return np.arange(self.size) if self.sends is None else np.flatnonzero(self.sends)
+
+    @property
+    def allowed(self) -> Ints:
+        """The locations where a facility may be, ascending."""
+        return np.arange(self.size) if self.candidates is None else self.candidates
+
+    @property
+    def opening_cost(self) -> Floats:
+        """(n,) the cost of opening a facility; 0 where none is stated."""
+        return np.zeros(self.size) if self.opening is None else self.opening
+
+    @property
+    def bound(self) -> Floats:
+        """(n,) the most clients that a facility may serve; infinite where none is stated."""
+        return np.full(self.size, math.inf) if self.capacity is None else self.capacity
+
+    def connect(self, facilities: Ints | None = None) -> Assignment:
+        """Connect each location to its cheapest facility: h(v) = argmin_u cost_u + d(u, v) (Algorithm 1).
+
+        Without opening costs and bounds this is optimal whatever the counts are. Ties go to the least rank.
+
+        Args:
+            facilities: to choose from; default: all that are allowed.
+        """
+        found = self.metric.cheapest(self.allowed if facilities is None else facilities, self.cost, self.rank)
+        return Assignment.from_facilities(found if self.sends is None else np.where(self.sends, found, -1))
+
+
+def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
+    """Return the (m,) sums of the counts over each facility's locations: exact for integers, correctly rounded else.
+
+    Counts may be negative (noisy). The order of the locations does not matter.
+    """
+    order = np.argsort(assignment.place, kind="stable")
+    ordered = counts[order][len(order) - int(assignment.sizes.sum()) :]
+    starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
+    if np.issubdtype(ordered.dtype, np.integer):
+        return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
+    if bool((ordered == np.rint(ordered)).all()) and float(np.abs(ordered).sum()) < 2.0**52:
+        return np.asarray(np.add.reduceat(ordered, starts[:-1]), dtype=np.float64)
+    return np.array([math.fsum(ordered[a:b]) for a, b in pairwise(starts)])
+
+
+def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
+    """Return sum_v counts_v d(v, h(v)), correctly rounded from the products."""
+    served = np.flatnonzero(assignment.facility >= 0)
+    return math.fsum(counts[served] * metric.between(served, assignment.facility[served]))
+
+
+def cost_parts(
+    site: Site, assignment: Assignment, capacities: Floats, counts: NDArray[np.int64] | Floats
+) -> dict[str, float]:
+    """Return the capacity cost, the connection cost at the counts given, opening costs and their ``total``."""
+    parts = {
+        "capacity": math.fsum(capacities * site.cost[assignment.opened]),
+        "connection": connection_cost(site.metric, assignment, counts),
+    }
+    if site.opening is not None:
+        parts["opening"] = math.fsum(site.opening[assignment.opened])
+    return parts | {"total": math.fsum(parts.values())}
