@@ -110,7 +110,7 @@ def test_the_band_takes_no_more_than_its_share(epsilon, share):
         distances = np.array([0.0, 0.75, 1.0])
 
     Map.epsilon = epsilon
-    band = Band.of(Map(), share)
+    band = Band.from_share(Map(), share)
     assert band.low <= 1 <= band.high
     assert band.epsilon + Fraction(band.spent) <= epsilon * (1 + Fraction(1, 2**50))
     assert Fraction(log_bounds(band.ratio, Fraction(3, 4))[0]) <= epsilon * share

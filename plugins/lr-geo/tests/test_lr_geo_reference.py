@@ -9,13 +9,12 @@ import pytest
 
 from privopt.declare import load_problem
 from privopt.errors import InputError
-from privopt.execution import processes
 from privopt.run.audit import audit
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt_lr_geo import reference
 from privopt_lr_geo.estimate import TableCosts, circle_around, estimates
-from privopt_lr_geo.lr_sets import PathDistances, lr_set, surroundings
+from privopt_lr_geo.lr_sets import PathDistances, lr_set, reach_of
 from privopt_lr_geo.messages import Request, from_bytes, to_bytes
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
@@ -108,14 +107,15 @@ def test_a_circle_covers_what_matters(city):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(cell="")))
     data, options, paths = problem.data, problem.declared.lr_geo, PathDistances(problem.data)
     for user in range(36):
-        around = surroundings(problem, lr_set(problem, paths, user))
+        around = lr_set(problem, paths, user)
+        reach = reach_of(data, around.records)
         for seed in range(4):
             asked = circle_around(options, Draw.from_seed(seed, user, around.records).centre)
             assert from_bytes(Request, to_bytes(asked)) == asked
             away = data.metric.rows(np.array([asked.centre]))[0]
             assert asked.centre in around.records
             assert (away[around.records] <= asked.radius).all()
-            assert (away[(around.reach <= options.obfuscation_radius).any(axis=0)] <= asked.radius).all()
+            assert (away[(reach <= options.obfuscation_radius).any(axis=0)] <= asked.radius).all()
 
 
 def test_beyond_the_circle_travel_bounds_the_cost(city):
@@ -127,16 +127,6 @@ def test_beyond_the_circle_travel_bounds_the_cost(city):
     assert 0 < found.share < 1
     assert (found.lower <= exact[records]).all()
     assert (exact[records] <= found.upper).all()
-
-
-def test_searches_in_parallel_give_the_same_table(city):
-    problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(directed=True)))
-    places = Places.from_problem(problem)
-    cells = Cells.over(places, 0.3)
-    chosen = np.arange(len(cells.coordinates))
-    with processes(2) as executor:
-        parallel = ReferenceTable(problem, places, cells, executor).rows(chosen)
-    assert np.array_equal(parallel.beta, ReferenceTable(problem, places, cells).rows(chosen).beta)
 
 
 def test_a_table_too_large_is_refused_with_its_size(city, monkeypatch):

@@ -15,7 +15,7 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_lr_geo import server
-from privopt_lr_geo.central import clients_of, exponential_answers, program_value
+from privopt_lr_geo.central import clients_of, exponential_answers
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.user_randomness import NAME, Draw, kept_seed
@@ -53,12 +53,11 @@ def test_resume_needs_no_seed(stopped):
     assert verify(path.parent / "out").complaints == ()
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"seed": "no number"}', '{"seed": null}', "[" * 100_000, "\x00"])
-def test_a_forged_seed_is_bad_input(stopped, text):
+@pytest.mark.parametrize("seed", [np.zeros(3, np.uint64), np.zeros(2), np.array("a")])
+def test_a_forged_seed_is_bad_input(stopped, seed):
     path, _ = stopped
-    file = path.parent / "out.partial" / NAME
-    file.write_text(text)
-    with pytest.raises(InputError, match=r"users\.json: seed: found none"):
+    np.savez(path.parent / "out.partial" / NAME, seed=seed)
+    with pytest.raises(InputError, match=r"users\.npz: seed: found .* wanted uint64 of shape \(2\)"):
         solve("lr-geo", path, path.parent / "out", Options(method="benders", resume=True, force=True))
 
 
@@ -103,7 +102,7 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
     assert made.result.status == "feasible"
     assert made.result.certificate.holds
     assert made.result.solver["name"] == "exponential"
-    assert made.result.solver["path"] == f"{method}, exponential"
+    assert made.result.solver["path"] == (f"{method} (too late), exponential" if nothing else f"{method}, exponential")
     assert made.result.details.lp.lower_bound is None
     assert verify(path.parent / "out").complaints == ()
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
@@ -139,17 +138,16 @@ def test_the_value_of_a_program_is_that_of_its_answers(write):
     assert program_value(clients_of(problem, 1), kept[0].answers) == pytest.approx(kept[0].value, rel=1e-6)
 
 
+def program_value(clients, answers):
+    """CLR-Geo's objective of some matrices: the users' prior-weighted costs, summed over their LR sets."""
+    return sum(float((c.costs[c.order] * answer.z).sum()) for c, answer in zip(clients, answers, strict=True))
+
+
 def own_loss(problem, weights):
     return float((weights.astype(float) / 2.0**63 * problem.data.cost[problem.users]).sum(axis=1).mean())
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("benders", "benders (of 23 rows takes 0.092 s at the least, 0 s of the limit are left), exponential"),
-        ("exact", "exact (the time limit came before anything feasible was found), exponential (0.5 of epsilon)"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path"), [("benders", "benders, exponential"), ("exact", "exponential")])
 def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mechanisms_loss(write, method, path):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
     outcome = LRGeo().solve(problem, SolveContext(method=method, deadline=time.monotonic()))
@@ -161,18 +159,15 @@ def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mecha
     assert own_loss(problem, outcome.release.weights) <= own_loss(problem, plain * 2.0**63) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("hopeless", ["begun", "started"])
-def test_everybody_takes_rows_of_one_mechanism_where_their_program_cannot_end(write, monkeypatch, hopeless):
-    """A program of too many rows is not begun; one whose start does not come in time begins no rounds."""
-    if hopeless == "begun":
-        monkeypatch.setattr("privopt_lr_geo.central.A_PLACE", 1.0)
+def test_everybody_takes_rows_of_one_mechanism_where_their_program_cannot_end(write, monkeypatch):
+    """A program whose start does not come in time begins no rounds."""
     monkeypatch.setattr("privopt_lr_geo.server.interior_start", lambda form, seconds: None)
     path = write(users='"all"', epsilon="3.0")
     made = solve("lr-geo", path, path.parent / "out", Options(method="benders", time_limit=60))
     assert made.stopped
     facts = made.result.details.facts
     assert (facts["users"], facts["gv"]["ratio"]) == (25, 0.0)
-    assert ("s at the least" in made.result.solver["path"]) == (hopeless == "begun")
+    assert made.result.solver["path"].startswith("benders (the whole program did not come in its share of the time), ")
     assert "benders" not in made.result.details.told
     assert verify(path.parent / "out").complaints == ()
     exact = solve("lr-geo", path, path.parent / "exact", Options(method="exact")).result.objective.value
@@ -197,7 +192,7 @@ def test_at_a_limit_users_take_the_best_that_there_is(write, monkeypatch, method
     assert made.stopped
     plain = solve("exponential", _without_users(path), path.parent / "plain").result.objective.value
     exact = solve("lr-geo", path, path.parent / "exact", Options(method="exact")).result.objective.value
-    assert made.result.solver["path"].startswith(f"{method}, ")
+    assert made.result.solver["path"].startswith(f"{method} (too late), ")
     assert made.result.solver["name"] != "exponential"
     assert exact <= made.result.objective.value * (1 + 1e-5) <= 1.05 * exact < plain
     assert made.result.details.facts["gv"]["ratio"] < 1e-6

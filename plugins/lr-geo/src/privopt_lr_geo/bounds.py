@@ -7,65 +7,62 @@ tolerance.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
+from privopt.errors import StoppedError
+from privopt.execution.clock import check, clock, limit
 from privopt_lr_geo.client import Client
 from privopt_lr_geo.estimate import Costs
-from privopt_lr_geo.lr_sets import Surroundings
+from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_metric_dp.matrix.release import MatrixRelease
 
-__all__ = ["cost_bounds", "relaxed_bound", "undominated"]
+__all__ = ["cost_bounds", "relaxed_bound"]
 
-GAP = 1e-3
-
-
-def undominated(cost: Floats) -> NDArray[np.int64]:
-    """Columns that no other column equals or undercuts in every row: without the rest the relaxed optimum is the same.
-
-    Mass of a dominated column can move to the better one: sums of columns keep every privacy row.
-    """
-    order = np.argsort(cost.sum(axis=0), kind="stable")
-    kept: list[int] = []
-    for column in order.tolist():
-        if not kept or not (cost[:, kept] <= cost[:, column, None]).all(axis=0).any():
-            kept.append(column)
-    return np.sort(np.array(kept, dtype=np.int64))
+GAP: Final = 1e-3
+"""Up to which the relaxed problem is solved; the bound holds whatever it is."""
 
 
-def relaxed_bound(
-    problem: LRGeoInstance, around: Surroundings, floors: Floats, *, gap: float = GAP, deadline: float | None = None
-) -> float:
-    """Lower bound on any matrix of a user's LR set that keeps Geo-Ind there, at the true costs (Theorem 4.7).
+def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> float:
+    """Return a lower bound on any matrix of a user's LR set that keeps Geo-Ind there, at the true costs (Theorem 4.7).
 
     Args:
         problem: the map and epsilon.
         around: the user's LR set.
         floors: (n, K) at most the true costs, not weighted by the prior.
-        gap: up to which the relaxed problem is solved; the bound holds whatever it is.
-        deadline: as of ``time.monotonic``.
 
     Raises:
-        StoppedError: the deadline came before any bound.
+        StoppedError: the innermost scope of time ended before any bound.
     """
     from privopt_metric_dp.solvers import Instance, solve
 
+    check("a bound was found")
     data, floors = problem.data, problem.data.prior[around.records, None] * floors
-    points = data.records.coordinates
+    points, time = data.records.coordinates, clock()
     instance = Instance(
-        cost=floors[:, undominated(floors)],
+        cost=floors[:, _undominated(floors)],
         pairs=around.pairs,
         distances=around.lengths,
         epsilon=float(data.epsilon),
         coordinates=None if points is None else points[around.records],
     )
-    return max(0.0, solve(instance, gap=gap, deadline=deadline).lower_bound)
+    return max(0.0, solve(instance, gap=GAP, deadline=time.now() + time.left).lower_bound)
+
+
+def _undominated(cost: Floats) -> Ints:
+    """Columns that no other column equals or undercuts in every row: without the rest the relaxed optimum is the same.
+
+    Mass of a dominated column can move to the better one: sums of columns keep every privacy row.
+    """
+    kept: list[int] = []
+    for column in np.argsort(cost.sum(axis=0), kind="stable").tolist():
+        if not kept or not (cost[:, kept] <= cost[:, column, None]).all(axis=0).any():
+            kept.append(column)
+    return np.sort(np.array(kept, dtype=np.int64))
 
 
 def cost_bounds(
@@ -76,7 +73,7 @@ def cost_bounds(
     *,
     seconds: float,
 ) -> dict[str, Any] | None:
-    """Bounds in the unit of the loss, per report of somebody in the LR sets, and the approximation ratio.
+    """Return bounds in the unit of the loss, per report of somebody in the LR sets, and the approximation ratio.
 
     Args:
         problem: the map.
@@ -85,34 +82,23 @@ def cost_bounds(
         matrices: each user's own, by id; None: no bounds.
         seconds: to spend on lower bounds.
     """
-    from privopt.errors import StoppedError
-
     if matrices is None:
         return None
-    data, deadline = problem.data, time.monotonic() + seconds
-    lower = upper = actual = weight = 0.0
-    done = 0
-    for client in clients:
-        if done and time.monotonic() >= deadline:
-            break
-        try:
-            below = relaxed_bound(problem, client.around, costs.floors(client.around.records), deadline=deadline)
-        except StoppedError:
-            break
-        records = client.around.records
-        z = matrices[str(data.records.ids[client.around.user])].probabilities
-        lower += below
-        upper += float((client.costs * z).sum())
-        actual += float((data.weighted[records] * z).sum())
-        weight += float(data.prior[records].sum())
-        done += 1
-    if not done:
+    data, sums, weight, users = problem.data, np.zeros(3), 0.0, 0
+    with limit(seconds):
+        for client in clients:
+            records = client.around.records
+            try:
+                below = relaxed_bound(problem, client.around, costs.floors(records))
+            except StoppedError:
+                break
+            z = matrices[str(data.records.ids[client.around.user])].probabilities
+            sums += below, float((data.weighted[records] * z).sum()), float((client.costs * z).sum())
+            weight += float(data.prior[records].sum())
+            users += 1
+    if not users:
         return None
-    return {
-        "lower": lower / weight,
-        "value": actual / weight,
-        "upper": upper / weight,
-        "approximation_ratio": upper / lower if lower > 0 else None,
-        "users": done,
-        "unit": data.loss_unit,
-    }
+    lower, value, upper = (sums / weight).tolist()
+    ratio = upper / lower if lower > 0 else None
+    figures = {"lower": lower, "value": value, "upper": upper, "approximation_ratio": ratio}
+    return {**figures, "users": users, "unit": data.loss_unit}

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt_lr_geo.lr_sets import Surroundings
+from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.messages import Answer, Package
 from privopt_lr_geo.problem import LRGeoOptions
 from privopt_metric_dp.matrix.repair import Repaired, repair
@@ -40,15 +40,17 @@ class Client:
     """One user.
 
     Attributes:
-        around: its LR set and what belongs to it.
-        distances: (n, n) between the records of the LR set.
+        around: its LR set, n records.
+        distances: (n, n) between these.
+        reach: (n, K) from them to the outputs; never more than a required distance apart.
         costs: (n, K) prior-weighted costs, as it knows them: none below the true one.
         free: (n, K) which entries are variables of their own.
         order: (n,) random order in which rows travel.
     """
 
-    around: Surroundings
+    around: LRSet
     distances: Floats
+    reach: Floats
     costs: Floats
     free: Bools
     order: Ints
@@ -58,7 +60,7 @@ class Client:
         order = self.order
         return Package(
             distances=self.distances[np.ix_(order, order)],
-            reach=self.around.reach[order],
+            reach=self.reach[order],
             costs=self.costs[order],
             free=self.free[order],
         )

@@ -7,7 +7,7 @@ the circle costs at most what one inside does and the travel from there on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
@@ -17,11 +17,6 @@ from privopt.errors import Fault, InputError
 from privopt_lr_geo.messages import Extract, Request
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
-
-if TYPE_CHECKING:
-    from privopt.execution import Executor
-else:
-    Executor = Any
 
 __all__ = ["Costs", "Estimates", "TableCosts", "circle_around", "costs_of", "estimates"]
 
@@ -117,12 +112,12 @@ class TableCosts(Costs):
         InputError: the problem has no travel between places, or the table is too large.
     """
 
-    def __init__(self, problem: LRGeoInstance, cell_km: float, executor: Executor | None = None) -> None:
+    def __init__(self, problem: LRGeoInstance, cell_km: float) -> None:
         super().__init__(problem)
         self.options = problem.declared.lr_geo
         self.places = Places.from_problem(problem)
         self.cells = Cells.over(self.places, cell_km)
-        self.table = ReferenceTable(problem, self.places, self.cells, executor)
+        self.table = ReferenceTable(problem, self.places, self.cells)
         self.made: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
@@ -150,7 +145,7 @@ class TableCosts(Costs):
         }
 
 
-def costs_of(problem: LRGeoInstance, executor: Executor | None = None) -> Costs:
+def costs_of(problem: LRGeoInstance) -> Costs:
     """Return where users have costs from: the cost reference table, or the problem itself."""
     cell_km = problem.declared.lr_geo.reference_cell_km
-    return Costs(problem) if cell_km is None else TableCosts(problem, cell_km, executor)
+    return Costs(problem) if cell_km is None else TableCosts(problem, cell_km)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import asdict, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.numbers.graphs import edge_matrix
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     csr_array = Any
 
-__all__ = ["LRSet", "PathDistances", "Surroundings", "lr_set", "lr_sets", "pairs_inside", "surroundings"]
+__all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach_of"]
 
 
 class PathDistances:
@@ -74,17 +74,6 @@ class LRSet:
     lengths: Floats
 
 
-@frozen(kw_only=True, eq=False)
-class Surroundings(LRSet):
-    """What a user sees of the map. n records in its LR set, K outputs.
-
-    Attributes:
-        reach: (n, K) distances from them to the outputs; never more than a required distance apart.
-    """
-
-    reach: Floats
-
-
 def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
     """Return the LR set of a user (Definition 4.1)."""
     data, options = problem.data, problem.declared.lr_geo
@@ -100,12 +89,6 @@ def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
     """Return each user's LR set, in the order of the records."""
     paths = PathDistances(problem.data)
     return [lr_set(problem, paths, user) for user in problem.users.tolist()]
-
-
-def surroundings(problem: LRGeoInstance, around: LRSet) -> Surroundings:
-    """Return an LR set and all that its linear program speaks of."""
-    reach = reach_of(problem.data, around.records)
-    return Surroundings(**asdict(around, recurse=False), reach=reach)
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import evolve
 
 from privopt.errors import DoesNotHoldError, Fault, InputError
 from privopt.interfaces import Channel, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt.interfaces.report_parts import Layer, Section
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.central import clients_of, solve_central
 from privopt_lr_geo.estimate import costs_of
@@ -20,20 +19,15 @@ from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.lr_sets import lr_sets, pairs_inside
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.own_rows import unlike_own, with_own_rows
-from privopt_lr_geo.privacy import EveryRow, OwnMatrices
+from privopt_lr_geo.privacy import EveryRow, OwnMatrices, meaning
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
-from privopt_lr_geo.release import LRGeoRelease, Published
-from privopt_metric_dp.attacks.meaning import Worth, worth_of
+from privopt_lr_geo.release import LRGeoRelease
+from privopt_metric_dp.attacks.meaning import worth_of
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism, matrix_channel
 from privopt_metric_dp.region.region import unlike
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import places_at_most
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["LRGeo"]
 
@@ -52,6 +46,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     programs = True
     kit = "privopt_lr_geo.kit:PROFILE"
     handle = MetricMechanism.handle
+    reporting = "privopt_lr_geo.report:LRGeoReporting"
     scope = (
         "Methods benders and full: epsilon-metric DP inside each user's own matrix (scope own-matrix); rows of "
         "different users may violate it (measured in details.gv), and the server can find a user from what it uploads "
@@ -123,34 +118,12 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             InputError: as :meth:`check_problem`.
         """
         self.check_problem(problem, context.method)
-        if context.method == "exact":
-            return self._exact(problem, context)
-        return solve_central(problem, context)
-
-    def _exact(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-        data, users = problem.data, problem.users
-        if problem.band is not None:
-            data = evolve(data, epsilon=problem.band.epsilon)
+        if context.method != "exact":
+            return solve_central(problem, context)
         with context.timed("solve"):
-            found = solve_exact(data, context)
-        published = Published(columns=found.public, data=data, given=found.whole)
-        everybody = len(users) == len(data.records)
-        pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
-        if data.region is not None:
-            pairs, lengths = pairs[:0], lengths[:0]
-        release = LRGeoRelease(
-            weights=found.whole if everybody else found.whole[users],
-            records=np.asarray(data.records.ids, dtype=np.str_)[users],
-            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
-            pairs=pairs,
-            distances=lengths,
-            region=data.region,
-            published=published,
-        )
-        release, truth = with_own_rows(problem, release)
-        lp = {"value": population_loss(found.whole, data), "lower_bound": found.lower_bound}
-        details = {"lp": lp, **found.details}
-        return Outcome(release=release, solver=found.solver, details=details, stopped=found.stopped, truth=truth)
+            found = solve_exact(problem, context)
+        release, truth = with_own_rows(problem, found.release)
+        return evolve(found, release=release, truth=truth)
 
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, told: Mapping[str, Any]
@@ -237,40 +210,12 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return found
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """The promise at the distance between nearest neighbours, and the best guess at a user's record."""
-        lines = self._worth(problem, release).sentences()
-        return ("In each user's own matrix: " + lines[0], *lines[1:]) if self._own(result) and len(lines) > 1 else lines
+        """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
+        return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Where the promise hides next to nothing, or leaves records out."""
-        return self._worth(problem, release).warnings()
-
-    @staticmethod
-    def _own(result: Result) -> bool:
-        return bool(result.guarantee.scope == "own-matrix")
-
-    @staticmethod
-    def _worth(problem: LRGeoInstance, release: LRGeoRelease) -> Worth:
-        return worth_of(release, problem.data, rows_of=np.asarray(problem.users))
-
-    def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
-        """What users pay, and what is and is not covered."""
-        from privopt_lr_geo.report import sections
-        from privopt_metric_dp.report.pages import meaning_section
-
-        return [meaning_section(self.meaning(problem, release, result)), *sections(problem, release, result)]
-
-    def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Figure]:
-        """Bounds by round, and one user's row."""
-        from privopt_lr_geo.report import figures
-
-        return figures(problem, release, result)
-
-    def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
-        """Users with their losses, and outputs with how often users release them."""
-        from privopt_lr_geo.report import map_layer
-
-        return map_layer(problem, release)
+        """Return where the promise hides next to nothing, or leaves records out."""
+        return worth_of(release, problem.data, rows_of=np.asarray(problem.users)).warnings()
 
 
 def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:

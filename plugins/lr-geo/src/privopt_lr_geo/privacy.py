@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from attrs import evolve, frozen
 
 from privopt.errors import Fault, InputError
-from privopt.interfaces import Certificate
+from privopt.interfaces import Certificate, Result
 from privopt_lr_geo.exact import certified_pairs
 from privopt_lr_geo.private import Band
+from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
+from privopt_metric_dp.attacks.meaning import worth_of
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.certify_region import certify_everywhere
 from privopt_metric_dp.matrix.privacy import MetricDP
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 else:
     Executor = Any
 
-__all__ = ["EveryRow", "OwnMatrices"]
+__all__ = ["EveryRow", "OwnMatrices", "meaning"]
 
 _OWN = (
     "Each user's own matrix alone: the odds between any two records within {radius:g} of a user (path distance) that "
@@ -131,3 +135,10 @@ class EveryRow(MetricDP):
         worst = math.nextafter((found.worst or 0.0) + self.band.spent, math.inf)
         allowed = float(self.epsilon)
         return evolve(found, worst=min(worst, allowed) if found.holds else worst, allowed=allowed)
+
+
+def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
+    """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
+    lines = worth_of(release, problem.data, rows_of=np.asarray(problem.users)).sentences()
+    own = result.guarantee.scope == "own-matrix" and len(lines) > 1
+    return ("In each user's own matrix: " + lines[0], *lines[1:]) if own else lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fractions import Fraction
@@ -9,12 +10,11 @@ from typing import Literal, Self
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
-from privopt.arrays import Floats, read_only
+from privopt.arrays import Floats, Ints, read_only
 from privopt.declare import File, at_least, between, key, non_negative, positive
-from privopt.errors import Fault, InputError
-from privopt_lr_geo.private import Band, own_costs, wishes_of
+from privopt.errors import Faults
+from privopt_lr_geo.private import Band, own_costs, read_targets
 from privopt_metric_dp.problem.data import MetricData, MetricInstance, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Table
@@ -93,7 +93,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         costs: (K,) of each output, by user, for those with weights of their own: secret, and empty without the file.
     """
 
-    users: NDArray[np.int64]
+    users: Ints
     band: Band | None = None
     costs: Mapping[str, Floats] = field(factory=dict, repr=False)
 
@@ -104,99 +104,89 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         Raises:
             InputError: every fault found.
         """
-        data = load(declared, file)
-        users, faults = _users(declared.lr_geo.users, data, file)
-        faults += _radii(declared, data, file)
-        faults += _unfit(declared.lr_geo, data, declared.utility, file)
-        if data.remap:
-            wanted = (
-                "false: users compute their own rows from what the server publishes, which no remapping has gone over"
-            )
-            faults.append(Fault(file, "utility.remap", "true", wanted))
-        if data.region is not None and declared.lr_geo.users != "all":
-            wanted = '"all": whoever stands at a point computes the rows of the vertices around it, whichever they are'
-            faults.append(Fault(file, "lr-geo.users", "some users beside privacy.everywhere", wanted))
-        absent = users[data.prior[users] == 0] if len(users) and data.region is None else users[:0]
-        if declared.lr_geo.users == "all" and absent.size:
-            absent = absent[:1]
-        for place in absent[:20].tolist():
-            name = data.records.ids[place]
-            where = "utility.prior"
-            faults.append(Fault(file, where, f"a prior of 0 on the user's cell {name!r}", "a prior above 0"))
-        if faults:
-            raise InputError(faults)
-        private, utility = declared.lr_geo.private_weights, declared.utility
-        if private is None or not isinstance(utility, TravelCost):
-            return cls(declared=declared, data=data, users=read_only(users))
-        costs: Mapping[str, Floats] = {}
-        if not private.absent:
-            wishes = wishes_of(private, [data.records.ids[user] for user in users.tolist()], file)
-            costs = own_costs(data, utility, wishes, private)
-        band = Band.of(data, declared.lr_geo.private_share)
+        data, options, utility = load(declared, file), declared.lr_geo, declared.utility
+        faults = Faults()
+        users = _users(options.users, data, faults)
+        _check_map(declared, data, faults)
+        _check_users(options, data, users, faults)
+        private = options.private_weights
+        if private is not None:
+            _check_private(utility, data, faults)
+        faults.check()
+        band, costs = None, {}
+        if private is not None and isinstance(utility, TravelCost):
+            band = Band.from_share(data, options.private_share)
+            if not private.absent:
+                targets = read_targets(private, [data.records.ids[user] for user in users.tolist()], file)
+                costs = own_costs(data, utility, targets, private)
         return cls(declared=declared, data=data, users=read_only(users), band=band, costs=costs)
 
 
-def _users(
-    wanted: str | tuple[str, ...] | RandomUsers, data: MetricData, file: str
-) -> tuple[NDArray[np.int64], list[Fault]]:
-    count = len(data.records)
-    nobody = np.zeros(0, dtype=np.int64)
+def _users(wanted: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
+    """Find the users' records (M,), ascending."""
+    count, file, where = len(data.records), data.file, "lr-geo.users"
     if isinstance(wanted, RandomUsers):
         if wanted.random > count:
-            fault = Fault(file, "lr-geo.users.random", str(wanted.random), f"at most the {count} records there are")
-            return nobody, [fault]
-        drawn = np.random.default_rng(wanted.seed).permutation(count)[: wanted.random]
-        return np.sort(drawn).astype(np.int64), []
+            faults.add(file, f"{where}.random", str(wanted.random), f"at most the {count} records there are")
+        return np.sort(np.random.default_rng(wanted.seed).permutation(count)[: wanted.random]).astype(np.int64)
     if isinstance(wanted, str):
-        return np.arange(count), []
+        return np.arange(count)
     if not wanted:
-        return nobody, [Fault(file, "lr-geo.users", "an empty list", "at least one record's id")]
+        faults.add(file, where, "an empty list", "at least one record's id")
     place = {name: row for row, name in enumerate(data.records.ids)}
-    faults = []
-    for name in dict.fromkeys(name for name in wanted if name not in place):
-        near = get_close_matches(name, place, n=1)
-        hint = f" ({near[0]!r}?)" if near else ""
-        faults.append(Fault(file, "lr-geo.users", f"{name!r}, which is not on the map", f"the id of a record{hint}"))
-    faults += [
-        Fault(file, "lr-geo.users", f"{name!r} more than once", "each user once")
-        for name in dict.fromkeys(name for at, name in enumerate(wanted) if name in wanted[:at])
-    ]
-    found = np.unique(np.array([place[name] for name in wanted if name in place], dtype=np.int64))
-    return found, faults[:20]
+    for name, times in Counter(wanted).items():
+        if name not in place:
+            hint = "".join(f" ({near!r}?)" for near in get_close_matches(name, place, n=1))
+            faults.add(file, where, f"{name!r}, which is not on the map", f"the id of a record{hint}")
+        if times > 1:
+            faults.add(file, where, f"{name!r} more than once", "each user once")
+    return np.unique(np.array([place[name] for name in wanted if name in place], dtype=np.int64))
 
 
-def _radii(problem: LRGeoProblem, data: MetricData, file: str) -> list[Fault]:
-    options = problem.lr_geo
-    faults = []
+def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
+    """Check that users can be where they are said to be, and that rows are wanted of all vertices of a region."""
+    everybody = options.users == "all"
+    if data.region is not None:
+        if not everybody:
+            wanted = '"all": whoever stands at a point computes the rows of the vertices around it, whichever they are'
+            faults.add(data.file, "lr-geo.users", "some users beside privacy.everywhere", wanted)
+        return
+    absent = users[data.prior[users] == 0]
+    for user in absent[: 1 if everybody else None].tolist():
+        name = data.records.ids[user]
+        faults.add(data.file, "utility.prior", f"a prior of 0 on the user's cell {name!r}", "a prior above 0")
+
+
+def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
+    """Check radii and options against the map and the loss."""
+    options, file = problem.lr_geo, data.file
     if options.exponential_beyond > options.obfuscation_radius:
         wanted = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
-        faults.append(Fault(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", wanted))
-    apart = data.distances[data.distances > 0]
-    least = float(apart.min()) if apart.size else 0.0
-    if options.radius * (1 + CLOSE) < least:
+        faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", wanted)
+    least = float(data.distances[data.distances > 0].min(initial=np.inf))
+    if np.isfinite(least) and options.radius * (1 + CLOSE) < least:
         wanted = f"at least {least:.6g}, the least distance between two records"
-        faults.append(Fault(file, "lr-geo.radius", f"{options.radius:g}", wanted))
+        faults.add(file, "lr-geo.radius", f"{options.radius:g}", wanted)
     if options.reference_cell_km is not None:
         where = "lr-geo.reference_cell_km"
         if options.indicator == "cost":
-            faults.append(Fault(file, where, "a key beside indicator cost", "exact costs, on which users agree"))
+            faults.add(file, where, "a key beside indicator cost", "exact costs, on which users agree")
         if not isinstance(problem.utility, TravelCost):
-            faults.append(Fault(file, where, f"a key beside utility.kind {problem.utility.kind}", "travel-cost"))
+            faults.add(file, where, f"a key beside utility.kind {problem.utility.kind}", "travel-cost")
         plain = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
         if plain or isinstance(problem.distance, Table):
-            faults.append(Fault(file, where, "places without coordinates", "points or a grid, and no table"))
-    return faults
+            faults.add(file, where, "places without coordinates", "points or a grid, and no table")
+    if data.remap:
+        wanted = "false: users compute their own rows from what the server publishes, which no remapping has gone over"
+        faults.add(file, "utility.remap", "true", wanted)
 
 
-def _unfit(options: LRGeoOptions, data: MetricData, utility: object, file: str) -> list[Fault]:
-    """What does not go together with weights of the users' own."""
-    if options.private_weights is None:
-        return []
-    where, faults = "lr-geo.private_weights", []
+def _check_private(utility: object, data: MetricData, faults: Faults) -> None:
+    """Check what does not go together with weights of the users' own."""
+    where = "lr-geo.private_weights"
     if not isinstance(utility, TravelCost):
-        faults.append(Fault(file, where, "a key beside a loss without targets", 'utility.kind = "travel-cost"'))
+        faults.add(data.file, where, "a key beside a loss without targets", 'utility.kind = "travel-cost"')
     if data.region is not None:
-        faults.append(Fault(file, where, "a key beside privacy.everywhere", "records: points have no least distance"))
+        faults.add(data.file, where, "a key beside privacy.everywhere", "records: points have no least distance")
     elif (data.distances == 0).any():
-        faults.append(Fault(file, where, "a key beside records at distance 0", "one record for each place"))
-    return faults
+        faults.add(data.file, where, "a key beside records at distance 0", "one record for each place")

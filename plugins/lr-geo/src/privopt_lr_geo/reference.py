@@ -8,14 +8,13 @@ place are ever looked up, and only those have rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.execution.base import spans
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, euclidean, haversine
 from privopt_lr_geo.messages import Extract, Request
 from privopt_lr_geo.problem import LRGeoInstance
@@ -23,11 +22,6 @@ from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.loss_kinds import TravelCost
 from privopt_metric_dp.problem.travel_cost import travel_cost
 from privopt_metric_dp.space.roads import Roads
-
-if TYPE_CHECKING:
-    from privopt.execution import Executor
-else:
-    Executor = Any
 
 __all__ = ["LARGEST", "Cells", "Places", "ReferenceTable"]
 
@@ -149,13 +143,15 @@ class ReferenceTable:
         problem: its targets are the server's secret.
         places: the public map.
         cells: the public grid.
-        executor: shortest-path searches from blocks of targets run there.
     """
 
-    def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells, executor: Executor | None = None) -> None:
+    def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells) -> None:
         _, targets, self.shares = _travel(problem).ends(problem.data.records, problem.data.metric)
         self.places, self.cells = places, cells
-        self._travel = _to_targets(places, targets, executor)
+        if places.roads is not None:
+            self._travel = np.asarray(places.roads.travel(places.ids, targets))
+        else:
+            self._travel = places.travel(np.arange(len(places.ids)), problem.data.records.numbers(targets.tolist()))
 
     def circle(self, request: Request) -> Extract:
         """Return rows and columns of the cells of all places inside a circle.
@@ -188,19 +184,3 @@ def _too_large(data: MetricData, count: int, what: str, size: float) -> InputErr
     found = f"a table of {count:,} {what}, {size / 1e9:.1f} GB"
     wanted = f"at most {LARGEST / 1e9:g} GB: a larger cell, or smaller radii"
     return InputError([Fault(data.file, "lr-geo.reference_cell_km", found, wanted)])
-
-
-def _to_targets(places: Places, targets: Any, executor: Executor | None) -> Floats:
-    """Return (P, T) km of travel from every place to every target."""
-    ids = places.ids
-    if places.roads is None:
-        return places.travel(np.arange(len(ids)), places.data.records.numbers(targets.tolist()))
-    if executor is None or executor.jobs == 1:
-        return np.asarray(places.roads.travel(ids, targets))
-    roads, parts = executor.hold(places.roads), spans(len(targets), len(targets), 4 * executor.jobs)
-    blocks = executor.map(_search, [roads] * len(parts), [ids] * len(parts), [targets[a:b] for a, b in parts])
-    return np.concatenate(list(blocks), axis=1)
-
-
-def _search(roads: Roads, ids: list[str], targets: Any) -> Floats:
-    return np.asarray(roads.travel(ids, targets))

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
-from privopt.errors import Fault, InputError
-from privopt.files.archive import read_npz
+from privopt.arrays import Unsigned
+from privopt.errors import Faults
+from privopt.files.archive import read_arrays
 from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.rows import ColumnWeights, whole_matrix
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
@@ -29,7 +29,7 @@ LONGEST_NAME: Final = 240
 
 
 def file_of(user: str) -> str:
-    """Name of a user's file: its id, with everything but letters, digits and ``_.-~`` escaped as in a URL.
+    """Return the name of a user's file: its id, with everything but letters, digits and ``_.-~`` escaped as in a URL.
 
     Of an id too long for that: the beginning, ``=``, which no other name has, and the SHA-256 of the id.
     """
@@ -51,10 +51,10 @@ class Published:
 
     columns: ColumnWeights | None
     data: MetricData
-    given: NDArray[np.uint64] | None = None
+    given: Unsigned | None = None
 
     @cached_property
-    def whole(self) -> NDArray[np.uint64]:
+    def whole(self) -> Unsigned:
         """(N, K) every record's row; computed from the column weights where those were published."""
         if self.given is not None:
             return self.given
@@ -63,16 +63,12 @@ class Published:
 
     def write(self, folder: Path) -> None:
         """Write public.npz."""
-        if self.columns is None:
+        columns = self.columns
+        if columns is None:
             np.savez(folder / PUBLIC, weights=self.whole)
-            return
-        np.savez(
-            folder / PUBLIC,
-            column_weights=self.columns.weights,
-            serves=self.columns.serves,
-            rate=np.float64(self.columns.rate),
-            cap=np.float64(self.columns.cap),
-        )
+        else:
+            rate, cap = np.float64(columns.rate), np.float64(columns.cap)
+            np.savez(folder / PUBLIC, column_weights=columns.weights, serves=columns.serves, rate=rate, cap=cap)
 
     @classmethod
     def read(cls, path: Path, data: MetricData) -> Published:
@@ -82,32 +78,25 @@ class Published:
             InputError: not of its form.
         """
         count, outputs = data.shape
-
-        def wrong(where: str, found: str, wanted: str) -> InputError:
-            return InputError([Fault(path.name, where, found, wanted)])
-
-        shapes = {"column_weights": (count,), "serves": (count,), "rate": (), "cap": ()}
-        parts = read_npz(path, "column_weights, serves, rate, cap; or weights alone", only={"weights", *shapes})
-        if "weights" in parts:
-            if len(parts) > 1:
-                raise wrong("weights", "other arrays beside it", "weights alone")
-            weights = parts["weights"]
-            if weights.dtype.str[1:] != "u8" or weights.shape != (count, outputs):
-                raise wrong("weights", f"{weights.dtype} of shape {weights.shape}", f"uint64 of {(count, outputs)}")
-            return cls(columns=None, data=data, given=weights)
-        for name, shape in shapes.items():
-            if name not in parts or parts[name].shape != shape:
-                found = f"shape {parts[name].shape}" if name in parts else "nothing"
-                raise wrong(name, found, f"shape {shape}")
-        x, serves = parts["column_weights"], parts["serves"]
-        if x.dtype != np.float64 or not (np.isfinite(x).all() and (x >= 0).all() and x.any()):
-            raise wrong("column_weights", "numbers that will not do", "doubles of at least 0, not all 0")
-        if serves.dtype != np.int64 or serves.min() < 0 or serves.max() >= outputs:
-            raise wrong("serves", "an output that is not there", f"numbers from 0 to {outputs - 1}")
-        rate, cap = float(parts["rate"]), float(parts["cap"])
+        columns = {"column_weights": (np.float64, (count,)), "serves": (np.int64, (count,))}
+        wanted = {**columns, "rate": (np.float64, ()), "cap": (np.float64, ())}
+        parts = read_arrays(path, {}, optional={"weights": (np.uint64, data.shape), **wanted})
+        if parts.keys() == {"weights"}:
+            return cls(columns=None, data=data, given=parts["weights"])
+        faults = Faults()
+        if parts.keys() != wanted.keys():
+            faults.add(str(path), "", f"arrays {', '.join(parts)}", f"{', '.join(wanted)}; or weights alone")
+            faults.check()
+        x, serves, rate, cap = (parts[name] for name in wanted)
+        if not (np.isfinite(x).all() and (x >= 0).all() and x.any()):
+            faults.add(str(path), "column_weights", "numbers that will not do", "finite, at least 0, not all 0")
+        if serves.min() < 0 or serves.max() >= outputs:
+            faults.add(str(path), "serves", "an output that is not there", f"numbers from 0 to {outputs - 1}")
         if not (rate > 0 and 0 < cap <= 700):
-            raise wrong("rate", f"{rate!r} and cap {cap!r}", "a rate above 0, a cap between 0 and 700")
-        return cls(columns=ColumnWeights(weights=x, serves=serves, outputs=outputs, rate=rate, cap=cap), data=data)
+            faults.add(str(path), "rate", f"{rate} and cap {cap}", "a rate above 0, a cap between 0 and 700")
+        faults.check()
+        weights = ColumnWeights(weights=x, serves=serves, outputs=outputs, rate=float(rate), cap=float(cap))
+        return cls(columns=weights, data=data)
 
 
 @frozen(kw_only=True, eq=False)
@@ -160,7 +149,7 @@ class LRGeoRelease(MatrixRelease):
 
     @classmethod
     def alone(cls, folder: Path) -> MatrixRelease:
-        """What one user draws from: its own row where private/ has it, else the published one."""
+        """Return what one user draws from: its own row where private/ has it, else the published one."""
         own = _own(folder)
         return super().alone(folder) if own is None else own
 

@@ -6,105 +6,78 @@ and rows of one place by different users are equal.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import field, frozen
 
-from privopt.errors import CertificationError, SolverError, StoppedError
+from privopt.arrays import Floats, Unsigned
+from privopt.errors import InputError
+from privopt.execution.clock import clock
 from privopt.interfaces import SolveContext
-from privopt.numbers.sampling import TOTAL
+from privopt.interfaces.incumbent import Incumbent
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.mechanisms.fallback import Reserve
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.solvers.exponential import exponential
 
-__all__ = ["Search", "SharedMechanism", "rows_of_users"]
+__all__ = ["exponential_matrix", "optimal_matrix", "release_of_users", "rows_of_users", "search_seconds"]
 
-SHARE_OF_TIME: Final = 0.15
-"""Of the time that is left, what it may take before the users' program begins."""
-LARGEST: Final = 4_000_000
-"""Records times outputs up to which one is looked for: beyond it, dense kernels take more than such a share."""
+AGAIN: Final = 3.0
+"""A release is certified by the search, as its result is stated, and as it is read back."""
 
 
-@frozen(kw_only=True, eq=False)
-class SharedMechanism:
-    """A certified mechanism of all records.
+def exponential_matrix(data: MetricData) -> Floats | None:
+    """Return the exponential mechanism (N, K); None where distances to outputs are not known, or infinite."""
+    if not data.crossed:
+        return None
+    try:
+        return exponential(data.to_outputs, float(data.epsilon))
+    except InputError:  # a record that reaches no output
+        return None
 
-    Attributes:
-        release: with a row for every record.
-        name: of what made it.
-        loss: mean over the users of the true cost of their own rows.
+
+def optimal_matrix(data: MetricData, context: SolveContext) -> tuple[Floats, str]:
+    """Return what optimal-lp's methods find (N, K) in the innermost scope of time, and the method's name.
+
+    Raises:
+        SolverError, StoppedError: they find nothing, or nothing in time.
     """
+    from privopt_metric_dp.solvers import Instance, solve
 
-    release: MatrixRelease
-    name: str
-    loss: float
+    left = clock().left
+    until = None if np.isinf(left) else clock().now() + left
+    instance = Instance.of(data, deadline=until)
+    found = solve(instance, gap=context.gap, deadline=until, memory=context.room, progress=context.report)
+    return found.z, found.method
 
 
-@define(kw_only=True, eq=False)
-class Search:
-    """Looks for one, first in a share of the time, then in all that is left.
+def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
+    """Return the seconds that a search may take, so that what it finds can still be certified, stated and read back.
 
-    Attributes:
-        problem: the map and its users.
-        context: of the run.
-        best: the best so far; None before, on maps too large for it, and where nothing came of it.
+    Args:
+        incumbent: which has certified a first entry, and so knows what that takes.
+        context: None is returned where it has no limit.
     """
-
-    problem: LRGeoInstance
-    context: SolveContext
-    best: SharedMechanism | None = None
-    _reserve: Reserve | None = field(default=None, init=False)
-
-    def look(self, *, patient: bool = False) -> None:
-        """Try the exponential mechanism, once, and, where enough time is left, optimal-lp's methods in a share of it.
-
-        Args:
-            patient: in all of it, for no program of the users follows; else nothing is tried without a limit.
-        """
-        data, context, left = self.problem.data, self.context, self.context.remaining
-        if (left is None and not patient) or data.cost.size > LARGEST:
-            return
-        if self._reserve is None:
-            self._reserve = Reserve(data, context, bounded=False)
-            self._reserve.make()
-            if self._reserve.release is not None:
-                self._take(self._reserve.release, "exponential")
-        left, until = context.remaining, context.deadline
-        if not patient and left is not None and until is not None:
-            until = min(until, time.monotonic() + SHARE_OF_TIME * left)
-        if self.best is not None and until is not None and until - time.monotonic() <= self._reserve.seconds:
-            return  # not even a repair like the reserve's: what is left has to certify and write what there is
-        from privopt_metric_dp.solvers import Instance, solve
-
-        try:
-            instance = Instance.of(data, deadline=until)
-            found = solve(instance, gap=context.gap, deadline=until, memory=context.room, progress=context.report)
-            self._take(MatrixRelease.from_matrix(found.z, data, context), found.method)
-        except (CertificationError, SolverError, StoppedError, MemoryError):
-            return  # what was at hand before stands
-
-    def _take(self, release: MatrixRelease, name: str) -> None:
-        users = self.problem.users
-        rows = np.einsum("ik,ik->i", release.weights[users].astype(np.float64), self.problem.data.cost[users])
-        loss = float(rows.mean()) / float(TOTAL)
-        if self.best is None or loss < self.best.loss:
-            self.best = SharedMechanism(release=release, name=name, loss=loss)
+    left = context.remaining
+    if left is None:
+        return None
+    closing = AGAIN * (incumbent.cost["certify"] + context.times.get("build", 0.0))
+    return max(0.0, min(left, incumbent.hard.left - closing))
 
 
 @frozen(kw_only=True, eq=False, slots=False)
-class _Rows(Mapping[str, MatrixRelease]):
+class _Matrices(Mapping[str, MatrixRelease]):
     """Each user's matrix, cut from the whole one when it is asked for: together they would fill the memory."""
 
     whole: MatrixRelease
     sets: Mapping[str, LRSet] = field(repr=False)  # by the users' ids
 
     def __getitem__(self, user: str) -> MatrixRelease:
-        """The rows of a user's LR set."""
+        """Return the rows of a user's LR set."""
         around = self.sets[user]
         return MatrixRelease(
             weights=self.whole.weights[around.records],
@@ -115,21 +88,27 @@ class _Rows(Mapping[str, MatrixRelease]):
         )
 
     def __iter__(self) -> Iterator[str]:
-        """The users, in order."""
+        """Iterate over the users, in order."""
         return iter(self.sets)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self.sets)
 
 
 def rows_of_users(problem: LRGeoInstance, sets: Sequence[LRSet], whole: MatrixRelease) -> LRGeoRelease:
     """Return the users' rows of a mechanism of all records."""
+    own = {str(whole.records[around.user]): around for around in sets}
+    return release_of_users(problem, whole.weights[problem.users], _Matrices(whole=whole, sets=own))
+
+
+def release_of_users(problem: LRGeoInstance, rows: Unsigned, matrices: Mapping[str, MatrixRelease]) -> LRGeoRelease:
+    """Return users' rows (M, K) as a release whose guarantee rests on their own matrices."""
     return LRGeoRelease(
-        weights=whole.weights[problem.users],
-        records=whole.records[problem.users],
-        outputs=whole.outputs,
+        weights=rows,
+        records=np.asarray(problem.data.records.ids, dtype=np.str_)[problem.users],
+        outputs=np.asarray(problem.data.outputs.ids, dtype=np.str_),
         pairs=np.zeros((0, 2), dtype=np.int64),
         distances=np.zeros(0),
-        matrices=_Rows(whole=whole, sets={str(whole.records[each.user]): each for each in sets}),
+        matrices=matrices,
     )

@@ -6,7 +6,6 @@ same draws again, or its program is another one: the seed is kept beside the che
 
 from __future__ import annotations
 
-import json
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -17,14 +16,14 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Ints
-from privopt.declare import File
-from privopt.errors import Fault, InputError
 from privopt.files import open_private, private_folder
+from privopt.files.archive import read_arrays
 
 __all__ = ["Draw", "kept_seed", "new_seed"]
 
-NAME: Final = "users.json"
-BITS: Final = 128
+NAME: Final = "users.npz"
+WORD: Final = 64
+"""Bits of half a seed."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -55,7 +54,7 @@ class Draw:
 
 def new_seed() -> int:
     """Draw a seed from the operating system."""
-    return randbits(BITS)
+    return randbits(2 * WORD)
 
 
 def kept_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
@@ -71,13 +70,10 @@ def kept_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
     """
     path = folder / NAME
     if resume and os.path.lexists(path):
-        try:
-            stored = json.loads(File.read(path, str(path)).contents)["seed"]
-            return int(str(stored), 16)
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise InputError([Fault(str(path), "seed", "none", "the seed of a run, in hexadecimal")]) from None
-    made = new_seed() if seed is None else seed
+        high, low = read_arrays(path, {"seed": (np.uint64, (2,))})["seed"].tolist()
+        return int(high << WORD | low)
+    made = new_seed() if seed is None else seed % (1 << 2 * WORD)
     private_folder(folder)
     with open_private(path) as file:
-        file.write(json.dumps({"seed": f"{made:x}"}).encode())
+        np.savez(file, seed=np.array(divmod(made, 1 << WORD), dtype=np.uint64))
     return made
