@@ -13,7 +13,7 @@ from typing import Any
 
 from privopt.checker.exact import need
 
-__all__ = ["Array", "read_npz"]
+__all__ = ["Array", "read_npz", "read_texts"]
 
 LETTERS = {
     "f2": "e",
@@ -124,3 +124,18 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
     pattern = " ".join(sorted(wanted.split()))
     need(re.fullmatch(pattern, holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
     return [found[part.split(":")[0]] for part in wanted.split()]
+
+
+def read_texts(path: Path, name: str) -> list[str]:
+    """Read one array of texts of an archive; whoever reads all arrays checks the archive.
+
+    Raises:
+        RefusedError: it is not there, or too large.
+    """
+    with zipfile.ZipFile(path) as archive:
+        found = [info for info in archive.infolist() if info.filename == f"{name}.npy"]
+        sound = len(found) == 1 and found[0].file_size <= path.stat().st_size
+        need(sound, f"{path.name}: {name}: missing, twice, or too large", 2)
+        array = Array(archive.open(found[0]).read(), f"{path.name}: {name}")
+    need(array.kind == "U" and len(array.shape) == 1, f"{path.name}: {name}: no texts", 2)
+    return [*array.flat]

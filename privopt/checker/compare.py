@@ -22,6 +22,7 @@ def compare(
     value: float,
     unit: str,
     gap: float | None,
+    over: str | None = None,
     close: frozenset[str] = frozenset(),
 ) -> str:
     """Compare guarantee, certificate and objective with what was found, sentences apart.
@@ -33,6 +34,7 @@ def compare(
         value: what ``objective.value`` must be.
         unit: what it is counted in.
         gap: between value and bound, as they are stated; None without a bound.
+        over: what ``objective.bound_over`` must be; None where it must not be there.
         close: those of the three whose figures may differ by a relative 1e-9; the others may by no
             bit.
 
@@ -49,13 +51,16 @@ def compare(
     certificate = {**measured, "kind": promise["kind"], "holds": True, "evidence": "proved"}
     certificate["arithmetic"] = str(result["certificate"]["arithmetic"])
     objective = {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}
+    if over is not None:
+        objective["bound_over"] = over
     found = {"objective": objective, "guarantee": guarantee, "certificate": certificate}
     for where, wanted in found.items():
         odd = result[where].keys() ^ wanted.keys()
         need(not odd, f"{where}: {sorted(odd)}", 1 if odd <= wanted.keys() else 2)
         for key, right in wanted.items():
             _compare_one(f"{where}.{key}", result[where][key], right, loose=where in close)
-    status = "optimal" if gap is not None and gap <= asked else "feasible"
+    met = gap is not None and gap <= asked and over != "chosen"
+    status = "optimal" if met else "feasible"
     sound = status == result["status"] and type(asked) is not bool and 0 < asked < 1
     need(sound, f"status {status!r}, gap {asked!r}")
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"

@@ -251,7 +251,8 @@ def summary(solved: Solved) -> None:
     if objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
-        table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g})")
+        over = "" if objective.bound_over is None else f", over {objective.bound_over} outputs"
+        table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g}{over})")
     epsilon = "" if guarantee.epsilon is None else f" epsilon {float(guarantee.epsilon):g} {guarantee.unit}"
     table.add_row("guarantee", escape(f"{guarantee.kind}{epsilon} {guarantee.scope}".rstrip()))
     if certificate.holds is not None:

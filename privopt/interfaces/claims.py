@@ -141,7 +141,7 @@ class Bounds:
     gap: float | None = key(None, help='a number, "inf" or null', infinite=True)
 
     @classmethod
-    def of(cls, value: float, lower_bound: float | None, *, maximise: bool = False, **more: str) -> Self:
+    def of(cls, value: float, lower_bound: float | None, *, maximise: bool = False, **more: str | None) -> Self:
         """With the gap that follows from value and bound; ``more`` are the other fields."""
         gap = None
         if lower_bound is not None and math.isfinite(lower_bound):
@@ -155,6 +155,19 @@ class Objective(Bounds):
 
     Attributes:
         unit: of value and bound.
+        bound_over: where the mechanism chose the outputs, whether the bound speaks of releases over these alone
+            ("chosen") or over all that it chose from ("all").
     """
 
     unit: str = key(help="of value and bound")
+    bound_over: str | None = key(None, help='"chosen" or "all", where outputs were chosen')
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``objective`` object of result.json."""
+        shown: dict[str, Any] = {
+            "value": self.value,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "unit": self.unit,
+        }
+        return shown if self.bound_over is None else {**shown, "bound_over": self.bound_over}

@@ -211,6 +211,10 @@ class Mechanism(ABC, Generic[P, R]):
         """
         return None
 
+    def bound_over(self, problem: P, folder: Path) -> str | None:
+        """Return ``objective.bound_over`` as DIR has it (:attr:`Outcome.bound_over`); None: no outputs are chosen."""
+        return None
+
     def details(self, problem: P, release: R, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
         """What ``details`` of result.json says that follows from problem and release: ``verify`` computes it again.
 

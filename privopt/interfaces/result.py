@@ -118,7 +118,12 @@ class Result:
 
     @property
     def status(self) -> str:
-        """``"optimal"`` where the gap asked for is met, else ``"feasible"``, also where there is no bound."""
+        """``"optimal"`` where the gap asked for is met, else ``"feasible"``, also where there is no bound.
+
+        A bound over outputs that were chosen says nothing of the optimum.
+        """
+        if self.objective.bound_over == "chosen":
+            return "feasible"
         gap = (self.details.lp or self.objective).gap
         return "optimal" if gap is not None and gap <= self.asked.gap else "feasible"
 
@@ -144,7 +149,7 @@ class Result:
             "status": self.status,
             "asked": attrs.asdict(self.asked),
             "guarantee": self.guarantee.to_json(),
-            "objective": attrs.asdict(self.objective),
+            "objective": self.objective.to_json(),
             "certificate": self.certificate.to_json(),
             "time": attrs.asdict(self.time),
             "solver": dict(self.solver),

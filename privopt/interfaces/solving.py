@@ -41,6 +41,8 @@ class Outcome(Generic[R_co]):
         release: what would be published.
         lower_bound: rigorous bound on the objective of any release (upper where it is maximised), or None. It is
             stated where :meth:`privopt.interfaces.Mechanism.proved` finds it again in DIR.
+        bound_over: where the mechanism chose outputs: "chosen" where the bound speaks of releases over these, "all"
+            where it speaks of releases over all that it chose from. None where it chose none.
         proof: what proves it, written beside the release; None where the release itself does.
         solver: ``name``, ``version``, ``iterations`` and what else tells the path taken.
         details: what else there is to say, for ``details.told`` of ``result.json``: nobody checks it. Its ``lp``
@@ -52,6 +54,7 @@ class Outcome(Generic[R_co]):
 
     release: R_co
     lower_bound: float | None = None
+    bound_over: str | None = None
     proof: Proof | None = None
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)

@@ -177,7 +177,8 @@ def _tiles(result: Result) -> str:
     if objective.lower_bound is None:
         tiles["proved bound"] = "none"
     else:
-        tiles["proved bound"] = shown(objective.lower_bound, 6) + unit
+        over = " <small>over the outputs chosen</small>" if objective.bound_over == "chosen" else ""
+        tiles["proved bound"] = shown(objective.lower_bound, 6) + unit + over
         tiles["gap"] = shown(objective.gap, 2)
     tiles["checked"] = f"{shown(certificate.checked)} <small>conditions</small>"
     tiles["time"] = f"{result.time.total:.2f} <small>seconds</small>"

@@ -93,7 +93,9 @@ def conclude(
             solver=options.solver,
         ),
         guarantee=evolve(guarantee, seeded=outcome.seeded),
-        objective=Objective.of(value, bound, maximise=utility.maximise, unit=utility.unit),
+        objective=Objective.of(
+            value, bound, maximise=utility.maximise, unit=utility.unit, bound_over=outcome.bound_over
+        ),
         certificate=certificate,
         time=Times(build=0.0, solve=0.0, repair=0.0, verify=0.0, total=0.0),
         solver={**outcome.solver, "versions": versions_behind(registered.plugin)},

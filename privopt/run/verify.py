@@ -325,7 +325,13 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
         result,
         guarantee=evolve(privacy.guarantee, seeded=result.guarantee.seeded),
         certificate=certificate,
-        objective=Objective.of(value, stated.lower_bound, maximise=utility.maximise, unit=utility.unit),
+        objective=Objective.of(
+            value,
+            stated.lower_bound,
+            maximise=utility.maximise,
+            unit=utility.unit,
+            bound_over=opened.mechanism.bound_over(problem, opened.folder),
+        ),
         details=evolve(result.details, facts=facts, lp=None if lp is None else Bounds.of(lp.value, lp.lower_bound)),
     )
     return again, complaints

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from privopt.checker.arrays import Array, read_npz
-from privopt.checker.exact import BITS, FLAT, ONE, down, exp_up, low, need
+from privopt.checker.exact import BITS, FLAT, ONE, RefusedError, down, exp_up, low, need
+from privopt_metric_dp.checkers.losses import Losses
 from privopt_metric_dp.checkers.metric import Metric
 from privopt_metric_dp.checkers.roads import shortest
 
-__all__ = ["Moves", "odd_halves", "read_proof", "required", "stated_bound"]
+__all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required", "stated_bound"]
 
 Row = tuple[int, int]
 """Records i and j: w_ik <= exp(epsilon d_ij) w_jk for every output k."""
@@ -31,7 +32,13 @@ FINEST = 2**48
 
 
 class Moves(Protocol):
-    """Multipliers, an output at a time."""
+    """Multipliers, an output at a time.
+
+    Attributes:
+        priced: records that are outputs here, in place of the release's; empty where these are.
+    """
+
+    priced: list[int]
 
     def move(self, k: int, costs: list[int]) -> None:
         """Add to an output's costs what its multipliers make of them, in place."""
@@ -57,7 +64,9 @@ class _Growth:
         last, reached = -1, dict[int, int]()
         for i, j in rows:
             if i != last:
-                last, reached = i, required(self.metric, self.limit, i)
+                last, reached = i, self._near(i)
+            if j not in reached:
+                reached = required(self.metric, self.limit, i)
             if j not in reached:
                 implied = shortest(i, self._neighbours().__getitem__)
                 reached = {b: d - room for b, d in implied.items()} | reached
@@ -68,6 +77,14 @@ class _Growth:
             need(near, f"{where}: neither required nor implied, or beyond any ratio")
             growth[i, j] = exp_up(x)
         return growth
+
+    def _near(self, i: int) -> dict[int, int]:
+        """Required distances of a record; along roads only those as near as the next ones."""
+        first = self.metric.first(i)
+        if first is None:
+            return required(self.metric, self.limit, i)
+        near = self.metric.near(i, max(first.values(), default=0))
+        return {j: d for j, d in near.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
         """Required pairs, each as far as it may truly be."""
@@ -84,6 +101,7 @@ class _Rows:
     def __init__(self, growth: _Growth, pairs: Array, starts: Array, rows: Array, f: Array) -> None:
         self.growth, self.pairs = growth.of(pairs.rows), pairs.rows
         self.starts, self.rows, self.f = starts.flat, rows.flat, f.flat
+        self.priced: list[int] = []
 
     def move(self, k: int, costs: list[int]) -> None:
         """c_ik + f, c_jk - exp(epsilon d_ij) f."""
@@ -100,6 +118,7 @@ class _Trees:
     def __init__(self, growth: _Growth, prices: Array, trees: Array) -> None:
         self.size, self.trees = growth.size, trees.rows
         self.prices = [low(Fraction(price)) for price in prices.flat]
+        self.priced: list[int] = []
         parents: list[dict[int, tuple[int, bool]]] = [
             {code: self._parent(i, code) for code in {*codes}}
             for i, codes in enumerate(zip(*trees.rows, strict=True))
@@ -168,11 +187,14 @@ def read_proof(
         RefusedError: it is not of either form.
     """
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
-    as_trees = b"trees.npy" in path.read_bytes()
+    as_trees, as_streets = (
+        name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy")
+    )
     if as_trees:
         parts = "prices:f8:1 trees:u[24]:2"
     else:
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
+        parts += " bound_outputs:i8:1" if as_streets else ""
     room = NAMES + 8 * size * width
     version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", room)
     growth, stated = _Growth(metric, epsilon, limit), Fraction(*unit.flat)
@@ -180,13 +202,54 @@ def read_proof(
         prices, trees = arrays
         fits = (prices.shape, trees.shape) == ((size,), (width, size))
     else:
-        pairs, starts, rows, f = arrays
+        pairs, starts, rows, f, *more = arrays
+        priced = [*more[0].flat] if more else []
+        within = all(0 <= record < size for record in priced)
+        need(within and priced == sorted({*priced}), "proof.npz: bound_outputs: no records", 2)
+        width = len(priced) if more else width
         fits = starts.shape == (width + 1,) and min(starts.flat) >= 0 and rows.shape == f.shape
-    known = [*version.flat] == [3 if as_trees else 2]
+    known = [*version.flat] == [3 if as_trees else 4 if as_streets else 2]
     need(known and stated > 0 and fits, "proof.npz: not of its form", 2)
     if as_trees:
         return _Trees(growth, prices, trees), stated
-    return _Rows(growth, pairs, starts, rows, f), stated
+    found = _Rows(growth, pairs, starts, rows, f)
+    found.priced = priced
+    return found, stated
+
+
+def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
+    """Return of each record the least cost of reports anywhere on the streets, after they moved.
+
+    At priced records it is as at outputs. A record inside a piece of street between two of these
+    may be reported as it is, at no loss: its multipliers are those of both ends, shared as it lies
+    between them; and so at any point the costs are no less than the least of these.
+
+    Raises:
+        RefusedError: losses that are no ways along undirected streets, or a record that is neither
+            priced nor inside such a piece.
+    """
+    network, size = metric.network, len(metric.points)
+    if network is None or not losses.measured:
+        raise RefusedError("proof.npz: bound_outputs: the loss is no way along streets", 1)
+    pieces = network.pieces([metric.points[record] for record in moves.priced])
+    ends: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
+    for i, name in enumerate(metric.points):
+        if name in pieces:
+            tail, head, far, length = pieces[name]
+            ends[tail].append((i, length - far, length))
+            ends[head].append((i, far, length))
+    covered = {*moves.priced} | {i for at in ends for i, _, _ in at}
+    need(len(covered) == size, "proof.npz: bound_outputs: a record between no two of them")
+    least, between = list[int](), dict[int, int]()
+    for k, record in enumerate(moves.priced):
+        column = metric.own(record)
+        before = [p * c // losses.whole for p, c in zip(losses.prior, column, strict=True)]
+        costs = [*before]
+        moves.move(k, costs)
+        least = list(map(min, least or costs, costs))
+        for i, part, length in ends[k]:
+            between[i] = between.get(i, 0) + (costs[i] - before[i]) * part // length
+    return [min(cost, between.get(i, cost)) for i, cost in enumerate(least)]
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, least: float) -> float:

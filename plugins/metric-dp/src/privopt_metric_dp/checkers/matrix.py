@@ -9,7 +9,7 @@ from operator import mul, truediv
 from pathlib import Path
 from typing import Any
 
-from privopt.checker.arrays import read_npz
+from privopt.checker.arrays import read_npz, read_texts
 from privopt.checker.compare import compare
 from privopt.checker.exact import (
     BITS,
@@ -24,6 +24,7 @@ from privopt.checker.exact import (
 )
 from privopt.checker.files import Problem
 from privopt_metric_dp.checkers.bound import (
+    least_over_streets,
     odd_halves,
     read_proof,
     required,
@@ -85,7 +86,11 @@ class Matrix:
         if self.within:  # all distances that round down to a double at most the limit's
             self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1
         listed = self._listed()
-        self.metric = Metric(problem)
+        chooses = "choose" in problem.tables.get("outputs", {})
+        self.metric = Metric(
+            problem, read_texts(folder / "mechanism.npz", "outputs") if chooses else None
+        )
+        self.over = "chosen" if chooses else None
         self.region = self._region(listed) if self.everywhere else None
         given = problem.tables.get("given", table).get("matrix")
         problem.used.add(f"problem/{given}")  # as it was given
@@ -222,7 +227,10 @@ class Matrix:
         room = self.metric.room
         slack = room + ONE // 10**24  # km: what doubles lose of distances below an atom
         for i, j, d, _ in self.stored:
-            true = self.metric.held(i)[j]
+            most = low(Fraction(d) * Fraction(1 + 2.0**-29)) + slack
+            true = self.metric.near(i, most).get(j) if self.metric.network else None
+            if true is None:
+                true = self.metric.held(i)[j]
             where = f"records {i}, {j}: stored {d!r} apart"
             if true is None:  # no way: any distance is less
                 continue
@@ -238,11 +246,15 @@ class Matrix:
     ) -> None:
         """Required pairs of a record are joined by ways over stored pairs that are as short.
 
+        Along roads it is enough to look at the records that they come to first.
+
         Raises:
             RefusedError: one is not.
         """
-        near = required(self.metric, self.limit, i).items()
-        left = {j: d for j, d in near if j > i and direct.get((i, j), d + 1) > d}
+        first = self.metric.first(i)
+        near = required(self.metric, self.limit, i) if first is None else first
+        within = ((j, d) for j, d in near.items() if j > i and d <= self.limit)
+        left = {j: d for j, d in within if direct.get((i, j), d + 1) > d}
         reached = shortest(i, after.__getitem__, max(left.values())) if left else {}
         lost = [j for j, d in left.items() if reached.get(j, d + 1) > d]
         why = f"records {i} and {lost[:1]} are required, and no way over stored pairs is as short"
@@ -265,6 +277,8 @@ class Matrix:
         proved = (self.folder / "proof.npz").exists()
         need(proved == (claimed is not None), "bound or proof.npz: one alone")
         proof = read_proof(self.folder, self.metric, self.epsilon, self.limit) if proved else None
+        streets = proof is not None and bool(proof[0].priced)
+        need(not streets or self.over is not None, "proof.npz: bound_outputs: none were chosen")
         total, floor = 0, 0
         least: list[int] = []
         seen: list[list[int]] = []
@@ -275,13 +289,15 @@ class Matrix:
                 seen.append(exact)
             total += sum(map(mul, costs, weights))
             floor = min(floor, *costs)
-            if proof is not None:
+            if proof is not None and not streets:
                 proof[0].move(k, costs)
             least = list(map(min, least or costs, costs))
         self._check_guesses(seen)
         self._read_value(total)
         if proof is None:
             return f"{self.value!r} {losses.unit}; no bound is claimed"
+        if streets:
+            self.over, least = "all", least_over_streets(self.metric, losses, proof[0])
         lowest = 0.0 if floor == 0 else -math.inf  # at least 0 where all costs are
         bound = stated_bound(Fraction(sum(least), ONE), proof[1], least=lowest)
         same = type(claimed) in (int, float) and claimed == bound
@@ -349,6 +365,7 @@ class Matrix:
             value=self.value,
             unit=self.losses.unit,
             gap=_gap(self.result["objective"]),
+            over=self.over,
             close=frozenset({"certificate"} if self.rounded else {"certificate", "objective"}),
         )
 

@@ -21,7 +21,7 @@ from privopt.checker.exact import (
 )
 from privopt.checker.files import Problem
 from privopt_metric_dp.checkers.places import Places
-from privopt_metric_dp.checkers.roads import Lengths, Road, read_roads, ways
+from privopt_metric_dp.checkers.roads import Lengths, Network, Road, read_roads, ways
 
 __all__ = ["Factor", "Metric"]
 
@@ -62,11 +62,16 @@ class Metric:
         room: by how much a distance may be too short.
         roads: lengths of ways, of distances along roads; None of others.
         streets: these roads.
+        network: these roads, where rows are held to distances along them.
         unit: of a distance.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, chosen: list[str] | None = None) -> None:
         """Read ``[distance]``, ``[records]`` and ``[outputs]``.
+
+        Args:
+            problem: as it was published.
+            chosen: ids of the outputs, where the problem has so many of its records chosen.
 
         Raises:
             RefusedError: a kind that is unknown here, or places that it is not between.
@@ -75,13 +80,18 @@ class Metric:
         need(kind in KEYS, f"problem: distance.kind {kind!r}: unknown here", 2)
         table = problem.table("distance", KEYS[kind])
         self.records = Places(problem, "records")
-        self.outputs = Places(problem, "outputs") if "outputs" in problem.tables else self.records
+        self.outputs = self.records
+        if chosen is not None:
+            self.outputs = self.records.some(chosen, problem.table("outputs", "choose")["choose"])
+        elif "outputs" in problem.tables:
+            self.outputs = Places(problem, "outputs")
         pair = self.records.kind, self.outputs.kind
         fits = kind not in TAKES or (pair[0] == pair[1] and pair[0] in TAKES[kind])
         need(fits, f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
         self.kind, self.points, self.room = kind, self.records.ids, 1
         self.roads: Lengths | None = None
         self.streets: list[Road] = []
+        self.network: Network | None = None
         self._here: list[Any] = []
         bare = kind == "matrix" or self.records.kind == "vector"
         self.unit = "unit of distance" if bare else "km"
@@ -92,7 +102,7 @@ class Metric:
         elif kind == "graph":
             self._measure_along(read_roads(problem, table["edges"]))
         else:
-            self._read_matrices(problem, table)
+            self._read_matrices(problem, table, chosen)
         self.held = self.own
 
     own: Distances
@@ -143,7 +153,9 @@ class Metric:
 
     def _measure_along(self, streets: list[Road]) -> None:
         """Shortest ways over roads, all of which may be gone both ways."""
-        self.streets, self.roads = streets, ways(streets)
+        self.network = Network(streets)
+        self.place = {name: i for i, name in enumerate(self.points)}
+        self.streets, self.roads = streets, self.network.lengths
 
         @lru_cache(KEPT)
         def row(name: str) -> list[int | None]:
@@ -153,7 +165,26 @@ class Metric:
         self.own = lambda i: row(self.points[i])
         self.ends = lambda k: row(self.outputs.ids[k])
 
-    def _read_matrices(self, problem: Problem, table: dict[str, Any]) -> None:
+    def near(self, i: int, most: int) -> dict[int, int]:
+        """Return the rows within a distance of one, ``held``, and how far they are."""
+        if self.network is None:
+            return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= most}
+        found = self.network.near(self.points[i], most)
+        return {self.place[name]: d for name, d in found.items() if name in self.place}
+
+    def first(self, i: int) -> dict[int, int] | None:
+        """Return the rows that roads from one come to first, and how far; None without roads.
+
+        A shortest way between any two rows is one of such pieces, so these imply all other pairs.
+        """
+        if self.network is None:
+            return None
+        found = self.network.first(self.points[i], self.place)
+        return {self.place[name]: d for name, d in found.items()}
+
+    def _read_matrices(
+        self, problem: Problem, table: dict[str, Any], chosen: list[str] | None
+    ) -> None:
         """Stated distances; the lesser of both directions."""
         records, outputs = len(self.records.ids), len(self.outputs.ids)
         given = problem.array(table["matrix"], records, records).rows
@@ -164,7 +195,10 @@ class Metric:
             return [low(Fraction(min(there, back))) for there, back in pairs]
 
         self.own = self.ends = own
-        if "outputs" in problem.tables:
+        if chosen is not None:
+            place = {name: i for i, name in enumerate(self.points)}
+            self.ends = lambda k: own(place[chosen[k]])
+        elif "outputs" in problem.tables:
             name = table.get("output_matrix")
             across = [] if name is None else problem.array(name, records, outputs).rows
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]
@@ -176,7 +210,7 @@ class Metric:
 
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
         """Take rows of vertices that divide roads, by all ids and the roads between them."""
-        self.points, self.roads = ids, ways(roads)
+        self.points, self.roads, self.network = ids, ways(roads), None
 
     def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
         """Hold rows to factors 1 + a along pieces: their ends as if ln(1 + a) / epsilon apart."""

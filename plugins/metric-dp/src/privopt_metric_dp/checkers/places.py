@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
@@ -77,6 +78,21 @@ class Places:
         once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
         fits = once and len(self.at) in (0, len(self.ids))
         need(fits, f"problem: [{name}]: ids that are none, or stand twice", 2)
+
+    def some(self, ids: list[str], count: object) -> Places:
+        """Return so many of the places, by ids in their order.
+
+        Raises:
+            RefusedError: others, or not so many.
+        """
+        place = {name: i for i, name in enumerate(self.ids)}
+        rows = [place.get(name, -1) for name in ids]
+        sound = len(rows) == count and min(rows, default=-1) >= 0 and rows == sorted({*rows})
+        need(sound, f"mechanism.npz: outputs: not {count} of the records, in their order")
+        found = copy.copy(self)
+        found.ids, found.mesh = ids, []
+        found.at = [self.at[row] for row in rows] if self.at else []
+        return found
 
     def _read_grid(self, grid: Mapping[str, Any], most: int, name: str) -> None:
         """Middles of cells: km to the east and north, on the earth from a corner in degrees."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from fractions import Fraction
 from typing import TypeVar
 
 from privopt.checker.exact import BITS, need, rational
 from privopt.checker.files import Problem
 
-__all__ = ["Lengths", "Road", "read_roads", "shortest", "ways"]
+__all__ = ["Lengths", "Network", "Road", "read_roads", "shortest", "ways"]
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -47,20 +47,78 @@ def shortest(
     return found
 
 
+class Network:
+    """Roads, of which some shortest ways are asked for; all lengths are rounded down."""
+
+    def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
+        """Take roads, which may all be gone both ways unless they are one-way."""
+        shared = self._shared = math.lcm(*{length.denominator for _, _, length in roads})
+        before = self._before = {
+            name: list[tuple[str, int]]() for road in roads for name in road[:2]
+        }
+        for tail, head, length in roads:
+            before[head].append((tail, int(length * shared)))
+        for tail, head, length in [] if one_way else roads:
+            before[tail].append((head, int(length * shared)))
+
+    def _low(self, length: int) -> int:
+        return (length << BITS) // self._shared
+
+    def lengths(self, end: str, starts: list[str]) -> list[int | None]:
+        """Return the lengths of shortest ways to an end; None from where there is none."""
+        found = shortest(end, self._before.__getitem__)
+        return [self._low(found[name]) if name in found else None for name in starts]
+
+    def near(self, start: str, most: int) -> dict[str, int]:
+        """Return the nodes within a length, and how far they are."""
+        found = shortest(start, self._before.__getitem__, ((most + 1) * self._shared >> BITS) + 1)
+        lengths = {name: self._low(length) for name, length in found.items()}
+        return {name: length for name, length in lengths.items() if length <= most}
+
+    def first(self, start: str, stops: Container[str]) -> dict[str, int]:
+        """Return the stops that ways come to with none in between, and the least length of such."""
+
+        def after(name: str) -> list[tuple[str, int]]:
+            return self._before[name] if name == start or name not in stops else []
+
+        found = shortest(start, after)
+        return {name: self._low(found[name]) for name in found if name in stops and name != start}
+
+    def pieces(self, priced: list[str]) -> dict[str, tuple[int, int, int, int]]:
+        """Return where nodes lie that are strictly inside a way without a crossing.
+
+        Args:
+            priced: the nodes that such ways join.
+
+        Returns:
+            By node: the numbers of both ends, how far it is from the first, how long the way is.
+        """
+        number = {name: k for k, name in enumerate(priced)}
+        after: dict[str, dict[str, int]] = {}
+        for name, steps in self._before.items():
+            near = after.setdefault(name, {})
+            for other, length in steps:
+                if other != name:
+                    near[other] = min(length, near.get(other, length))
+        found: dict[str, tuple[int, int, int, int]] = {}
+        for start, first in number.items():
+            for here, length in after[start].items():
+                before, inside = start, list[tuple[str, int]]()
+                while here not in number and len(after[here]) == 2:
+                    inside.append((here, length))
+                    (further,) = after[here].keys() - {before}
+                    length += after[here][further]
+                    before, here = here, further
+                if here in number:
+                    for name, far in inside:
+                        if 0 < far < length:
+                            found.setdefault(name, (first, number[here], far, length))
+        return found
+
+
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
     """Return what gives the lengths of shortest ways over roads, rounded down."""
-    shared = math.lcm(*{length.denominator for _, _, length in roads})
-    before: dict[str, list[tuple[str, int]]] = {name: [] for road in roads for name in road[:2]}
-    for tail, head, length in roads:
-        before[head].append((tail, int(length * shared)))
-    for tail, head, length in [] if one_way else roads:
-        before[tail].append((head, int(length * shared)))
-
-    def lengths(end: str, starts: list[str]) -> list[int | None]:
-        found = shortest(end, before.__getitem__)
-        return [(found[name] << BITS) // shared if name in found else None for name in starts]
-
-    return lengths
+    return Network(roads, one_way=one_way).lengths
 
 
 def read_roads(problem: Problem, file: object) -> list[Road]:

@@ -15,10 +15,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
+import numpy as np
 from attrs import evolve
 
+from privopt.arrays import Ints
 from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, ModelError, StoppedError
 from privopt.execution.limits import ending_at
 from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
@@ -33,7 +35,7 @@ from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.prove_in_time import prove_in_time
 from privopt_metric_dp.problem.data import D, MetricData, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.proof import PROOF, read_proof
+from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
 from privopt_metric_dp.region.region import unlike
 from privopt_metric_dp.space.places import places_at_most
 
@@ -43,6 +45,11 @@ else:
     Figure = Any
 
 __all__ = ["SAME_WITHIN", "MetricMechanism", "matrix_channel"]
+
+CHOSEN: Final = "chosen"
+"""What a bound speaks of that holds for mechanisms over the outputs that were chosen alone."""
+ALL: Final = "all"
+"""What a bound speaks of that holds for mechanisms over all records, too."""
 
 
 class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
@@ -66,6 +73,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     kit: ClassVar[str] = "privopt_metric_dp.kit.problems:default_profile"
     handle: ClassVar[str] = "privopt_metric_dp.api.released_matrix:ReleasedMatrix"
 
+    chooses: ClassVar[bool] = False
+    """Whether it chooses outputs among the records where ``[outputs] choose`` asks for it (:meth:`choose`)."""
+
     any_notion: ClassVar[frozenset[str]] = frozenset()
     """Methods that solve for whatever notion the problem names, through its rows; the others take metric DP alone."""
 
@@ -76,7 +86,15 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return issubclass(registry().kind(role, name).load(), MetricDP)
 
     def load(self, declared: D, file: str) -> MetricInstance[D]:
-        """The problem, and its records, distances, costs and prior as arrays."""
+        """The problem, and its records, distances, costs and prior as arrays.
+
+        Raises:
+            InputError: every fault found; outputs to choose, where the mechanism chooses none.
+        """
+        outputs = getattr(declared, "outputs", None)
+        if outputs is not None and outputs.choose is not None and not self.chooses:
+            found = f"{outputs.choose} with a mechanism that chooses no outputs"
+            raise InputError([Fault(file, "outputs.choose", found, "optimal-lp, or outputs by grid, points or count")])
         return MetricInstance.of(declared, file)
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
@@ -89,6 +107,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         shape = found.weights.shape
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
+        if problem.whole.choose is not None:
+            problem.choose(chosen_rows(found, problem.whole))
         if problem.data.shape != shape:
             wide = " x ".join(map("{:,}".format, problem.data.shape))
             raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
@@ -104,10 +124,26 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             StoppedError: a limit came first.
         """
 
+    def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
+        """Choose outputs among the records, of a problem that asks for it: :meth:`MetricInstance.choose`."""
+
+    def prove_over_all(
+        self, problem: MetricInstance[D], release: MatrixRelease, bound: float | None, context: SolveContext
+    ) -> tuple[Proof, float] | None:
+        """Prove a bound on mechanisms over all records, where outputs were chosen and it can be had; None where not.
+
+        Args:
+            problem: with the outputs that were chosen.
+            release: over these.
+            bound: on mechanisms over these.
+            context: how it is solved.
+        """
+        return None
+
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
         """The notion that the problem names, over its required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
-        made: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.data)
+        made: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
         return made
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
@@ -128,7 +164,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if not isinstance(constraint, MetricDP) and method not in self.any_notion:
             named = f"{constraint.kind!r}, which --method {method} cannot take"
             wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
-            raise InputError([Fault(problem.data.file, "privacy.kind", named, wanted)])
+            raise InputError([Fault(problem.whole.file, "privacy.kind", named, wanted)])
 
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
         """Find a matrix, repair it into integers, bound what any other could reach.
@@ -138,6 +174,11 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             StoppedError: a limit came before anything feasible.
         """
         self.check_problem(problem, context.method)
+        over = None
+        if problem.whole.choose is not None:
+            over = CHOSEN
+            with context.timed("solve"):
+                self.choose(problem, context)
         data, loss = problem.data, self.utility(problem, context.method)
         constraint = self.privacy(problem, context.method)
         context.report("distances")
@@ -159,9 +200,13 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             if short:
                 solver = {**solver, "path": f"{solver.get('path', solver.get('name', ''))} ({short})"}
                 stopped = True
+        if over is not None and not stopped:
+            whole = self.prove_over_all(problem, release, bound, context)
+            proof, bound, over = (proof, bound, over) if whole is None else (*whole, ALL)
         return Outcome(
             release=release,
             lower_bound=bound,
+            bound_over=over,
             proof=proof,
             solver=solver,
             details=details,
@@ -170,8 +215,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """What its matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
-        records, outputs = problem.data.shape
-        pairs = problem.data.most_pairs
+        records, outputs = problem.shape
+        pairs = problem.whole.most_pairs
         return matrix_bytes(records, outputs, pairs)
 
     def _released(
@@ -226,6 +271,14 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if not (folder / PROOF).exists():
             return None
         return read_proof(folder, problem.data.shape).stated(problem.data, loss.weighted)
+
+    def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
+        """Where outputs were chosen, whether the bound speaks of mechanisms over these or over all records."""
+        if problem.whole.choose is None:
+            return None
+        if not (folder / PROOF).exists():
+            return CHOSEN
+        return ALL if isinstance(read_proof(folder, problem.data.shape), Streets) else CHOSEN
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess beside chance."""
@@ -283,6 +336,19 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         from privopt_metric_dp.report.pages import metric_layer
 
         return metric_layer(release, problem.data, self.utility(problem, result.method))
+
+
+def chosen_rows(release: MatrixRelease, whole: MetricData) -> Ints:
+    """The records (K,) that are a release's outputs, of a problem whose outputs are chosen.
+
+    Raises:
+        DoesNotHoldError: its outputs are not as many records as the problem asks for, in the records' order.
+    """
+    place = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
+    rows = np.array([place.get(name, -1) for name in release.outputs.tolist()], dtype=np.int64)
+    if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
+        raise DoesNotHoldError(f"{ARTEFACT}: outputs: not {whole.choose} of the records, in their order")
+    return rows
 
 
 def matrix_channel(data: MetricData, release: MatrixRelease) -> Channel:

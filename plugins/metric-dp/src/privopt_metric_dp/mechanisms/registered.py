@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from typing import ClassVar, Final
 
@@ -10,10 +11,11 @@ from attrs import frozen
 
 from privopt.arrays import Unsigned
 from privopt.declare import key
-from privopt.errors import Fault, InputError, StoppedError
+from privopt.errors import CertificationError, Fault, InputError, StoppedError
 from privopt.execution.limits import ending_at
 from privopt.interfaces import Result, SolveContext
 from privopt.numbers import TOTAL
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.remap import remapped
 from privopt_metric_dp.matrix.repair import rounded
@@ -22,14 +24,61 @@ from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import ConstOpt, MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Euclidean, Haversine
+from privopt_metric_dp.proof import Proof
 
 __all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "OptimalLP", "PlanarLaplace"]
+
+
+PRICED: Final = 6
+"""Times as many records as outputs may be priced for a bound over all streets, whose program takes so much longer."""
+CHOOSING: Final = 0.3
+"""Share of the time that is left in which outputs are chosen."""
 
 
 class OptimalLP(MetricMechanism[MetricProblem]):
     """The least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
 
     any_notion = frozenset({"full"})
+    chooses = True
+
+    def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
+        """Those of greatest use in a sample, loosely solved."""
+        from privopt_metric_dp.solvers.choose_outputs import choose_outputs
+
+        left = context.remaining
+        until = None if left is None else time.monotonic() + CHOOSING * left
+        with ending_at(until):
+            problem.choose(choose_outputs(problem.whole, deadline=until, progress=context.report))
+
+    def prove_over_all(
+        self,
+        problem: MetricInstance[MetricProblem],
+        release: MatrixRelease,
+        bound: float | None,
+        context: SolveContext,
+    ) -> tuple[Proof, float] | None:
+        """Over reports anywhere on the streets, where losses are ways along them and crossings are few."""
+        from privopt_metric_dp.proof.make_proof import prove_over_streets
+        from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound
+
+        data, loss = problem.data, self.utility(problem, context.method)
+        priced = priced_records(data, PRICED * len(data.outputs))
+        if priced is None or not isinstance(loss, ExpectedLoss):
+            return None
+        try:
+            with context.timed("solve"):
+                found = solve_street_bound(
+                    data, priced, gap=context.gap, deadline=context.deadline, progress=context.report
+                )
+        except CertificationError:  # crossings that are no records
+            return None
+        if found is None:
+            return None
+        value = loss.state(release)[0] or 0.0
+        with context.timed("verify"):
+            return prove_over_streets(
+                found.multipliers, priced, data, loss.weighted, value, gap=context.gap, room=context.room
+            )
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """The matrix by the whole LP, or by one of the structured solvers."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
@@ -22,10 +22,12 @@ from privopt_metric_dp.region.region import Region
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import (
     check_neighbours,
+    farthest,
     needed_pairs,
     required_pairs,
 )
 from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.roads import RoadMetric
 
 if TYPE_CHECKING:
     from attrs import AttrsInstance
@@ -68,6 +70,10 @@ class MetricData:
         ground: distances of [distance], where rows are held to others.
         region: what the guarantee speaks of where it holds between any two points; its vertices are the records then,
             those of the problem first.
+        choose: how many of the records are to be outputs, where they are chosen by their use; ``outputs`` are then
+            those that are, or all records before any are.
+        over: gives the same problem with some records (K,), in order, for its outputs, where they are chosen.
+        along_streets: whether losses are distances, and these ways along undirected streets.
     """
 
     records: Space
@@ -86,6 +92,9 @@ class MetricData:
     remap: bool = False
     ground: Metric | None = None
     region: Region | None = None
+    choose: int | None = None
+    over: Callable[[Ints], MetricData] | None = None
+    along_streets: bool = False
 
     @property
     def distance(self) -> Metric:
@@ -185,6 +194,14 @@ class MetricData:
         known = self.metric.implying(self.within) is not None
         return self.needed if known or len(self.pairs) <= REDUCED else self.required
 
+    @property
+    def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
+        """Where losses are ways along undirected streets: these by the decimals meant, how many nodes, records' nodes.
+
+        None where they are not, or where no decimals are known.
+        """
+        return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
+
     @cached_property
     def to_outputs(self) -> Floats:
         """(N, K) distances from records to outputs.
@@ -237,6 +254,9 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
         gather.attempt(lambda: _connected(metric, records, file))
+    chosen = None if problem.outputs is None else problem.outputs.choose
+    if chosen is not None and chosen > len(records):
+        gather.note("outputs.choose", f"{chosen:,} of {len(records):,} records", f"a number up to {len(records):,}")
     crossed = spaces.own or not metric.own_outputs
     if not crossed and utility.measures_outputs:
         gather.note("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
@@ -249,24 +269,35 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     gather.stop_if_any()
     prior = np.concatenate([prior, np.zeros(len(records) - len(vertices))])
     unit = problem.distance.unit(records)
-    data = MetricData(
-        records=records,
-        outputs=spaces.outputs,
-        metric=metric if ground is None else lambda: _held(problem, ground, spaces),
-        epsilon=problem.privacy.epsilon,
-        within=problem.privacy.neighbours_within,
-        unit=unit,
-        loss_unit=utility.unit(unit),
-        prior=read_only(prior if spread is None else spread.hats(len(records))),
-        cost=lambda: _cost(problem, spaces, ground, spread),
-        file=file,
-        excess=lambda cost: _off(utility.excess(spaces, cost), cost, ground),
-        shortfall=lambda cost: _off(utility.shortfall(spaces, cost), cost, ground),
-        crossed=crossed,
-        remap=utility.remap,
-        ground=None if ground is None else metric,
-        region=None if ground is None else ground.region,
-    )
+
+    def over(rows: Ints) -> MetricData:
+        return of(evolve(spaces, outputs=vertices.some(rows), own=False, metric=spaces.metric.towards(rows)))
+
+    def of(spaces: Spaces) -> MetricData:
+        metric = spaces.metric
+        return MetricData(
+            records=records,
+            outputs=spaces.outputs,
+            metric=metric if ground is None else lambda: _held(problem, ground, spaces),
+            epsilon=problem.privacy.epsilon,
+            within=problem.privacy.neighbours_within,
+            unit=unit,
+            loss_unit=utility.unit(unit),
+            prior=read_only(prior if spread is None else spread.hats(len(records))),
+            cost=lambda: _cost(problem, spaces, ground, spread),
+            file=file,
+            excess=lambda cost: _off(utility.excess(spaces, cost), cost, ground),
+            shortfall=lambda cost: _off(utility.shortfall(spaces, cost), cost, ground),
+            crossed=crossed,
+            remap=utility.remap,
+            ground=None if ground is None else metric,
+            region=None if ground is None else ground.region,
+            choose=chosen,
+            over=None if chosen is None else over,
+            along_streets=ground is None and utility.kind == "distance" and problem.distance.kind == "graph",
+        )
+
+    data = of(spaces)
     if data.within is not None:
         check_neighbours(metric, data.distances, data.within, file=file, unit=unit)
     return data
@@ -283,12 +314,12 @@ def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Gro
     Raises:
         InputError: every fault so far.
     """
-    distance, own, file = problem.distance, problem.outputs is None, gather.file
+    distance, listed, file = problem.distance, problem.outputs, gather.file
+    own = listed is None or listed.choose is not None
     records = gather.attempt(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
-    if problem.outputs is not None:
-        chosen = problem.outputs
-        outputs = gather.attempt(lambda: space_of(chosen, "outputs", file, ids_alone=distance.ids_alone))
+    if listed is not None and not own:
+        outputs = gather.attempt(lambda: space_of(listed, "outputs", file, ids_alone=distance.ids_alone))
     gather.stop_if_any()
     assert records is not None  # gather stops where either is missing
     assert outputs is not None
@@ -313,14 +344,14 @@ def _held(problem: MetricProblem, ground: Ground, spaces: Spaces) -> Metric:
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
     outputs = None if spaces.own else spaces.outputs
-    far = None if problem.outputs is None else spaces.metric
+    far = None if problem.outputs is None or problem.outputs.choose is not None else spaces.metric
     return EdgeMetric(ground.region, problem.privacy.epsilon, ground.records, outputs, far)
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
     """Keys that must stand together, and keys that mean nothing beside others."""
-    distance = problem.distance
-    for name, found, wanted in distance.faults(own=problem.outputs is None):
+    distance, outputs = problem.distance, problem.outputs
+    for name, found, wanted in distance.faults(own=outputs is None or outputs.choose is not None):
         gather.note(f"distance.{name}", found, wanted)
     for name, found, wanted in problem.utility.faults():
         gather.note(f"utility.{name}", found, wanted)
@@ -330,6 +361,9 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
             gather.note("utility.positions", "positions without privacy.everywhere", "a prior, or everywhere = true")
         if utility.prior is not None:
             gather.note("utility.positions", "positions beside a prior", "one of the two: where people are")
+    if outputs is not None and outputs.choose is not None and not utility.measures_outputs:
+        wanted = "a loss that is worked out, as distance is; or no choose"
+        gather.note("utility.kind", f"{utility.kind} beside outputs.choose", wanted)
     if isinstance(privacy, MetricPrivacy):
         if privacy.everywhere and privacy.neighbours_within is not None:
             wanted = "one of the two: at every point neighbours are as near as one likes"
@@ -337,7 +371,7 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
         if privacy.split_km is not None and not privacy.everywhere:
             gather.note("privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true beside it")
     for table, places in (("records", problem.records), ("outputs", problem.outputs)):
-        if places is not None and places.given not in distance.places:
+        if places is not None and places.choose is None and places.given not in distance.places:
             found = f"{places.given} beside distance.kind {distance.kind}"
             gather.note(f"{table}.{places.given}", found, " or ".join(sorted(distance.places)))
 
@@ -414,11 +448,36 @@ class MetricInstance(Generic[D]):
     Attributes:
         declared: what the problem file says; a :class:`MetricProblem`, a mechanism's own subclass with further keys, or
             a class of its own whose data the mechanism's ``load`` makes.
-        data: what its files hold, as arrays.
+        data: what its files hold, as arrays; with outputs that are chosen (:attr:`MetricData.over`) of those.
     """
 
     declared: D
-    data: MetricData
+    _data: MetricData
+    _chosen: list[MetricData] = field(factory=list, init=False, repr=False)
+
+    @property
+    def data(self) -> MetricData:
+        """What its files hold; where outputs are chosen, over those that are, or else that lie far apart."""
+        if self._data.choose is None:
+            return self._data
+        if not self._chosen:
+            self.choose(farthest(self._data.metric, self._data.choose))
+        return self._chosen[0]
+
+    @property
+    def whole(self) -> MetricData:
+        """The same with all records for its outputs, where outputs are chosen."""
+        return self._data
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K)."""
+        return len(self._data.records), self._data.choose or len(self._data.outputs)
+
+    def choose(self, rows: Ints) -> None:
+        """Take some records (K,), in order, for the outputs from now on, where they are chosen."""
+        assert self._data.over is not None  # whoever chooses has looked
+        self._chosen[:] = [self._data.over(rows)]
 
     @classmethod
     def of(cls, declared: D, file: str = "problem") -> Self:
@@ -448,7 +507,7 @@ class MetricInstance(Generic[D]):
         return bool((self.data.metric.table()[:count, :count] > 0).any())
 
     def _repr_html_(self) -> str:
-        records, outputs = self.data.shape
+        records, outputs = self.shape
         return problem_html(
             cast("AttrsInstance", self.declared), {"number of records": records, "number of outputs": outputs}
         )

@@ -57,7 +57,7 @@ class Mesh:
 
 @frozen(kw_only=True)
 class Places:
-    """Records or outputs: one of grid, points, vectors, count, mesh."""
+    """Records or outputs: one of grid, points, vectors, count, mesh; of outputs also choose."""
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
@@ -66,6 +66,9 @@ class Places:
     ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
     count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_how_many)
     mesh: Mesh | None = key(None, help="corners of triangles that cover a region; a plane, after projection")
+    choose: int | None = key(
+        None, help="of outputs: so many of the records, chosen by their use (optimal-lp)", check=_how_many
+    )
 
     def as_csv(self) -> Mapping[str, bytes]:
         """The points file as CSV, where it is of another form, by its name."""
@@ -78,7 +81,7 @@ class Places:
         return next(name for name in _GIVEN if getattr(self, name) is not None)
 
 
-_GIVEN: Final = ("grid", "points", "vectors", "count", "mesh")
+_GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
 
 
 def _whole(value: Places) -> str | None:
@@ -94,6 +97,10 @@ def _whole(value: Places) -> str | None:
     return None
 
 
+def _listed(value: Places) -> str | None:
+    return "places, not a number of those to choose" if value.choose is not None else _whole(value)
+
+
 @frozen(kw_only=True)
 class ConstOpt:
     """Options of const-opt."""
@@ -105,7 +112,7 @@ class ConstOpt:
 class MetricProblem:
     """A problem of metric DP as its file declares it; :meth:`MetricInstance.of` reads its files."""
 
-    records: Places = key(help="the secrets", check=_whole)
+    records: Places = key(help="the secrets", check=_listed)
     outputs: Places | None = key(None, help="what may be released; left out: the records themselves", check=_whole)
     distance: DistanceKind = key(help="the metric", kinds="distance")
     privacy: MetricNotion = key(help="the privacy asked for", kinds="notion", kind="metric-dp")

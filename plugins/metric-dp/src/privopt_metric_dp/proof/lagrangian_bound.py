@@ -169,10 +169,16 @@ class Kept:
         Args:
             cost: (N, K) finite, prior included.
         """
-        least, _, wild = self._ends(cost, cost, 0.0, np.zeros(len(self.growth)))
+        least, _, wild = self.ends(cost, cost, 0.0, np.zeros(len(self.growth)))
         return least, wild
 
-    def _ends(self, cost: Floats, top: Floats, off: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
+    def ends(self, cost: Floats, top: Floats, off: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
+        """(N,) numbers that min_k g_ik is proved to lie between, and (K,) outputs left out as of :meth:`least`.
+
+        Args:
+            cost, top, off: as of :meth:`enclosed`.
+            spread: (P,) by how much ``growth`` may be above exp(eps d).
+        """
         least, most, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
         rows = first, second, self.growth, spread, self.starts, self.rows, self.values
@@ -190,7 +196,7 @@ class Kept:
         Returns:
             Both infinite where a sum is no double.
         """
-        least, most, wild = self._ends(cost, top, off, np.where(lower < self.growth, self.growth - lower, 0.0))
+        least, most, wild = self.ends(cost, top, off, np.where(lower < self.growth, self.growth - lower, 0.0))
         return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:

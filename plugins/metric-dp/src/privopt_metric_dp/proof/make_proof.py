@@ -16,6 +16,7 @@ from privopt_metric_dp.proof.lagrangian_bound import Kept
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.proof_file import PROOF, Proof
 from privopt_metric_dp.proof.row_proof import Rows, kept_of
+from privopt_metric_dp.proof.street_proof import Streets
 from privopt_metric_dp.proof.tree_multipliers import Forest
 from privopt_metric_dp.proof.tree_proof import Trees
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 else:
     Solution = Any
 
-__all__ = ["multipliers_of", "prove", "read_proof"]
+__all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
 SPARE: Final = 0.1
 """Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
@@ -54,10 +55,12 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     """
     path = folder / PROOF
     size = path.stat().st_size if path.is_file() else 0
-    names = ("version", "unit", *Rows.KINDS), ("version", "unit", *Trees.KINDS)
+    forms = (Streets, Rows, Trees)  # rows of priced records have all that other rows have
+    names = [("version", "unit", *form.KINDS) for form in forms]
     wanted = " or ".join(", ".join(form) for form in names)
     parts = read_npz(path, wanted, largest=LARGEST * (size + math.prod(shape)) + (1 << 16))
-    form, own = (Trees, names[1]) if "trees" in parts else (Rows, names[0])
+    place = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
+    form, own = forms[place], names[place]
     if unknown := parts.keys() - {*own}:
         raise InputError([Fault(path.name, name, "an array that nothing reads", ", ".join(own)) for name in unknown])
     return form.of_parts(path.name, parts, shape)
@@ -102,8 +105,9 @@ def prove(
         if left <= 0.0:
             raise StoppedError("the time limit came before a bound was proved")
         most = min(most, left / HELD)
-    if near is not None and read > LONG and value - near > gap * abs(value):
-        spare = max(spare, LOOSE * (value - near))
+    if near is not None and read > LONG:
+        missing = value - near - gap * abs(value)
+        spare = max(spare, LOOSE * (value - near) if missing > 0.0 else -missing / 4)
     made: tuple[Proof, float] | None = None
     first = True
     while True:
@@ -135,6 +139,34 @@ def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: 
     forest = Forest.of(kept, weighted) if len(kept.values) else None
     made = None if forest is None else Trees(prices=forest.prices, trees=forest.codes)
     return made if made is not None and made.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
+
+
+def prove_over_streets(
+    multipliers: Multipliers, priced: Ints, data: MetricData, weighted: Floats, value: float, *, gap: float, room: float
+) -> tuple[Proof, float] | None:
+    """Turn multipliers of priced records into a proof over all streets; None where there is no room, or no use.
+
+    Args:
+        multipliers: of the pairs that models hold, one output for each priced record.
+        priced: (J,) these records, in order.
+        data: the problem's, with outputs that were chosen.
+        weighted: (N, K) costs of these.
+        value: the loss that is stated.
+        gap: relative gap asked for.
+        room: bytes.
+    """
+    assert data.over is not None  # whoever priced records has looked
+    over = data.over(priced)
+    spare = SPARE * gap * abs(value)
+    try:
+        kept, bound = kept_of(
+            multipliers, over, over.weighted, over=over.needed, spare=spare, most=max(LONG, room / BYTES)
+        )
+    except MemoryError:
+        return None
+    if not math.isfinite(bound):
+        return None
+    return Streets.of_rows(Rows.least(kept, bound, over.weighted, spare), priced).stating(data, weighted, value)
 
 
 def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:

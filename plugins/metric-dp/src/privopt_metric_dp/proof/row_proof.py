@@ -78,7 +78,7 @@ class Rows(Proof):
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
         """See :meth:`Proof.numbers`."""
-        pairs, starts, rows, values = (parts[name] for name in cls.KINDS)
+        pairs, starts, rows, values = (parts[name] for name in Rows.KINDS)
         count, many, records = len(pairs), len(rows), shape[0]
         right = bool(starts[0] == 0 and starts[-1] == many and (np.diff(starts) >= 0).all())
         yield "pairs", bool(((pairs >= 0) & (pairs < records)).all()), f"records from 0 to {records - 1}"

@@ -39,7 +39,8 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
     whole, region = len(release.pairs) or size[0] == 1 or release.region is not None, release.region
-    if max(size) > MOST_RECORDS or result.guarantee.scope not in SCOPES or result.mark or not whole:
+    chosen = result.objective.bound_over is not None  # outputs that no table of the problem lists
+    if max(size) > MOST_RECORDS or result.guarantee.scope not in SCOPES or result.mark or chosen or not whole:
         return None
     tables = {name: problem[name] for name in TABLES if name in problem}
     named = {str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()}

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import define, field
 from scipy.sparse import csr_array
 
-from privopt.arrays import Floats, Singles
+from privopt.arrays import Floats, Ints, Singles
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_state import Measure
 
@@ -75,6 +75,17 @@ class DenseOutputs:
 
     def __attrs_post_init__(self) -> None:
         self.best_z, self.best_f = self.z, self.f
+
+    @property
+    def width(self) -> int:
+        return int(self.z.shape[1])
+
+    def at(self, records: Ints, outputs: Ints) -> Floats:
+        return np.asarray(self.z[records, outputs])
+
+    def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
+        self.cost = self.cost.copy()
+        self.cost[records, outputs] = costs
 
     def measure(self) -> Measure:
         reduced = self.cost - self.engine.transpose @ self.f

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from attrs import define, field
 
-from privopt.arrays import Floats, Indices, Singles
+from privopt.arrays import Floats, Indices, Ints, Singles
 from privopt_metric_dp.matrix.simd import DOUBLES
 from privopt_metric_dp.solvers import factor_kernels, row_kernels
 from privopt_metric_dp.solvers.chordal import add_entries
@@ -139,6 +139,15 @@ class LaneOutputs:
         self.unit, self.other_z = np.zeros(records), np.zeros(records)
         self.df, self.ef, self.other_f = (np.zeros(rows) for _ in range(3))
         self.factor = np.zeros((len(self.z), DOUBLES * self.pattern.entries))
+
+    def at(self, records: Ints, outputs: Ints) -> Floats:
+        return np.asarray(self.z[outputs // DOUBLES, DOUBLES * self.pattern.place[records] + outputs % DOUBLES])
+
+    def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
+        self.cost[outputs // DOUBLES, DOUBLES * self.pattern.place[records] + outputs % DOUBLES] = costs
+        last = (self.width - 1) % DOUBLES
+        lanes = self.cost[-1].reshape(-1, DOUBLES)  # those that are left over repeat the last output
+        lanes[:, last + 1 :] = lanes[:, last : last + 1]
 
     def measure(self) -> Measure:
         loss, products, sums, least = row_kernels.measure(

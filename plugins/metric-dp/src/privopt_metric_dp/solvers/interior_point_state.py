@@ -6,7 +6,7 @@ Two kinds of group do the same: `privopt_metric_dp.solvers.interior_point_simd` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -39,6 +39,16 @@ class Outputs(Protocol):
 
     Directions: ``dz``, ``ds``, ``df``, and an extra one that is added to them with weights, primal and dual.
     """
+
+    @property
+    def width(self) -> int:
+        """How many outputs they are."""
+
+    def at(self, records: Ints, outputs: Ints) -> Floats:
+        """Probabilities of some records, in their own order, and outputs of the group, element by element."""
+
+    def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
+        """Change their costs."""
 
     def measure(self) -> Measure:
         """Look at the iterate."""
@@ -169,6 +179,26 @@ class State:
         if self.pool is None:
             return [quietly(part) for part in parts]
         return list(self.pool.map(quietly, parts))
+
+    def at(self, records: Ints, outputs: Ints) -> Floats:
+        """The mechanism's probabilities of some records and outputs, element by element."""
+        found = np.empty(len(records))
+        for group, rows, columns in self._by_group(outputs):
+            found[rows] = group.at(records[rows], columns)
+        return found
+
+    def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
+        """Change the costs of some records and outputs, element by element."""
+        for group, rows, columns in self._by_group(outputs):
+            group.recost(records[rows], columns, costs[rows] / self.scale)
+
+    def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
+        """Each group, the places of its outputs among those given, and their numbers in the group."""
+        first = 0
+        for group in self.groups:
+            rows = np.flatnonzero((outputs >= first) & (outputs < first + group.width))
+            yield group, rows, outputs[rows] - first
+            first += group.width
 
     def prices(self, y: Floats) -> Floats:
         """Price of each record, ``(N,)``."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, no_doubles, read_only
+from privopt.arrays import Floats, Ints, no_doubles, read_only
 from privopt.errors import Fault, Faults, InputError
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import LARGEST
@@ -67,6 +69,12 @@ class MatrixMetric(Metric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
+
+    def towards(self, rows: Ints) -> MatrixMetric:
+        """See :meth:`Metric.towards`."""
+        found = copy(self)
+        found._to_outputs, found.output_size, found.own_outputs = read_only(self._table[:, rows]), len(rows), False
+        return found
 
     def table(self) -> Floats:
         """(N, N) distances between all records."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints, read_only, slices
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, UsageError
 from privopt.execution.limits import in_threads
 from privopt.numbers.distances import (
     EARTH_RADIUS_KM,
@@ -70,6 +70,14 @@ class Metric(ABC):
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i (all where left out) to every output."""
+
+    def towards(self, rows: Ints) -> Metric:
+        """Take the records (K,) for the outputs, of a metric whose outputs are the records.
+
+        Raises:
+            UsageError: a metric whose outputs cannot be chosen.
+        """
+        raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed, from those that this metric gave: for lower bounds."""
@@ -153,6 +161,10 @@ class _PointMetric(Metric):
             faults.append(Fault(self.outputs.source, "", found, wanted))
         if faults:
             raise InputError(faults)
+
+    def towards(self, rows: Ints) -> Metric:
+        """See :meth:`Metric.towards`."""
+        return type(self)(self.records, self.records.some(rows))
 
     @property
     def points(self) -> Floats:

@@ -18,7 +18,15 @@ from privopt.execution.limits import check_end
 from privopt.numbers.graphs import components, edge_matrix, shortest_rows
 from privopt_metric_dp.space.metrics import Metric
 
-__all__ = ["check_neighbours", "consistent", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
+__all__ = [
+    "check_neighbours",
+    "consistent",
+    "farthest",
+    "needed_pairs",
+    "not_implied",
+    "reduce_pairs",
+    "required_pairs",
+]
 
 
 _CLOSE = 1e-9  # relative excess over the triangle inequality that rounding explains
@@ -84,6 +92,16 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
     else:
         return  # all are at one place: their rows are equal
     raise InputError([Fault(file, "privacy.neighbours_within", found, wanted)])
+
+
+def farthest(metric: Metric, count: int) -> Ints:
+    """So many records, in order, each as far as can be from those before (Gonzalez 1985); the first is record 0."""
+    near, chosen = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
+    while len(chosen) < count:
+        near[chosen[-1]] = -1.0  # chosen once
+        chosen.append(int(near.argmax()))
+        near = np.minimum(near, metric.rows(np.array(chosen[-1:]))[0])
+    return np.sort(chosen)
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.converters import optional
 from numpy.typing import NDArray
 
@@ -124,6 +124,17 @@ class Space:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def some(self, rows: Ints) -> Space:
+        """Some of the places, by their numbers."""
+        return evolve(
+            self,
+            ids=[self.ids[row] for row in rows.tolist()],
+            coordinates=None if self.coordinates is None else self.coordinates[rows],
+            rests=None if self.rests is None else self.rests[rows],
+            written=None if self.written is None else self.written[rows],
+            triangles=None,
+        )
 
     @property
     def on_map(self) -> Floats | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, cast
@@ -115,11 +116,19 @@ class Roads:
     @cached_property
     def meant(self) -> Ways | None:
         """Find undirected ways over the decimals meant, exactly; None where these are not known, or too long."""
+        known = self.streets
+        if known is None:
+            return None
+        return Ways([(a, b) for a, b, _ in known], [length for _, _, length in known], len(self))
+
+    @property
+    def streets(self) -> list[tuple[int, int, Fraction]] | None:
+        """Nodes and lengths of undirected roads, by the decimals meant; None where these are not known, or too long."""
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
         known = [length for length in lengths if length is not None]
         if self.directed or len(known) < self._ends.shape[1]:
             return None
-        return Ways([*zip(*self._ends.tolist(), strict=True)], known, len(self))
+        return [(a, b, length) for (a, b), length in zip(self._ends.T.tolist(), known, strict=True)]
 
     @property
     def doubt(self) -> float:
@@ -305,6 +314,12 @@ class RoadMetric(Metric):
             result[rows] = block[group[rows] - part.start, self._places[high[rows]]]
         return self._down(result).reshape(first.shape)
 
+    @cached_property
+    def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
+        """Roads by the decimals meant, the number of nodes, and the node of each record; None without decimals."""
+        known = self.roads.streets
+        return None if known is None else (known, len(self.roads), self._places)
+
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the lengths of paths over the roads as given do not exceed."""
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
@@ -352,7 +367,20 @@ class RoadMetric(Metric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
         chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
-        return self.rows(chosen) if self.own_outputs else self._from(chosen, self._outputs)
+        if self.own_outputs:
+            return self.rows(chosen)
+        if not self.roads.exact or self.output_size >= chosen.size:
+            return self._from(chosen, self._outputs)
+        result = np.empty((chosen.size, self.output_size))  # either end gives the same doubles: start from the fewer
+        for part, block in self.roads.lengths(self._outputs):
+            result[:, part] = block[:, self._places[chosen]].T
+        return result
+
+    def towards(self, rows: Ints) -> RoadMetric:
+        """See :meth:`Metric.towards`."""
+        found = copy(self)
+        found._outputs, found.output_size, found.own_outputs = self._places[rows], len(rows), False
+        return found
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Pairs i < j with a distance of at most `within`, by searches that stop there."""

@@ -1,0 +1,120 @@
+"""Outputs chosen among the records by their use: those to which a loose solve of a sample gives the greatest mass.
+
+Few outputs lose little where they are the right ones (2,032 street nodes of Rome at 3 per km: 120 chosen so lose .5543,
+120 as far apart as can be .6097, and no mechanism over all 2,032 less than .5342). The sample only chooses: nothing
+that is promised or proved rests on it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from attrs import evolve
+
+from privopt.arrays import Floats, Ints
+from privopt.interfaces import Progress
+from privopt.numbers.graphs import edge_matrix, shortest_rows
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.solvers.instance import Instance
+from privopt_metric_dp.solvers.interior_point import solve_interior_point
+
+__all__ = ["choose_outputs", "sampled"]
+
+SAMPLE: Final = 2_000
+"""Records of the sample, at most."""
+CANDIDATES: Final = (4, 480, 1_000)
+"""Outputs that are tried: so many for each that is wanted, but at least and at most so many."""
+KEPT: Final = 0.5
+"""Share of the outputs tried that is tried again without the others, which changes what the rest is used for."""
+GAP: Final = 0.1
+"""Relative gap to which the sample is solved: masses settle early."""
+
+
+def choose_outputs(data: MetricData, *, deadline: float | None = None, progress: Progress | None = None) -> Ints:
+    """Choose ``data.choose`` of the records.
+
+    Args:
+        data: of a problem whose outputs are chosen (`MetricData.over`).
+        deadline: `time.monotonic` value at which the best so far is taken.
+        progress: called with lower bound, loss, iteration and phase, of the sample.
+
+    Returns:
+        ``(K,)`` records, in order.
+
+    Raises:
+        StoppedError: the end of the time limit has come.
+    """
+    assert data.over is not None  # whoever calls has looked
+    assert data.choose is not None
+    count, records, own = data.choose, len(data.records), len(data.outputs)
+    if count == own:
+        return np.arange(own)
+    times, least, most = CANDIDATES
+    tried = min(own, max(count, min(most, max(least, times * count))))
+    pairs, lengths = data.needed
+    seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, records)))
+    listed = seeds[seeds < own]  # a region's further vertices are no outputs
+    candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(own), listed))[:tried])
+    weighted = data.over(candidates).weighted
+    instance, prior = sampled(weighted, data.prior, pairs, lengths, seeds, Instance.solved(data.epsilon))
+
+    def tell(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+        if progress is not None:
+            progress(f"choosing outputs, {phase}", iteration, lower, upper)
+
+    kept = np.arange(tried)
+    while len(kept) > count:
+        some = evolve(instance, cost=instance.cost[:, kept])
+        found = solve_interior_point(some, gap=GAP, deadline=deadline, progress=tell, symmetry=False)
+        used = np.argsort(-(prior @ found.z), kind="stable")[: max(count, int(KEPT * len(kept)))]
+        kept = kept[np.sort(used)]
+    return candidates[kept]
+
+
+def sampled(
+    weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
+) -> tuple[Instance, Floats]:
+    """The program of a sample, in which each record stands with the nearest of the sample.
+
+    Args:
+        weighted: ``(N, K)`` costs, prior included.
+        prior: ``(N,)``.
+        pairs, lengths: ``(P, 2)``, ``(P,)`` that imply all others.
+        seeds: ``(M,)`` the sample.
+        epsilon: of the program.
+
+    Returns:
+        The program over ``M`` records, whose pairs are those of neighbouring parts at the least length over one pair
+        between them; and the prior of the parts.
+    """
+    from scipy.sparse.csgraph import dijkstra
+
+    graph = edge_matrix(len(prior), pairs, lengths, both=True)
+    near, _, nearest = dijkstra(graph, directed=True, indices=seeds, min_only=True, return_predecessors=True)
+    place = np.full(len(prior) + 1, -1)
+    place[seeds] = np.arange(len(seeds))
+    part = place[np.where(nearest < 0, len(prior), nearest)]
+    ends = np.sort(part[pairs], axis=1)
+    ways = near[pairs[:, 0]] + lengths + near[pairs[:, 1]]
+    ends, ways = ends[ends[:, 0] >= 0], ways[ends[:, 0] >= 0]
+    kept = shortest_rows(ends, ways)
+    cost, share = np.zeros((len(seeds), weighted.shape[1])), np.zeros(len(seeds))
+    np.add.at(cost, part[part >= 0], weighted[part >= 0])
+    np.add.at(share, part[part >= 0], prior[part >= 0])
+    return Instance(cost=cost, pairs=ends[kept], distances=ways[kept], epsilon=epsilon), share
+
+
+def _far_apart(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
+    """So many records, each as far as can be from those before, as far as ways over pairs tell."""
+    from scipy.sparse.csgraph import dijkstra
+
+    graph = edge_matrix(records, pairs, lengths, both=True)
+    near = np.full(records, np.inf)
+    chosen: Ints = np.empty(count, dtype=np.int64)
+    for place in range(count):
+        seed = int(near.argmax())
+        chosen[place] = seed
+        np.minimum(near, dijkstra(graph, directed=True, indices=seed, limit=near[seed]), out=near)
+        near[seed] = -1.0  # chosen once
+    return chosen

@@ -1,0 +1,138 @@
+"""Multipliers for a bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
+
+The ordinary program over the ends of pieces of street, with two changed costs a record inside one: at an end what is
+paid is less by the chord times a share theta of it, at the other by the rest. For every theta of 0 to 1 multipliers of
+that program prove no more than the streets' own bound by them, and the best theta as much. So theta moves, from step to
+step, towards the end that the iterate's own row says is short.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from attrs import define, field, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.interfaces import Progress
+from privopt.numbers.graphs import components
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.street_proof import inside_of
+from privopt_metric_dp.solvers.components import MERGE_BELOW
+from privopt_metric_dp.solvers.instance import Instance
+from privopt_metric_dp.solvers.interior_point import solve_interior_point
+from privopt_metric_dp.solvers.interior_point_state import State
+from privopt_metric_dp.space.street_pieces import Inside, crossings
+
+__all__ = ["Priced", "priced_records", "solve_street_bound"]
+
+LONGEST: Final = (0.1, 0.25, 0.5)
+"""Epsilon times the length of a piece of street from which on it is cut, the first of which not too many are priced: of
+9 crossings and 45 places a bound can reach 99.6, 91.1 and 64.8 % of the optimum at .4, 1.2 and 2."""
+DAMPING: Final = 0.5
+EDGE: Final = 1e-3
+"""Thetas stay so far from 0 and 1."""
+
+
+@frozen(eq=False)
+class Priced:
+    """Multipliers over priced records in place of outputs.
+
+    Attributes:
+        records: (J,) in order.
+        multipliers: of the pairs that models hold, (P, J).
+        bound: about what they prove.
+    """
+
+    records: Ints
+    multipliers: Multipliers
+    bound: float
+
+
+@define(eq=False)
+class _Shares:
+    """The costs of records inside pieces at both ends, moved as theta is.
+
+    Attributes:
+        rows: (M,) records inside pieces.
+        inside: where they lie.
+        weighted: (N, J) costs, prior included.
+        less: (M,) prior times chord.
+        theta: (M,).
+    """
+
+    rows: Ints
+    inside: Inside
+    weighted: Floats
+    less: Floats
+    theta: Floats = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.theta = self.inside.rest[self.rows]
+
+    def costs(self) -> tuple[Floats, Floats]:
+        """(M,) at tails and at heads."""
+        tail, head, rest, share = self._ends()
+        less = self.less * self.theta / rest, self.less * (1.0 - self.theta) / share
+        return self.weighted[self.rows, tail] - less[0], self.weighted[self.rows, head] - less[1]
+
+    def _ends(self) -> tuple[Ints, Ints, Floats, Floats]:
+        found = self.inside
+        return found.tail[self.rows], found.head[self.rows], found.rest[self.rows], found.share[self.rows]
+
+    def move(self, state: State) -> None:
+        """Towards the end whose probability is short of its share."""
+        tail, head, rest, share = self._ends()
+        ratio = (state.at(self.rows, tail) / rest) / (state.at(self.rows, head) / share)
+        odds = self.theta / (1.0 - self.theta) * ratio**-DAMPING
+        self.theta = np.clip(odds / (1.0 + odds), EDGE, 1.0 - EDGE)
+        for ends, costs in zip((tail, head), self.costs(), strict=True):
+            state.recost(self.rows, ends, costs)
+
+
+def priced_records(data: MetricData, most: int) -> Ints | None:
+    """The records (J,), at most so many, that a bound over all streets prices; None where it cannot be had."""
+    if data.streets is None or data.over is None:
+        return None
+    for longest in LONGEST:
+        priced = crossings(*data.streets, longest / float(data.epsilon))
+        if len(priced) <= most:
+            return priced
+    return None
+
+
+def solve_street_bound(
+    data: MetricData, priced: Ints, *, gap: float, deadline: float | None = None, progress: Progress | None = None
+) -> Priced | None:
+    """Solve for multipliers of the ends of all pieces of street.
+
+    Args:
+        data: of a problem whose outputs are chosen among records on streets.
+        priced: (J,) as `priced_records` found them.
+        gap: relative gap to stop at.
+        deadline: `time.monotonic` value at which the best so far are taken.
+        progress: called with lower bound, loss, iteration and phase.
+
+    Returns:
+        None where records stand at one place, or streets do not join them all.
+    """
+    assert data.over is not None  # as `priced_records` has it
+    over = data.over(priced)
+    instance = Instance.of(over)
+    if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
+        return None
+    inside = inside_of(data, priced, over.to_outputs)
+    rows = np.flatnonzero(inside.tail >= 0)
+    rows = rows[inside.tail[rows] != inside.head[rows]]  # a round trip: both ends are one, whose cost bears no less
+    shares = _Shares(rows, inside, over.weighted, data.prior[rows] * inside.chord[rows])
+
+    def tell(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+        if progress is not None:
+            progress(f"bound over all streets, {phase}", iteration, lower, upper)
+
+    found = solve_interior_point(
+        instance, gap=gap, deadline=deadline, progress=tell, symmetry=False, between=shares.move
+    )
+    assert found.multipliers is not None  # the interior point always has some
+    return Priced(priced, found.multipliers, found.lower_bound)

@@ -1,0 +1,141 @@
+"""Pieces of street: ways between two priced nodes with no crossing in between, and what lies on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import CertificationError
+
+__all__ = ["Inside", "crossings", "pieces_of"]
+
+Road = tuple[int, int, Fraction]
+"""Two nodes, and the length of a road between them that may be gone both ways."""
+
+
+@frozen(eq=False)
+class Inside:
+    """Records strictly inside pieces of street, by row.
+
+    Attributes:
+        tail, head: (N,) numbers of the priced records at the ends of a record's piece; -1: the record is priced.
+        share: (N,) doubles nearest to how far along from tail to head it lies, of the whole, above 0 and below 1.
+        rest: (N,) doubles nearest to 1 less that.
+        chord: (N,) doubles nearest to what the loss at the record lacks of the chord between the losses at both ends:
+            the mean of the distances to them, weighted by shares.
+    """
+
+    tail: Ints
+    head: Ints
+    share: Floats
+    rest: Floats
+    chord: Floats
+
+
+def _neighbours(roads: Sequence[Road], size: int) -> tuple[list[dict[int, int]], int]:
+    """Of each node the others that roads lead to, and the least length in whole numbers of one over the second."""
+    unit = math.lcm(*{length.denominator for _, _, length in roads})
+    after: list[dict[int, int]] = [{} for _ in range(size)]
+    for tail, head, length in roads:
+        if tail != head:
+            steps = int(length * unit)
+            for a, b in ((tail, head), (head, tail)):
+                after[a][b] = min(steps, after[a].get(b, steps))
+    return after, unit
+
+
+def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
+    """Records (J,), in order, such that each is one of them or strictly inside a piece of street between two.
+
+    Args:
+        roads: undirected.
+        size: number of nodes.
+        places: (N,) node of each record.
+        longest: pieces that are longer are cut, where records lie on them.
+
+    Raises:
+        CertificationError: a crossing that is no record, or a round trip without one.
+    """
+    after, unit = _neighbours(roads, size)
+    row = {node: number for number, node in enumerate(places.tolist())}
+    priced = {node for node in row if len(after[node]) != 2}
+    priced |= {node for node in row if min(after[node].values(), default=1) == 0}
+    for node in row:  # round trips without a crossing
+        if node not in priced and not any(_ends(after, node, priced)):
+            priced.add(node)
+    for start in sorted(priced):
+        for chain, _ in _chains(after, start, priced):
+            since = 0
+            for node, steps in chain:
+                if node in row and steps - since > longest * unit:
+                    priced.add(node)
+                    since = steps
+    return np.array(sorted(row[node] for node in priced), dtype=np.int64)
+
+
+def _ends(after: list[dict[int, int]], node: int, priced: set[int]) -> Iterator[bool]:
+    """Whether each way from a node comes to a priced one."""
+    for first in after[node]:
+        before, here = node, first
+        while here != node and here not in priced and len(after[here]) == 2:
+            before, here = here, next(other for other in after[here] if other != before)
+        yield here in priced
+
+
+def _chains(
+    after: list[dict[int, int]], start: int, priced: set[int]
+) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
+    """Ways from a priced node: nodes inside with the steps up to each; the priced end with all steps, None without."""
+    for first in sorted(after[start]):
+        before, here, steps, inside = start, first, after[start][first], list[tuple[int, int]]()
+        while here not in priced and len(after[here]) == 2:
+            inside.append((here, steps))
+            following = next(other for other in after[here] if other != before)
+            steps += after[here][following]
+            before, here = here, following
+        yield inside, (here, steps) if here in priced else None
+
+
+def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
+    """Find the piece of street of each record that is not priced.
+
+    Args:
+        roads: undirected, all of the network, of which of parallel ones the shortest counts.
+        size: number of nodes.
+        places: (N,) node of each record.
+        priced: (J,) records, in order.
+        to_priced: (N, J) distances; left out: ``chord`` is 0.
+
+    Raises:
+        CertificationError: a record that is neither priced nor strictly inside a piece between two priced ones.
+    """
+    after, _ = _neighbours(roads, size)
+    row = {node: number for number, node in enumerate(places.tolist())}
+    number = {int(places[record]): place for place, record in enumerate(priced.tolist())}
+    count, known = len(places), set(number)
+    tail, head = np.full(count, -1), np.full(count, -1)
+    share, rest, chord = np.zeros(count), np.zeros(count), np.zeros(count)
+    for start in number:
+        for inside, end in _chains(after, start, known):
+            for node, steps in inside if end is not None else []:
+                assert end is not None  # as the line above has it
+                record = row.get(node, -1)
+                if record < 0 or tail[record] >= 0 or not 0 < steps < end[1]:
+                    continue
+                tail[record], head[record] = number[start], number[end[0]]
+                share[record] = float(Fraction(steps, end[1]))
+                rest[record] = float(Fraction(end[1] - steps, end[1]))
+    free = np.ones(count, dtype=np.bool_)
+    free[priced] = False
+    lost = np.flatnonzero(free & (tail < 0))
+    if lost.size:
+        raise CertificationError(f"bound_outputs: record {lost[0]} is neither one nor inside a street between two")
+    if to_priced is not None:
+        some = np.flatnonzero(free)
+        chord[some] = rest[some] * to_priced[some, tail[some]] + share[some] * to_priced[some, head[some]]
+    return Inside(tail, head, share, rest, chord)
