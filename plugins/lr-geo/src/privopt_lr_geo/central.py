@@ -27,6 +27,7 @@ from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_lr_geo.server import NotBegunError, Solved
 from privopt_lr_geo.shared_mechanism import (
+    certify_steeper,
     exponential_matrix,
     optimal_matrix,
     release_of_users,
@@ -127,7 +128,7 @@ class _Search:
         Raises:
             StoppedError: nothing feasible in time, and users can do nothing alone.
         """
-        context, incumbent = self.context, self.incumbent
+        problem, context, incumbent = self.problem, self.context, self.incumbent
         limited = context.remaining is not None
         if limited:
             self.offer_exponential()
@@ -135,6 +136,8 @@ class _Search:
         with limit(search_seconds(incumbent, context)) as soft:
             if limited:
                 context.deadline = soft.now() + soft.left
+                if problem.data.cost.size <= LARGEST:
+                    certify_steeper(incumbent, problem.data, self.promise)
                 with soft.share(SHARE_OF_TIME):
                     self.offer_optimal()
             try:

@@ -27,7 +27,7 @@ from privopt_lr_geo.lr_sets import PathDistances, pairs_inside
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease, Published
 from privopt_lr_geo.rows import BLOCK, ColumnWeights, whole_matrix
-from privopt_lr_geo.shared_mechanism import exponential_matrix, search_seconds
+from privopt_lr_geo.shared_mechanism import certify_steeper, exponential_matrix, search_seconds
 from privopt_lr_geo.star_weights import SLACKS, normalised_weights, star_weights
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -101,6 +101,8 @@ class _Search:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, self.context)):
+            if self.context.remaining is not None:
+                certify_steeper(incumbent, data, self.promise)
             self.reason = self.find_columns()
             if self.columns is not None and data.cost.size > LARGEST:
                 self.reason = f"no bound: {data.cost.size:,} entries, of at most {LARGEST:,} for which one is computed"
@@ -186,7 +188,11 @@ class _Search:
         """Offer the exponential mechanism, where there is one."""
         z = exponential_matrix(self.data)
         if z is not None:
-            self.incumbent.offer("exponential", candidate=z, value=float((self.data.weighted * z).sum()))
+            self.incumbent.offer("exponential", candidate=z, value=self.promise(z))
+
+    def promise(self, z: Floats) -> float:
+        """Return the loss of a matrix before it is certified."""
+        return float((self.data.weighted * z).sum())
 
     def find_columns(self) -> str:
         """Look for column weights; why they are not the star's.

@@ -18,7 +18,6 @@ from privopt_lr_geo.exact import population_loss, solve_exact
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.lr_sets import lr_sets, pairs_inside
 from privopt_lr_geo.measures import across_users
-from privopt_lr_geo.own_rows import unlike_own, with_own_rows
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices, meaning
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease
@@ -122,7 +121,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             return solve_central(problem, context)
         with context.timed("solve"):
             found = solve_exact(problem, context)
-        release, truth = with_own_rows(problem, found.release)
+        if problem.band is None:
+            return found
+        release, truth = found.release.with_own_rows(problem)
         return evolve(found, release=release, truth=truth)
 
     def details(
@@ -164,7 +165,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             if release.published is not None:
                 off = np.flatnonzero((release.published.whole[users] != release.weights).any(axis=1))
                 lines += [f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in off[:5]]
-            lines += unlike_own(problem, release)
+            lines += release.unlike_own(problem)
             return lines
         if len(release.pairs):
             lines.append("mechanism.npz: pairs: wanted none, for scope own-matrix")
