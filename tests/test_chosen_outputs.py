@@ -12,6 +12,7 @@ from privopt.errors import InputError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.mechanisms import registered
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.solvers.choose_outputs import choose_outputs, sampled
 from privopt_metric_dp.space.pairs import farthest
@@ -45,7 +46,9 @@ def chosen(request, tmp_path_factory):
     text = GRID + CHOOSE + PLANE + REST if request.param == "grid" else STREETS + CHOOSE + ROADS + REST
     if request.param == "everywhere":
         text = text.replace("epsilon = 0.8\n", "epsilon = 0.8\neverywhere = true\nsplit_km = 3.0\n")
-    solve("optimal-lp", written(folder, text), folder / "out", Options(gap=1e-3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registered, "PRICED", 0)  # bounds over all streets: test_street_bound.py
+        solve("optimal-lp", written(folder, text), folder / "out", Options(gap=1e-3))
     return folder / "out"
 
 
