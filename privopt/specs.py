@@ -90,12 +90,15 @@ class MethodSpec:
         name: what ``--method`` takes.
         summary: one line.
         guarantee: notion, where it differs from the mechanism's; ``"none"`` needs ``--allow-unsafe``.
+        consent: False for a method of guarantee ``"none"`` that needs no ``--allow-unsafe``, since what it does is all
+            that is wanted of it, and no user takes it for a promise.
         gap: relative gap asked for where ``--gap`` is left out.
     """
 
     name: str = field(validator=_name)
     summary: str
     guarantee: str | None = field(default=None, validator=_guarantee)
+    consent: bool = True
     gap: float = 1e-6
 
 
@@ -143,6 +146,10 @@ class MechanismSpec:
     def promises(self, method: MethodSpec) -> bool:
         """Whether one of the methods claims any privacy."""
         return self.kind_of(method) != NOTHING
+
+    def asks(self, method: MethodSpec) -> bool:
+        """Whether one of the methods needs ``--allow-unsafe``."""
+        return method.consent and not self.promises(method)
 
 
 @frozen(kw_only=True)

@@ -138,7 +138,7 @@ def describe(mechanism: str) -> None:
             note
             for note in (
                 "default" if method is spec.default else "",
-                "" if spec.promises(method) else "guarantee none: needs --allow-unsafe",
+                "" if spec.promises(method) else f"guarantee none{': needs --allow-unsafe' * spec.asks(method)}",
             )
             if note
         ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -67,6 +67,10 @@ POINT: Final = ", with a point before its decimals"
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
+def _listed(values: Iterable[str | float]) -> tuple[str | float, ...]:
+    return tuple(values)
+
+
 @frozen(kw_only=True)
 class Column:
     """A column that a table must or may have.
@@ -92,7 +96,7 @@ class Column:
     optional: bool = False
     least: float = -math.inf
     most: float = math.inf
-    one_of: tuple[str | float, ...] = field(default=(), converter=tuple)
+    one_of: tuple[str | float, ...] = field(default=(), converter=_listed)
     whole: bool = field(default=Factory(lambda self: self.kind == "count", takes_self=True))
     unit: str = ""
     rests: bool = False

@@ -99,6 +99,14 @@ class Mechanism(ABC, Generic[P, R]):
         """
         return True
 
+    def own_method(self, declared: Any) -> str | None:
+        """Name of the method that a problem has where none is asked for; None: the first of the spec.
+
+        Args:
+            declared: an instance of :attr:`problem_class`.
+        """
+        return None
+
     def load(self, declared: Any, file: str) -> P:
         """What methods work on: the problem as its file declares it, and what the files that it names hold.
 

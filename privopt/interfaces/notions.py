@@ -135,8 +135,8 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """A sentence that says that there is no guarantee."""
-        return "This result promises no privacy: it was asked for with --allow-unsafe."
+        """A sentence that says that there is no guarantee, and why."""
+        return result.guarantee.statement or "No privacy guarantee."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:

@@ -105,6 +105,9 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         with ending_at(context.end):
             context.report("problem")
             declared, problem, copy = _loaded(mechanism, source, context, out)
+            if options.method is None and (own := mechanism.own_method(declared)) is not None:
+                registered, method = _asked(name, evolve(options, method=own))
+                context.method, context.gap = method.name, method.gap if options.gap is None else options.gap
             mechanism.check_room(problem, context)
             privacy = mechanism.privacy(problem, method.name)
             registered.expect("privacy", privacy, PrivacyConstraint)
@@ -145,7 +148,7 @@ def _asked(name: str, options: Options) -> tuple[Registered, MethodSpec]:
     """The mechanism and its method, where options can be meant so."""
     registered = registry().get(name)
     method = registered.method(options.method)
-    if not registered.spec.promises(method) and not options.allow_unsafe:
+    if registered.spec.asks(method) and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
     if options.gap is not None and (wanted := share(options.gap)):  # at 1 anything would be optimal
         raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")

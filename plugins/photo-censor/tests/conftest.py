@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attrs import frozen
 
-from privopt_photo_censor.scores import Album, Task
+from privopt_photo_censor.album import Album, Task
 
 
 @frozen(eq=False)

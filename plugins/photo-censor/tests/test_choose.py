@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from privopt.declare import load_problem
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
-from privopt_photo_censor.choose import Chooser, serve
+from privopt_photo_censor.app.chooser_page import Chooser, serve
 from privopt_photo_censor.command import cli
 from privopt_photo_censor.problem import PhotoProblem
 

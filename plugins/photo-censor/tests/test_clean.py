@@ -24,9 +24,9 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
-from privopt_photo_censor.clean import clean, clean_copies, metadata_of
-from privopt_photo_censor.naming import copy_names, revealed
-from privopt_photo_censor.opening import heif
+from privopt_photo_censor.app.clean import clean, clean_copies, metadata_of
+from privopt_photo_censor.app.naming import copy_names, revealed
+from privopt_photo_censor.app.opening import heif
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -147,7 +147,7 @@ def test_a_copy_that_says_where_in_any_way_is_not_written(tmp_path, monkeypatch)
     texts = PngImagePlugin.PngInfo()
     texts.add_text("exif:GPSLatitude", "43/1")
     paint(tmp_path / "a.png")
-    monkeypatch.setattr("privopt_photo_censor.clean.FORMATS", {".png": ("PNG", {"pnginfo": texts})})
+    monkeypatch.setattr("privopt_photo_censor.app.clean.FORMATS", {".png": ("PNG", {"pnginfo": texts})})
     with pytest.raises(CertificationError, match="a copy in PNG still carries position"):
         clean((tmp_path / "a.png").read_bytes(), ".png")
 
@@ -338,7 +338,7 @@ def test_a_broken_heic_says_that_it_is_broken_and_no_package_missing(holiday, tm
     done = solve("photo-censor", holiday, tmp_path / "out", Options())
     assert ("IMG_1.HEIC: broken" in done.result.details.facts["left_out"]) == heif()
     assert any("[heif]" in line for line in done.warnings) != heif()
-    monkeypatch.setattr("privopt_photo_censor.folder.heif", lambda: False)
+    monkeypatch.setattr("privopt_photo_censor.app.folder.heif", lambda: False)
     lacking = solve("photo-censor", holiday, tmp_path / "two", Options())
     assert "IMG_1.HEIC" in lacking.result.details.facts["left_out"]
     assert "install privopt-photo-censor[heif] to read HEIC photos" in lacking.warnings

@@ -19,11 +19,11 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
-from privopt_photo_censor.cells import Boxes, Centres, S2Cells, read_cells
-from privopt_photo_censor.classifier import load_classifier
-from privopt_photo_censor.folder import score_folder
-from privopt_photo_censor.opening import heif
-from privopt_photo_censor.positions import gps
+from privopt_photo_censor.app.cells import Boxes, Centres, S2Cells, read_cells
+from privopt_photo_censor.app.classifier import load_classifier
+from privopt_photo_censor.app.folder import score_folder
+from privopt_photo_censor.app.opening import heif
+from privopt_photo_censor.app.positions import gps
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -279,7 +279,7 @@ def test_verify_looks_at_no_photo_outside_dir(holiday, tmp_path, monkeypatch, ab
     done = solved(holiday)
     for path in holiday.iterdir():
         path.write_bytes(b"no photo any more")
-    monkeypatch.setattr("privopt_photo_censor.folder.score_folder", None)
+    monkeypatch.setattr("privopt_photo_censor.app.folder.score_folder", None)
     assert verify(done.folder).holds
 
 

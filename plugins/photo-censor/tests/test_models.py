@@ -19,11 +19,11 @@ from privopt.errors import InputError
 from privopt.report.write_report import write_figures, write_geo, write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt_photo_censor.classifier import load_classifier, log_softmax
-from privopt_photo_censor.folder import score_folder
-from privopt_photo_censor.joint import jointly, theta
+from privopt_photo_censor.album import Album
+from privopt_photo_censor.app.classifier import load_classifier, log_softmax
+from privopt_photo_censor.app.folder import score_folder
+from privopt_photo_censor.classifier_ensemble import jointly, theta
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -13,8 +13,8 @@ from PIL import EpsImagePlugin, Image
 import privopt
 import privopt_photo_censor
 from privopt.errors import InputError
-from privopt_photo_censor.opening import heif, opened, readable
-from privopt_photo_censor.picture import flattened
+from privopt_photo_censor.app.opening import heif, opened, readable
+from privopt_photo_censor.app.picture import flattened
 
 PLUGINS = Path(privopt_photo_censor.__file__).parents[3]
 

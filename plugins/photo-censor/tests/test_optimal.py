@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 
 from privopt.errors import InfeasibleError, StoppedError
-from privopt_photo_censor.greedy import greedy
-from privopt_photo_censor.optimal import solve
+from privopt.execution.clock import limit
+from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Task
-from privopt_photo_censor.top1 import top_1
+from privopt_photo_censor.solver.bounds import Program
+from privopt_photo_censor.solver.greedy import greedy
+from privopt_photo_censor.solver.incumbent import Incumbent
+from privopt_photo_censor.solver.milp import improve
+from privopt_photo_censor.solver.optimal import solve
+from privopt_photo_censor.solver.proof import claim
+from privopt_photo_censor.solver.search import Search
+from privopt_photo_censor.solver.top1 import top_1
 
 
 def check(plan, task, truth):
@@ -32,8 +38,9 @@ def agree(task, truth, **how):
         assert want is None
         return
     check(plan, task, truth)
-    assert plan.engine
+    assert plan.proved
     assert not plan.stopped
+    assert plan.tree.fault(truth.album, *claim(truth.album, task, plan.bound)) is None
     if task.top_k is not None:
         assert plan.deleted == want
         assert plan.bound == plan.kept.sum()
@@ -46,11 +53,32 @@ def test_equals_brute_force_on_500_albums(part, draw_album, truth):
     rng = np.random.default_rng([12, part])
     for number in range(100):
         exact = truth(draw_album(rng, 12 if number % 5 == 0 else 7))
-        engines = ["alternates", "photos", "enumeration"]
         for k in range(1, exact.album.locations):
-            agree(Task(top_k=k), exact, engines=[engines[(number + k) % 3]])
+            agree(Task(top_k=k), exact)
         for budget in {0, int(rng.integers(exact.album.photos + 1)), exact.album.photos}:
-            agree(Task(budget=budget), exact, engines=[engines[int(rng.integers(3))]])
+            agree(Task(budget=budget), exact)
+
+
+@pytest.mark.parametrize("by_photos", [True, False])
+def test_both_ways_to_branch_equal_brute_force(by_photos, draw_album, truth, monkeypatch):
+    monkeypatch.setattr(Search, "_fewer_photos", lambda search: by_photos)
+    rng = np.random.default_rng([13, by_photos])
+    for _ in range(40):
+        exact = truth(draw_album(rng, 8))
+        agree(Task(top_k=int(rng.integers(1, exact.album.locations))), exact)
+        agree(Task(budget=int(rng.integers(exact.album.photos + 1))), exact)
+
+
+def test_sums_that_miss_a_tie_by_less_than_rounding_are_told_apart(truth, draw_album):
+    rng = np.random.default_rng(14)
+    for _ in range(60):
+        album = draw_album(rng, 6)
+        near = album.scores + rng.integers(-2, 3, album.scores.shape) * np.spacing(
+            np.where(np.isinf(album.scores), 0, album.scores)
+        )
+        exact = truth(Album(scores=near, true=album.true, keep=album.keep, keep_at_least=album.keep_at_least))
+        agree(Task(top_k=int(rng.integers(1, album.locations))), exact)
+        agree(Task(budget=int(rng.integers(album.photos + 1))), exact)
 
 
 @pytest.mark.parametrize("solver", ["cbc", "highs"])
@@ -58,18 +86,21 @@ def test_milp_equals_brute_force(solver, draw_album, truth):
     rng = np.random.default_rng(77)
     for _ in range(8):
         exact = truth(draw_album(rng, 6))
-        agree(Task(top_k=int(rng.integers(1, exact.album.locations))), exact, engines=["milp"], solver=solver)
-        agree(Task(budget=int(rng.integers(exact.album.photos + 1))), exact, engines=["milp"], solver=solver)
+        agree(Task(top_k=int(rng.integers(1, exact.album.locations))), exact, milp=solver)
+        agree(Task(budget=int(rng.integers(exact.album.photos + 1))), exact, milp=solver)
 
 
-def test_backends_and_searches_agree_on_a_larger_album(exposed):
+@pytest.mark.parametrize("task", [Task(top_k=3), Task(budget=8)])
+def test_the_program_alone_finds_what_the_search_proves_on_a_larger_album(task, exposed):
     album = exposed(np.random.default_rng(4), 20, 16)
-    for task in (Task(top_k=3), Task(budget=8)):
-        plans = [solve(album, task, engines=[e]) for e in ("alternates", "photos")]
-        plans += [solve(album, task, engines=["milp"], solver=s) for s in ("cbc", "highs")]
-        assert len({plan.deleted if task.top_k else plan.protected for plan in plans}) == 1
-        assert all(plan.engine for plan in plans)
-        assert plans[3].solver.lower().startswith("highs")
+    best = solve(album, task)
+    assert best.proved
+    for solver in ("cbc", "highs"):
+        alone = Incumbent(album, task)
+        alone.start()
+        name, _ = improve(alone, solver)
+        assert alone.value == (best.kept.sum() if task.top_k else best.protected)
+        assert solver != "highs" or name.lower().startswith("highs")
 
 
 def test_top_1_is_polynomial_and_exact(draw_album, truth):
@@ -113,15 +144,38 @@ def test_greedy_is_valid_and_its_bound_true(draw_album, truth):
                     assert plan.protected <= want <= plan.bound
 
 
-@pytest.mark.parametrize("solver", ["alternates", "photos", "milp"])
-def test_a_deadline_ends_every_engine_with_a_true_bound(solver, exposed):
+@pytest.mark.parametrize("milp", ["", "highs"])
+def test_a_deadline_leaves_a_true_bound_with_its_proof(milp, exposed):
     album = exposed(np.random.default_rng(8), 60, 128)
-    plan = solve(album, Task(top_k=30), deadline=time.monotonic(), engines=[solver])
+    task = Task(top_k=30)
+    with limit(0.0):
+        plan = solve(album, task, milp=milp)
     assert plan.stopped
     assert plan.protected >= 30
     assert plan.bound > plan.kept.sum()
+    assert plan.tree.fault(album, *claim(album, task, plan.bound)) is None
     best = solve(album, Task(top_k=5))
     assert best.bound == best.kept.sum()
+
+
+@pytest.mark.parametrize("task", [Task(top_k=6), Task(budget=14)])
+def test_a_search_that_is_interrupted_anywhere_proves_what_it_has(task, exposed, monkeypatch):
+    album = exposed(np.random.default_rng(3), 30, 60)
+    best = solve(album, task)
+    run = Program.solve
+    for calls in (1, 70, 150, 290):
+        left = iter(range(calls))
+
+        def interrupted(program, rows, photos, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return run(program, rows, photos)
+
+        monkeypatch.setattr(Program, "solve", interrupted)
+        plan = solve(album, task)
+        assert plan.tree.fault(album, *claim(album, task, plan.bound)) is None
+        assert plan.bound >= best.bound
+        assert plan.stopped == (not plan.proved)
 
 
 def test_runs_repeat(exposed):

@@ -14,11 +14,11 @@ from PIL import ExifTags, Image, ImageCms
 from privopt.errors import CertificationError, InputError
 from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt_photo_censor.clean import clean, clean_copies
-from privopt_photo_censor.folder import score_folder
-from privopt_photo_censor.picture import flattened
+from privopt_photo_censor.album import Album
+from privopt_photo_censor.app.clean import clean, clean_copies
+from privopt_photo_censor.app.folder import score_folder
+from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -157,7 +157,7 @@ def test_copies_that_break_the_promise_are_not_written(album, tmp_path, monkeypa
     def spoilt(contents, suffix, wishes=()):  # an encoder whose colours are those of the true place
         return encoded(Image.new("RGB", (320, 240), (255, 200, 0)), "JPEG")
 
-    monkeypatch.setattr("privopt_photo_censor.clean.clean", spoilt)
+    monkeypatch.setattr("privopt_photo_censor.app.clean.clean", spoilt)
     with pytest.raises(CertificationError, match="the clean copies, scored as they are encoded, leave 0 locations"):
         solve("photo-censor", album, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
     assert not (tmp_path / "out").exists()

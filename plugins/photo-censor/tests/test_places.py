@@ -22,10 +22,10 @@ from privopt.errors import DoesNotHoldError, InputError, UsageError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_photo_censor.classifier import load_classifier
+from privopt_photo_censor.app.classifier import load_classifier
+from privopt_photo_censor.app.copies import recount
+from privopt_photo_censor.app.places import place_table
 from privopt_photo_censor.command import cli
-from privopt_photo_censor.copies import recount
-from privopt_photo_censor.places import place_table
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image, PngImagePlugin, TiffImagePlugin
 
 from privopt.testing.data import data_path
-from privopt_photo_censor.opening import heif, opened
-from privopt_photo_censor.positions import carries_position
+from privopt_photo_censor.app.opening import heif, opened
+from privopt_photo_censor.app.positions import carries_position
 
 exifread = pytest.importorskip("exifread")
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt_photo_censor import proof
-from privopt_photo_censor.optimal import solve
-from privopt_photo_censor.proof import Tree, claim, prove, proved_tree
+from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Task
+from privopt_photo_censor.solver import search
+from privopt_photo_censor.solver.optimal import prove, solve
+from privopt_photo_censor.solver.proof import Tree, claim
 
 
 def album_of(seed, photos, places, keep=0, infinite=0.0, margin=0.0):
@@ -36,6 +36,13 @@ def most_kept(album, k):
     return best
 
 
+def tree_for(album, k, fewest):
+    """The tree of a claim; None where the claim is false."""
+    found = prove(album, Task(top_k=k), fewest - 1)
+    assert found is None or found[0] == fewest - 1
+    return None if found is None else found[1]
+
+
 albums = st.builds(
     album_of,
     st.integers(0, 10**6),
@@ -52,14 +59,14 @@ albums = st.builds(
 def test_a_tree_proves_the_optimum_and_none_proves_more(tmp_path_factory, album, data):
     k = data.draw(st.integers(1, album.locations - 1))
     best = most_kept(album, k)
-    tree = prove(album, k, max(best, 0) + 1)
+    tree = tree_for(album, k, max(best, 0) + 1)
     assert tree is not None
     folder = tmp_path_factory.mktemp("tree")
     tree.write(folder)
     again = Tree.read(folder)
     assert again.fault(album, k, max(best, 0) + 1) is None
     if best > 0:
-        assert prove(album, k, best) is None
+        assert tree_for(album, k, best) is None
         assert again.fault(album, k, best) is not None
 
 
@@ -68,7 +75,7 @@ def test_a_tree_proves_the_optimum_and_none_proves_more(tmp_path_factory, album,
 def test_no_change_makes_a_tree_prove_what_is_not_so(album, data):
     k = data.draw(st.integers(1, album.locations - 1))
     best = most_kept(album, k)
-    tree = prove(album, k, max(best, 0) + 1)
+    tree = tree_for(album, k, max(best, 0) + 1)
     if best < 1 or tree is None or not len(tree.kind):
         return
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
@@ -90,23 +97,21 @@ def test_a_photo_that_rules_the_place_out_leaves_nothing_to_prove():
     scores = album.scores.copy()
     scores[2, 0] = -np.inf
     hidden = Album(scores=scores, true=0, keep_at_least=0)
-    assert prove(hidden, 2, 3) is None
-    assert proved_tree(hidden, Task(top_k=2), 0) is not None
+    assert prove(hidden, Task(top_k=2), 2) is None
+    assert prove(hidden, Task(top_k=2), 5) is not None
     assert claim(hidden, Task(budget=2), 1) == (2, 3)
 
 
-def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(monkeypatch):
+@pytest.mark.parametrize("task", [Task(top_k=4), Task(budget=6)])
+def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(task, monkeypatch):
     album = album_of(3, 14, 12)
-    k = 4
-    best = max(n for n in range(1, 15) if prove(album, k, n) is None)
-    full = proved_tree(album, Task(top_k=k), 14 - best)
-    assert full is not None
-    assert full[0] == 14 - best
-    monkeypatch.setattr(proof, "EFFORT", 14 * k * 30)
-    weaker = proved_tree(album, Task(top_k=k), 14 - best)
-    assert weaker is not None
-    assert weaker[0] <= 14 - best
-    assert weaker[1].fault(album, *claim(album, Task(top_k=k), weaker[0])) is None
+    best = solve(album, task)
+    assert best.proved
+    for effort in (10, 500, 2_000):
+        monkeypatch.setattr(search, "EFFORT", effort)
+        weaker = solve(album, task)
+        assert weaker.bound >= best.bound
+        assert weaker.tree.fault(album, *claim(album, task, weaker.bound)) is None
 
 
 def test_the_tree_of_a_hard_album_is_as_small_as_the_search():
@@ -115,15 +120,13 @@ def test_the_tree_of_a_hard_album_is_as_small_as_the_search():
     scores[:, 0] += 4.0
     album = Album(scores=scores - np.log(np.exp(scores).sum(axis=1))[:, None], true=0)
     plan = solve(album, Task(top_k=5))
-    proved = proved_tree(album, Task(top_k=5), plan.deleted)
-    assert proved is not None
-    assert proved[0] == plan.deleted
-    assert len(proved[1].kind) <= 2_000  # 545 when it was written
+    assert plan.bound == plan.kept.sum()
+    assert len(plan.tree.kind) <= 2_000
 
 
 @pytest.mark.parametrize("name", ["kind", "starts", "values"])
 def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
-    tree = prove(album_of(3, 6, 6), 3, 6)
+    tree = tree_for(album_of(3, 6, 6), 3, 6)
     assert tree is not None
     attrs.evolve(tree, **{name: getattr(tree, name)[:-1]}).write(tmp_path)
     with pytest.raises(InputError, match=r"proof\.npz"):

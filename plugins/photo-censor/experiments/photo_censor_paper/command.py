@@ -6,7 +6,6 @@ over all.
 
 from __future__ import annotations
 
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,10 +22,11 @@ from photo_censor_paper.pictures import PICTURES, before_and_after
 from photo_censor_paper.published import published
 from privopt.arrays import Bools
 from privopt.errors import InfeasibleError, StoppedError
-from privopt_photo_censor.greedy import greedy
-from privopt_photo_censor.optimal import Plan, solve
+from privopt.execution.clock import limit
+from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Task
+from privopt_photo_censor.solver.greedy import greedy
+from privopt_photo_censor.solver.optimal import Plan, solve
 
 __all__ = ["STUDY", "Effort", "Tables", "main"]
 
@@ -91,8 +91,9 @@ class Tables:
 
     def optimum(self, what: str, album: Album, task: Task) -> Plan:
         """Solve, and count what is not proved within the limit."""
-        plan = solve(album, task, deadline=time.monotonic() + self.effort.seconds)
-        self._counted.setdefault(what, []).append(bool(plan.engine))
+        with limit(self.effort.seconds):
+            plan = solve(album, task)
+        self._counted.setdefault(what, []).append(bool(plan.proved))
         return plan
 
     def once(self, sheet: Sheet, key: Row, make: Callable[[], Iterable[Row]]) -> None:

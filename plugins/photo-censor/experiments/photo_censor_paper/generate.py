@@ -17,8 +17,8 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, read_only
-from privopt_photo_censor.classifier import log_softmax
-from privopt_photo_censor.scores import Album
+from privopt_photo_censor.album import Album
+from privopt_photo_censor.app.classifier import log_softmax
 
 __all__ = ["COLLECTIONS", "World", "collections", "sizes"]
 

@@ -7,7 +7,7 @@ import s2cell
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
-from privopt_photo_censor.cells import Boxes, S2Cells
+from privopt_photo_censor.app.cells import Boxes, S2Cells
 
 __all__ = ["equal_count", "s2_partition"]
 

@@ -10,7 +10,7 @@ from experiments.pictures import COLOURS, Painter, Rows, curve, dress, panels
 from experiments.tables import number, split
 from photo_censor_paper.generate import World
 from privopt.arrays import Bools, Floats
-from privopt_photo_censor.scores import Album
+from privopt_photo_censor.album import Album
 
 __all__ = ["PICTURES", "before_and_after"]
 

@@ -25,10 +25,16 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             summary="Fewest photos to delete so that the place is not among a classifier's k best guesses",
             source="Yang, Chakrabarti, Vorobeychik: Protecting Geolocation Privacy of Photo Collections (AAAI 2020)",
             methods=[
-                MethodSpec(name="optimal", summary="proved: branch and bound over places and photos, then the MILP"),
-                MethodSpec(name="milp", summary="the tight mixed-integer program alone, by --solver"),
+                MethodSpec(name="optimal", summary="proved: branch and bound over places and photos"),
+                MethodSpec(name="milp", summary="the tight mixed-integer program by --solver, proved by the search"),
                 MethodSpec(name="greedy", summary="the paper's baseline: delete the highest true-location scores"),
                 MethodSpec(name="top-1", summary="the polynomial algorithm for top_k = 1"),
+                MethodSpec(
+                    name="positions",
+                    summary="a folder without a classifier: what its files tell, and clean copies of all photos",
+                    guarantee="none",
+                    consent=False,
+                ),
             ],
         )
     ]

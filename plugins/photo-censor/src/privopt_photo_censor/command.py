@@ -6,26 +6,23 @@ from pathlib import Path
 
 import click
 
-from privopt.command.exit_codes import PATH, guarded, say_when_compiling
-from privopt.command.terminal import reserve_standard_output, say
+from privopt.command.exit_codes import PATH
+from privopt.command.program import program
+from privopt.command.terminal import say
 
 __all__ = ["cli", "main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def cli() -> None:
-    """What photo-censor has beside privopt's own commands."""
+cli = program("privopt-photo-censor", "What photo-censor has beside privopt's own commands.")
 
 
 @cli.command()
 @click.argument("problem", type=PATH)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1; left out: any that is free.")
-@guarded
 def choose(problem: Path, port: int) -> None:
     """Serve a page on this machine: click which photos stay, solve again, write a problem file. Interrupt to end."""
-    from privopt_photo_censor.choose import Chooser, serve
+    from privopt_photo_censor.app.chooser_page import Chooser, serve
 
-    say_when_compiling()
     server, address = serve(Chooser.of(problem), port)
     say(f"{address}\nopen it on this machine; interrupt (Ctrl-C) to end")
     try:
@@ -40,14 +37,13 @@ def choose(problem: Path, port: int) -> None:
 @click.argument("classifier", type=PATH)
 @click.argument("references", type=PATH)
 @click.option("--force", is_flag=True, help="Replace the files.")
-@guarded
 def places(classifier: Path, references: Path, force: bool) -> None:
     """Write the table of places of a model that embeds, from a folder of photos for each place.
 
     CLASSIFIER is the TOML beside the model, with output = "embedding"; its cells and places are written there. Cells
     that are there already, with names, stay. It says how often a photo, left out, is nearest to its own place.
     """
-    from privopt_photo_censor.places import place_table
+    from privopt_photo_censor.app.places import place_table
 
     table, settings = place_table(classifier, references)
     written = table.write(classifier.parent, settings, force=force)
@@ -62,19 +58,15 @@ def places(classifier: Path, references: Path, force: bool) -> None:
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.argument("copies", type=PATH)
 @click.argument("classifiers", nargs=-1, required=True, type=PATH)
-@guarded
 def recount(folder: Path, copies: Path, classifiers: tuple[Path, ...]) -> None:
     """Score the clean copies in COPIES again, and count their rank, against what DIR promises and lists.
 
     CLASSIFIERS are the TOMLs of the models, in the problem's order. Ends 1 where a copy is not the one that was made,
     or the promise does not hold of them.
     """
-    from privopt_photo_censor.copies import recount as run
+    from privopt_photo_censor.app.copies import recount as run
 
     say(run(folder, copies, classifiers))
 
 
-def main() -> None:
-    """Entry point of ``privopt-photo-censor`` and ``python -m privopt_photo_censor``."""
-    reserve_standard_output()
-    cli(prog_name="privopt-photo-censor")
+main = cli.main_program

@@ -17,10 +17,10 @@ from privopt.errors import InfeasibleError, StoppedError
 from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Variant, npy_bytes, to_toml
 from privopt.testing.strategies import score_matrices
-from privopt_photo_censor.greedy import greedy
+from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
-from privopt_photo_censor.scores import Album, Task
+from privopt_photo_censor.solver.greedy import greedy
 
 __all__ = ["PROFILE", "TASKS", "problems"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from attrs import frozen
 
 from privopt.interfaces import UtilityLoss
+from privopt_photo_censor.album import Album
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
-from privopt_photo_censor.scores import Album
 
 __all__ = ["Deleted", "ProtectedK"]
 

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from attrs import evolve
 
 from privopt.errors import CertificationError, Fault, InputError
+from privopt.execution.clock import limit
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt.interfaces.report_parts import Layer
-from privopt.report import Section
-from privopt_photo_censor.copies import copied, copies_protected, shortfall
+from privopt_photo_censor.album import Album, Task, some
+from privopt_photo_censor.app import clean_album
+from privopt_photo_censor.app.copies import copied, copies_protected, shortfall
 from privopt_photo_censor.loss import Deleted, ProtectedK
-from privopt_photo_censor.naming import revealed
-from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import TopK
-from privopt_photo_censor.problem import ROUNDED, PhotoInstance, PhotoProblem
-from privopt_photo_censor.proof import Tree, claim, proved_tree
+from privopt_photo_censor.problem import ROUNDED, FolderInstance, PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
-from privopt_photo_censor.release import Deletions, carriers, read_places, read_scores
-from privopt_photo_censor.scores import Album, Task, some
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
+from privopt_photo_censor.release import Deletions, carriers, read_looked_at, read_places, read_scores
+from privopt_photo_censor.solver.optimal import Plan, prove, solve
+from privopt_photo_censor.solver.proof import Tree, claim
 
 __all__ = ["PhotoCensor"]
 
-A_SCORE = (150.0, 300.0)
-"""Bytes that a score takes, with the search, its proof and files; and in the whole mixed-integer program."""
-PATIENCE = 2.0
-"""Seconds that the tree of a bound may take beyond a limit: what was found is worth proving."""
+POSITIONS = "positions"
+"""The method of a folder without a classifier."""
 
 
-class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
+class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
     """Which photos not to post, so that their classifier does not find the place."""
 
     problem_class = PhotoProblem
@@ -47,6 +38,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     private_folder = True
     copies = True
     kit = "privopt_photo_censor.kit:PROFILE"
+    reporting = "privopt_photo_censor.report:AlbumReport"
+    item_bytes: ClassVar[Mapping[str, float]] = {"score": 150.0, "score of the program": 300.0}
     scope: ClassVar[str] = (
         "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "
         "score differences are within it), which multiplies the photos' probabilities; of a folder the pictures scored "
@@ -54,21 +47,48 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         "who knows more than the photos"
     )
 
-    def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """The problem and its photos, scored."""
-        return PhotoInstance.of(declared, file)
+    def own_method(self, declared: PhotoProblem) -> str | None:
+        """``positions`` of a folder without a classifier."""
+        return None if declared.scored else POSITIONS
 
-    def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
-        """Read a release back; for a folder of photos the scores beside the release stand in for the photos."""
+    def load(self, declared: PhotoProblem, file: str) -> PhotoInstance | FolderInstance:
+        """The problem and its photos: scored, or of a folder alone looked at."""
+        return PhotoInstance.of(declared, file) if declared.scored else FolderInstance.of(declared, file)
+
+    def reopen(
+        self, declared: PhotoProblem, file: str, folder: Path
+    ) -> tuple[PhotoInstance | FolderInstance, Deletions]:
+        """Read a release back; for a folder of photos what is beside the release stands in for the photos."""
         if declared.photos.folder is None:
             return super().reopen(declared, file, folder)
-        problem = PhotoInstance.scored(declared, file, *read_scores(folder))
-        places = read_places(folder, problem.data.album.locations)
-        problem = evolve(problem, data=evolve(problem.data, places=places))
+        problem: PhotoInstance | FolderInstance
+        if declared.scored:
+            scored = PhotoInstance.scored(declared, file, *read_scores(folder))
+            places = read_places(folder, scored.data.album.locations)
+            problem = evolve(scored, data=evolve(scored.data, places=places))
+        else:
+            metadata, listing = read_looked_at(folder)
+            problem = FolderInstance(declared=declared, file=file, metadata=metadata, listing=listing)
         return problem, Deletions.read(folder, problem)
 
-    def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Deletions]:
-        """The top-k guarantee, by the same exact rank for every method."""
+    def check_problem(self, problem: PhotoInstance | FolderInstance, method: str) -> None:
+        """Refuse a method that cannot take the problem."""
+        declared, file = problem.declared, problem.file
+        if not declared.scored and method != POSITIONS:
+            wanted = f"a classifier for method {method}; of a folder alone the method is {POSITIONS}"
+            raise InputError([Fault(file, "photos.classifier", "nothing", wanted)])
+        if declared.scored and method == POSITIONS:
+            found = "scores" if declared.photos.folder is None else "a classifier"
+            raise InputError([Fault(file, "photos", found, f"a folder alone with method {POSITIONS}")])
+        if method == "top-1" and declared.task.top_k != 1:
+            task = declared.task
+            found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
+            raise InputError([Fault(file, "privacy", found, "top_k = 1 with method top-1")])
+
+    def privacy(self, problem: PhotoInstance | FolderInstance, method: str) -> PrivacyConstraint[Any]:
+        """The top-k guarantee, by the same exact rank for every method; none of photos that nobody scored."""
+        if isinstance(problem, FolderInstance):
+            return clean_album.PROMISE
         return TopK(
             album=problem.data.album,
             task=problem.declared.task,
@@ -76,58 +96,58 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             classifiers=1 + len(problem.declared.photos.also),
         )
 
-    def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
+    def utility(self, problem: PhotoInstance | FolderInstance, method: str) -> UtilityLoss[Deletions]:
         """Photos deleted, or under a budget the protected k."""
-        return Deleted() if problem.declared.task.top_k is not None else ProtectedK(album=problem.data.album)
+        if isinstance(problem, FolderInstance) or problem.declared.task.top_k is not None:
+            return Deleted()
+        return ProtectedK(album=problem.data.album)
 
-    def bytes_needed(self, problem: PhotoInstance, method: str) -> float:
-        """Bytes of the scores (tests/test_memory.py, 700,000)."""
-        return A_SCORE[method == "milp"] * problem.data.album.scores.size
+    def items(self, problem: PhotoInstance | FolderInstance, method: str) -> Mapping[str, float]:
+        """Scores, of all photos and locations."""
+        if isinstance(problem, FolderInstance):
+            return {}
+        return {"score of the program" if method == "milp" else "score": problem.data.album.scores.size}
 
-    def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
+    def solve(self, problem: PhotoInstance | FolderInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos."""
-        album = problem.data.album
-        task = problem.declared.task
-        if context.method == "top-1" and task.top_k != 1:
-            found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
-            raise InputError([Fault(problem.file, "privacy", found, "top_k = 1 with method top-1")])
+        if isinstance(problem, FolderInstance):
+            return clean_album.solve(problem, context)
+        album, task = problem.data.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
             raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
-        with context.timed("solve"):
+        with context.timed("solve"), limit(context.remaining):
             plan = self._plan(album, task, context)
-        fewer = task.top_k is not None
-        from_folder = problem.declared.photos.folder is not None
+            proved = prove(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         copies, copy_scores = copied(problem, plan.kept, context)
+        seen: dict[str, Any] = {}
+        if problem.declared.photos.folder is not None:
+            seen = {"scores": album.scores, "true": album.true}
         release = Deletions(
-            names=problem.data.names,
+            names=problem.names,
             kept=plan.kept,
-            scores=album.scores if from_folder else None,
-            true=album.true if from_folder else -1,
             listing=problem.data.listing,
             thumbnails=problem.data.thumbnails,
             places=problem.data.places,
             copies=copies,
             copy_scores=copy_scores,
+            **seen,
         )
-        with context.timed("verify"):
-            late = None if context.deadline is None else max(context.deadline, time.monotonic() + PATIENCE)
-            tree = proved_tree(album, task, album.photos - plan.bound if fewer else plan.bound, deadline=late)
         return Outcome(
             release=release,
-            lower_bound=None if tree is None else float(tree[0]),
-            proof=None if tree is None else tree[1],
+            lower_bound=None if proved is None else float(_stated(album, task, proved[0])),
+            proof=None if proved is None else proved[1],
             solver={
                 "name": plan.solver or "privopt-photo-censor",
                 "version": "" if plan.solver else version("privopt-photo-censor"),
                 "iterations": plan.programs,
-                "proof": plan.engine,
+                "proof": plan.proved,
             },
             stopped=plan.stopped,
         )
 
     def _plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        from privopt_photo_censor.greedy import greedy
-        from privopt_photo_censor.top1 import top_1
+        from privopt_photo_censor.solver.greedy import greedy
+        from privopt_photo_censor.solver.top1 import top_1
 
         if context.method == "greedy":
             return greedy(album, task)
@@ -135,26 +155,28 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(value: int, cap: int) -> None:
-            ends = (album.photos - cap, album.photos - value) if task.top_k is not None else (value, cap)
-            context.report("search", 0, float(ends[0]), float(ends[1]))
+            known, bound = (float(_stated(album, task, each)) for each in (value, cap))
+            context.report("search", 0, min(known, bound), max(known, bound))
 
         return solve(
             album,
             task,
-            deadline=context.deadline,
-            engines=("milp",) if context.method == "milp" else ENGINES,
-            solver=context.solver,
+            milp=context.solver if context.method == "milp" else "",
             report=report,
         )
 
     def details(
-        self, problem: PhotoInstance, release: Deletions, method: str, told: Mapping[str, Any]
+        self, problem: PhotoInstance | FolderInstance, release: Deletions, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Ranks before and after, by exact sums, sizes, and what of a folder was left out."""
-        return _details(problem, release)
+        return (
+            clean_album.details(problem, release) if isinstance(problem, FolderInstance) else _details(problem, release)
+        )
 
-    def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
+    def verify(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> list[str]:
         """The promise of the clean copies, by their scores; methods that try no alternatives delete the same again."""
+        if isinstance(problem, FolderInstance):
+            return [] if release.kept.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
         if release.copy_scores is not None:
             short = shortfall(problem, release.kept, copies_protected(problem, release.kept, release.copy_scores))
             if short is not None:
@@ -165,18 +187,23 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         same = np.array_equal(again.kept, release.kept)
         return [] if same else [f"deletions.csv: method {result.method} deletes other photos"]
 
-    def proved(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
+    def proved(
+        self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result, folder: Path
+    ) -> float | None:
         """The bound that is stated, where the tree in proof.npz proves it."""
-        bound, album = result.objective.lower_bound, problem.data.album
-        if bound is None or bound != int(bound):
+        bound = result.objective.lower_bound
+        if bound is None or bound != int(bound) or isinstance(problem, FolderInstance):
             return None
-        fault = Tree.read(folder).fault(album, *claim(album, problem.declared.task, int(bound)))
+        album, task = problem.data.album, problem.declared.task
+        fault = Tree.read(folder).fault(album, *claim(album, task, _stated(album, task, int(bound))))
         if fault is not None:
             raise CertificationError(f"proof.npz: {fault}")
         return bound
 
-    def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
+    def warnings(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[str]:
         """Scores above 0; what of the folder was not scored, and which photos kept carry their position."""
+        if isinstance(problem, FolderInstance):
+            return clean_album.warnings(problem, release)
         if problem.data.listing is None:
             return _unlikely(problem)
         left_out, carried = problem.data.listing.left_out, carriers(release)
@@ -199,7 +226,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             )
         if release.copies is None:
             posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]
-            telling = {name: said for name in posted if (said := revealed(name, release.places.names)) is not None}
+            telling = clean_album.revealing_names(posted, release.places.names)
             if telling:
                 what = " and ".join(sorted(set(telling.values())))
                 lines.append(
@@ -207,26 +234,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
                 )
         return lines
 
-    def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
-        """The album, ranks before and after, top places."""
-        from privopt_photo_censor.report import sections
-
-        return sections(problem, release, result)
-
-    def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
-        """What the classifier guesses before and after, and deletions beside greedy's."""
-        from privopt_photo_censor.report import figures
-
-        return figures(problem, release, result)
-
-    def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
-        """The places that are known, with the classifier's belief before and after."""
-        from privopt_photo_censor.report import map_layer
-
-        return map_layer(problem, release)
-
-    def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
+    def audit(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
         """The classifier's posterior from the photos kept (paper, (1)): its entropy, and how often its guess errs."""
+        if isinstance(problem, FolderInstance):
+            return {}
         scores = problem.data.album.scores[release.kept].sum(axis=0)
         if np.isneginf(scores).all():
             return {}
@@ -237,6 +248,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             "bayes_error": float(1.0 - posterior.max()),
             "entropy_bits": float(max(0.0, -(used * np.log2(used)).sum())),
         }
+
+
+def _stated(album: Album, task: Task, bound: int) -> int:
+    """A bound on the photos that stay as one on those that go, and back; of a budget as it is."""
+    return album.photos - bound if task.top_k is not None else bound
 
 
 def _unlikely(problem: PhotoInstance) -> list[str]:

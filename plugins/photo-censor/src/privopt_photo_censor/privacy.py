@@ -8,9 +8,9 @@ import numpy as np
 from attrs import frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, Result
+from privopt_photo_censor.album import Album, Listing, Task, some
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
-from privopt_photo_censor.scores import Album, Listing, Task, some
 
 if TYPE_CHECKING:
     from privopt.execution import Executor

@@ -17,15 +17,16 @@ from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
 from privopt.declare.frames import plain_rows
 from privopt.declare.tables import read_array
-from privopt.errors import Fault, InputError, reason_of
-from privopt_photo_censor.scores import Album, Listing, Places, Task
+from privopt.errors import Fault, Faults, InputError, reason_of
+from privopt_photo_censor.album import Album, Listing, Places, Task
 
 if TYPE_CHECKING:
-    from privopt_photo_censor.classifier import Classifier
+    from privopt_photo_censor.app.classifier import Classifier
+    from privopt_photo_censor.app.metadata import Metadata
 else:
-    Classifier = Any
+    Classifier = Metadata = Any
 
-__all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
+__all__ = ["FolderInstance", "PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 
 MOST_FAULTS = 20
 UNIT_SUM = 1e-5
@@ -76,14 +77,19 @@ class PhotoProblem:
     """Photos taken at one place, as a classifier scores them: what the problem file says."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
-    privacy: Privacy = key(help="a top-k or a deletion budget")
+    privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
 
     def _repr_html_(self) -> str:
         return problem_html(self)
 
     @property
+    def scored(self) -> bool:
+        """Whether a classifier scores the photos; a folder alone is looked at for what its files tell."""
+        return self.photos.folder is None or self.photos.classifier is not None
+
+    @property
     def task(self) -> Task:
-        """What is asked."""
+        """What is asked of photos that are scored."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
 
@@ -122,18 +128,21 @@ class PhotoInstance:
 
     declared: PhotoProblem
     data: Scored
-    file: str = "problem"
+    file: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """File names of the photos, or their rows from 0."""
+        return self.data.names
 
     @classmethod
-    def of(cls, declared: PhotoProblem, file: str = "problem") -> PhotoInstance:
+    def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
         """Read the scores, or score the photos of the folder.
 
         Raises:
             InputError: every fault found.
         """
-        faults = list(_choices(declared, file))
-        if faults:
-            raise InputError(faults)
+        Faults(_choices(declared, file)).check()
         photos = declared.photos
         if photos.folder is not None:
             return cls._of_folder(declared, file)
@@ -158,7 +167,7 @@ class PhotoInstance:
     @classmethod
     def _of_folder(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
         """Score the photos of the folder."""
-        from privopt_photo_censor.folder import score_folder
+        from privopt_photo_censor.app.folder import score_folder
 
         photos = declared.photos
         assert photos.folder is not None  # _choices sees to it
@@ -199,9 +208,7 @@ class PhotoInstance:
         Raises:
             InputError: every fault found.
         """
-        faults = [*_choices(declared, file), *_bounds(declared, file, scores, names, true)]
-        if faults:
-            raise InputError(faults)
+        Faults([*_choices(declared, file), *_bounds(declared, file, scores, names, true)]).check()
         photos = declared.photos
         keep = np.zeros(len(names), dtype=np.bool_)
         for photo in photos.keep:
@@ -216,22 +223,86 @@ class PhotoInstance:
         return cls(declared=declared, data=Scored(names=tuple(names), album=album, listing=listing), file=file)
 
 
+@frozen(kw_only=True, eq=False)
+class FolderInstance:
+    """A folder of photos that no classifier scores.
+
+    Attributes:
+        declared: what the problem file says.
+        file: name of the problem file, for faults.
+        metadata: what each photo tells beside its picture, in the folder's order.
+        listing: what else the folder holds, and which photos tell a position or a place.
+        thumbnails: small JPEGs of the photos; none where they were not read.
+        digests: SHA-256 of the photos' files; none where they were not read.
+    """
+
+    declared: PhotoProblem
+    file: str
+    metadata: tuple[Metadata, ...]
+    listing: Listing
+    thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
+    digests: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """File names of the photos."""
+        return tuple(photo.photo for photo in self.metadata)
+
+    @classmethod
+    def of(cls, declared: PhotoProblem, file: str) -> FolderInstance:
+        """Look at the photos of the folder.
+
+        Raises:
+            InputError: every fault found.
+        """
+        from privopt_photo_censor.app.folder import look_at_folder
+
+        Faults(_choices(declared, file)).check()
+        photos = declared.photos
+        assert photos.folder is not None  # else a classifier or scores are there
+        assert photos.folder.path is not None
+        seen = look_at_folder(photos.folder.path, subfolders=photos.subfolders)
+        return cls(
+            declared=declared,
+            file=file,
+            metadata=seen.metadata,
+            listing=seen.listing,
+            thumbnails=seen.thumbnails,
+            digests=seen.digests,
+        )
+
+    def _repr_html_(self) -> str:
+        return problem_html(self.declared, {"photos": len(self.metadata)})
+
+
 def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
     faults: list[Fault] = []
-    given = [n for n in ("scores", "probabilities", "folder") if getattr(declared.photos, n) is not None]
-    if len(given) != 1:
-        found = " and ".join(given) or "nothing"
+    sources = [n for n in ("scores", "probabilities", "folder") if getattr(declared.photos, n) is not None]
+    if len(sources) != 1:
+        found = " and ".join(sources) or "nothing"
         faults.append(Fault(file, "photos", found, "one of scores, probabilities, folder"))
-    if (declared.privacy.top_k is None) == (declared.privacy.deletion_budget is None):
-        found = "nothing" if declared.privacy.top_k is None else "top_k and deletion_budget"
+    photos, privacy = declared.photos, declared.privacy
+    if not declared.scored:
+        tasks = {"privacy.top_k": privacy.top_k, "privacy.deletion_budget": privacy.deletion_budget}
+        for name, value in {**tasks, "photos.true_location": photos.true_location}.items():
+            if value is not None:
+                wanted = "photos.classifier beside it: without one the photos of a folder are not scored"
+                faults.append(Fault(file, name, str(value), wanted))
+        wanted = "photos.classifier beside it: without one no photo is deleted"
+        if photos.keep:
+            faults.append(Fault(file, "photos.keep", f"{len(photos.keep)} photos", wanted))
+        if photos.also:
+            faults.append(Fault(file, "photos.also", f"{len(photos.also)} classifiers", wanted))
+        return faults
+    if (privacy.top_k is None) == (privacy.deletion_budget is None):
+        found = "nothing" if privacy.top_k is None else "top_k and deletion_budget"
         faults.append(Fault(file, "privacy", found, "one of top_k, deletion_budget"))
-    if declared.photos.folder is None and declared.photos.true_location is None:
+    if photos.folder is None and photos.true_location is None:
         faults.append(Fault(file, "photos.true_location", "nothing", "column of the true location, from 0"))
-    if declared.photos.also and declared.photos.folder is None:
+    if photos.also and photos.folder is None:
         faults.append(Fault(file, "photos.also", "no folder", "further classifiers with photos.folder"))
-    if (declared.photos.folder is None) != (declared.photos.classifier is None):
-        found = "folder alone" if declared.photos.classifier is None else "classifier alone"
-        faults.append(Fault(file, "photos", found, "folder and classifier together"))
+    if photos.folder is None and photos.classifier is not None:
+        faults.append(Fault(file, "photos", "classifier alone", "folder and classifier together"))
     return faults
 
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from privopt.arrays import Bools
-from privopt_photo_censor.scores import Album
+from privopt_photo_censor.album import Album
 
 __all__ = ["exact_sign", "protected_k", "rank"]
 

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 from attrs import field, frozen
+from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Floats, read_only, truths
+from privopt.arrays import Bools, Floats, truths
+from privopt.declare.columns import read_columns, write_columns
+from privopt.declare.tables import Column
 from privopt.errors import Fault, InputError
 from privopt.files import LARGEST, Unreadable, read_bytes
-from privopt.files.archive import read_npz
+from privopt.files.archive import read_arrays
 from privopt.interfaces import Release
-from privopt_photo_censor.problem import PhotoInstance
-from privopt_photo_censor.scores import Copy, Listing, Places
+from privopt_photo_censor.album import Copy, Listing, Places
+from privopt_photo_censor.app.metadata import Metadata
+from privopt_photo_censor.problem import FolderInstance, PhotoInstance
 
-__all__ = ["Deletions", "carriers", "read_places", "read_scores"]
+__all__ = ["Deletions", "carriers", "read_looked_at", "read_places", "read_scores"]
 
 TABLE: Final = "deletions.csv"
-HEADER: Final = ("photo", "deleted")
 PLACES: Final = "places.csv"
-PLACES_HEADER: Final = ("place", "name", "lat", "lon")
 COPIES: Final = "copies.csv"
-COPIES_HEADER: Final = ("photo", "copy", "sha256")
+METADATA: Final = "metadata.csv"
+LEFT_OUT: Final = "left-out.csv"
 SCORES: Final = "scores.npz"
 THUMBNAILS: Final = "thumbnails"
 
@@ -45,6 +46,7 @@ class Deletions(Release):
         places: names and positions of the places, with `scores`.
         copies: clean copies that were made of the photos kept; None where none were.
         copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
+        metadata: what each photo of a folder that nobody scored tells, in their order; else None.
     """
 
     names: tuple[str, ...]
@@ -56,15 +58,33 @@ class Deletions(Release):
     places: Places = field(factory=Places, repr=False)
     copies: tuple[Copy, ...] | None = None
     copy_scores: Floats | None = field(default=None, repr=False)
+    metadata: tuple[Metadata, ...] | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
-        """Write ``deletions.csv``; for photos from a folder ``scores.npz``, thumbnails and the list of copies too."""
-        _write_table(folder / TABLE, HEADER, zip(self.names, (~self.kept).astype(int).tolist(), strict=True))
+        """Write ``deletions.csv``; for photos from a folder thumbnails, the list of copies, and what was seen too."""
+        write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.kept).astype(np.int64)})
+        listing = self.listing or Listing()
         if self.copies is not None:
-            _write_table(folder / COPIES, COPIES_HEADER, ((c.photo, c.name, c.sha256) for c in self.copies))
+            copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
+            write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
+        if self.metadata is not None:
+            album = self.metadata
+            write_columns(
+                folder / METADATA,
+                {
+                    "photo": [each.photo for each in album],
+                    "latitude": [None if each.point is None else each.point[0] for each in album],
+                    "longitude": [None if each.point is None else each.point[1] for each in album],
+                    "place": [int(each.place) for each in album],
+                    "taken": [each.taken for each in album],
+                    "camera": [each.camera for each in album],
+                    "serial": [each.serial for each in album],
+                    "thumbnail": [int(each.thumbnail) for each in album],
+                },
+            )
+            write_columns(folder / LEFT_OUT, {"name": list(listing.left_out)})
         if self.scores is not None:
-            listing = self.listing or Listing()
-            _write_table(folder / PLACES, PLACES_HEADER, _place_rows(self.places, self.scores.shape[1]))
+            write_columns(folder / PLACES, _place_columns(self.places, self.scores.shape[1]))
             more: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
             np.savez(
                 folder / SCORES,
@@ -85,30 +105,35 @@ class Deletions(Release):
         return {"photos": len(self.names), "kept": len(self.names) - len(gone), "deleted": shown or "none"}
 
     @classmethod
-    def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
-        """Read the table back, and the thumbnails of a folder's photos.
+    def read(cls, folder: Path, problem: PhotoInstance | FolderInstance) -> Deletions:
+        """Read the table back, and what was made of a folder's photos.
 
         Raises:
             InputError: a file is missing or not of its form, or lists other photos than the problem.
         """
-        names, kept = _table(folder / TABLE)
-        if tuple(names) != problem.data.names:
+        names, kept = _deletions(folder)
+        if names != problem.names:
             wanted = "the photos of the problem, in order"
             raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
         if problem.declared.photos.folder is None:
-            return cls(names=tuple(names), kept=kept)
+            return cls(names=names, kept=kept)
         copies = _copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays])
         small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
+        thumbnails = tuple(_bytes(path, "a thumbnail", 2**20) for path in small)
+        if isinstance(problem, FolderInstance):
+            looked: dict[str, Any] = {"metadata": problem.metadata, "listing": problem.listing}
+            return cls(names=names, kept=kept, thumbnails=thumbnails, copies=copies, **looked)
+        album = problem.data.album
         return cls(
-            names=tuple(names),
+            names=names,
             kept=kept,
-            scores=problem.data.album.scores,
-            true=problem.data.album.true,
+            scores=album.scores,
+            true=album.true,
             listing=problem.data.listing,
             places=problem.data.places,
-            thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small),
+            thumbnails=thumbnails,
             copies=copies,
-            copy_scores=_copy_scores(folder / SCORES, copies, problem.data.album.locations),
+            copy_scores=_copy_scores(folder, copies, len(names), album.locations),
         )
 
 
@@ -126,46 +151,19 @@ def _bytes(path: Path, wanted: str, largest: int = LARGEST) -> bytes:
         raise InputError([Fault(str(path), "", error.found, wanted)]) from None
 
 
-def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    path.write_text(text.getvalue(), "utf-8")
+def _place_columns(places: Places, count: int) -> dict[str, Any]:
+    points = np.full((count, 2), np.nan) if places.points is None else places.points
+    degrees = [[None if np.isnan(value) else value for value in column] for column in points.T.tolist()]
+    names = places.names or [""] * count
+    return {"place": range(count), "name": names, "lat": degrees[0], "lon": degrees[1]}
 
 
-def _rows(path: Path, header: Sequence[str]) -> list[list[str]]:
-    wanted = f"a table {','.join(header)}"
-    try:
-        rows = list(csv.reader(io.StringIO(_bytes(path, wanted).decode(), newline="")))
-    except (UnicodeDecodeError, csv.Error):
-        raise InputError([Fault(str(path), "", "no table in UTF-8", wanted)]) from None
-    if not rows or rows[0] != list(header):
-        raise InputError([Fault(str(path), "header", ",".join(rows[0]) if rows else "nothing", ",".join(header))])
-    faults = [
-        Fault(str(path), f"row {number}", ",".join(row) or "nothing", f"{len(header)} fields")
-        for number, row in enumerate(rows[1:], start=2)
-        if len(row) != len(header)
-    ]
-    if faults:
-        raise InputError(faults[:20])
-    return rows[1:]
-
-
-def _table(path: Path) -> tuple[list[str], list[bool]]:
-    rows = _rows(path, HEADER)
-    faults = [
-        Fault(str(path), f"row {number}", ",".join(row), "a photo, and 0 or 1")
-        for number, row in enumerate(rows, start=2)
-        if row[1] not in ("0", "1")
-    ]
-    if faults:
-        raise InputError(faults[:20])
-    return [row[0] for row in rows], [row[1] == "0" for row in rows]
-
-
-def _place_rows(places: Places, count: int) -> Iterator[Sequence[object]]:
-    points = [("", "")] * count if places.points is None else [(repr(a), repr(b)) for a, b in places.points.tolist()]
-    for column, (lat, lon) in enumerate(points):
-        yield column, places.names[column] if places.names else "", lat, lon
+def _deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
+    """Names of the photos, and which are kept."""
+    table = read_columns(
+        folder / TABLE, [Column(name="photo", kind="text"), Column(name="deleted", one_of=("0", "1"), kind="text")]
+    )
+    return tuple(table["photo"].to_list()), (table["deleted"] == "0").to_list()
 
 
 def read_places(folder: Path, count: int) -> Places:
@@ -175,69 +173,100 @@ def read_places(folder: Path, count: int) -> Places:
         InputError: there is no such table, or it is of another form.
     """
     path = folder / PLACES
-    rows = _rows(path, PLACES_HEADER)
-    if [row[0] for row in rows] != [str(column) for column in range(count)]:
+    degrees = [Column(name=name, least=-180.0, most=180.0, unit="degrees", blank=np.nan) for name in ("lat", "lon")]
+    columns = [Column(name="place", whole=True), Column(name="name", kind="text"), *degrees]
+    table = read_columns(path, columns, rows=count)
+    if table["place"].to_list() != list(range(count)):
         raise InputError([Fault(str(path), "column place", "other places", f"0 to {count - 1}, in order")])
-    names = tuple(row[1] for row in rows)
-    try:
-        points = np.array([[float(row[2]), float(row[3])] for row in rows]) if rows and rows[0][2] else None
-    except ValueError:
-        points = np.full((1, 2), np.nan)
-    if points is not None and not (np.abs(points) <= 180.0).all():
-        raise InputError([Fault(str(path), "columns lat, lon", "what are no degrees", "degrees")])
-    return Places(names=names if any(names) else (), points=points)
+    points = table.select("lat", "lon").to_numpy()
+    known = not np.isnan(points).any()
+    if not known and not np.isnan(points).all():
+        raise InputError([Fault(str(path), "columns lat, lon", "positions of some places", "of all, or of none")])
+    names = tuple(table["name"].to_list())
+    return Places(names=names if any(names) else (), points=points if known else None)
 
 
 def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
     """The list of clean copies, one of each photo kept; None where none were made."""
     if not path.exists() and not path.is_symlink():
         return None
-    copies = tuple(Copy(photo=p, name=n, sha256=s) for p, n, s in _rows(path, COPIES_HEADER))
-    if [copy.photo for copy in copies] != list(kept):
+    table = read_columns(path, [Column(name=name, kind="text") for name in ("photo", "copy", "sha256")])
+    if table["photo"].to_list() != list(kept):
         raise InputError([Fault(str(path), "column photo", "other photos", "the photos kept, in order")])
-    return copies
+    return tuple(Copy(photo=photo, name=name, sha256=digest) for photo, name, digest in table.rows())
 
 
-def _copy_scores(path: Path, copies: tuple[Copy, ...] | None, locations: int) -> Floats | None:
+def _stored(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
+    """What scores.npz holds; scores are finite or -inf."""
+    path = folder / SCORES
+    wanted: dict[str, tuple[Any, tuple[int | None, ...]]] = {
+        "scores": (np.float64, (photos, None)),
+        "true": (np.int64, ()),
+        "left_out": (np.str_, (None,)),
+        "positioned": (np.bool_, (photos,)),
+    }
+    found = read_arrays(path, wanted, optional={"copies": (np.float64, (None, None))})
+    for name in found.keys() & {"scores", "copies"}:
+        if np.isnan(found[name]).any() or (found[name] == np.inf).any():
+            raise InputError([Fault(str(path), name, "values that are no scores", "log-probabilities")])
+    return found
+
+
+def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, photos: int, locations: int) -> Floats | None:
     """The scores of clean copies, as they are encoded; None without copies."""
-    scores = read_npz(path, "the scores of copies").get("copies")
-    if scores is None and copies is None:
-        return None
-    if scores is None:
-        raise InputError([Fault(str(path), "copies", "nothing", "the scores of the clean copies that are listed")])
-    shape = (len(copies or ()), locations)
-    good = copies is not None and scores.shape == shape and scores.dtype == np.float64
-    if not good or np.isnan(scores).any() or (scores == np.inf).any():
-        raise InputError([Fault(str(path), "copies", "values that are no scores", f"{shape[0]} x {shape[1]} scores")])
-    return read_only(scores)
+    scores = _stored(folder, photos).get("copies")
+    path = str(folder / SCORES)
+    if scores is None and copies is not None:
+        raise InputError([Fault(path, "copies", "nothing", "the scores of the clean copies that are listed")])
+    if scores is not None and (copies is None or scores.shape != (len(copies), locations)):
+        wanted = "none" if copies is None else f"{len(copies)} x {locations} scores"
+        raise InputError([Fault(path, "copies", f"scores of shape {scores.shape}", wanted)])
+    return scores
 
 
-def read_scores(folder: Path) -> tuple[Floats, list[str], int, Listing]:
+def read_scores(folder: Path) -> tuple[Floats, tuple[str, ...], int, Listing]:
     """The scores that were computed from a folder of photos, their names, the true location, what else there was.
 
     Raises:
         InputError: a file is missing or not of its form.
     """
-    names, _ = _table(folder / TABLE)
-    path, wanted = folder / SCORES, "the scores that the deletions were computed from"
-
-    def refuse(found: str) -> NoReturn:
-        raise InputError([Fault(str(path), "", found, wanted)])
-
-    stored = read_npz(path, wanted, only=("scores", "true", "left_out", "positioned", "copies"))
-    try:
-        scores, true = np.asarray(stored["scores"], dtype=np.float64), int(stored["true"])
-        left_out, positioned = stored["left_out"], stored["positioned"]
-    except (ValueError, KeyError, TypeError):
-        refuse("no readable file")
-    if scores.ndim != 2 or np.isnan(scores).any() or (scores == np.inf).any():
-        refuse("values that are no scores")
-    if left_out.ndim != 1 or left_out.dtype.kind != "U" or positioned.dtype != np.bool_:
-        refuse("no list of what was left out, or of the photos with a position")
-    if len(scores) != len(names) or positioned.shape != (len(names),):
-        refuse(f"scores of {len(scores)} photos where {len(names)} are listed")
+    names, _ = _deletions(folder)
+    stored = _stored(folder, len(names))
     listing = Listing(
-        left_out=tuple(left_out.tolist()),
-        positioned=tuple(name for name, found in zip(names, positioned.tolist(), strict=True) if found),
+        left_out=tuple(stored["left_out"].tolist()),
+        positioned=tuple(name for name, found in zip(names, stored["positioned"].tolist(), strict=True) if found),
     )
-    return scores, names, true, listing
+    return stored["scores"], names, int(stored["true"]), listing
+
+
+def read_looked_at(folder: Path) -> tuple[tuple[Metadata, ...], Listing]:
+    """What the photos of a folder tell that nobody scored, and what else there was.
+
+    Raises:
+        InputError: a file is missing or not of its form.
+    """
+    degrees = [
+        Column(name=name, least=-most, most=most, unit="degrees", blank=np.nan)
+        for name, most in (("latitude", 90.0), ("longitude", 180.0))
+    ]
+    flags = [Column(name=name, whole=True, least=0, most=1) for name in ("place", "thumbnail")]
+    texts = [Column(name=name, kind="text") for name in ("taken", "camera", "serial")]
+    path = folder / METADATA
+    table = read_columns(path, [Column(name="photo", kind="text"), *degrees, flags[0], *texts, flags[1]])
+    album = tuple(
+        Metadata(
+            photo=row["photo"],
+            point=None if np.isnan(row["latitude"]) else (row["latitude"], row["longitude"]),
+            place=bool(row["place"]),
+            taken=row["taken"],
+            camera=row["camera"],
+            serial=row["serial"],
+            thumbnail=bool(row["thumbnail"]),
+        )
+        for row in table.rows(named=True)
+    )
+    if table["latitude"].is_nan().to_list() != table["longitude"].is_nan().to_list():
+        raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both, or none")])
+    left_out = read_columns(folder / LEFT_OUT, [Column(name="name", kind="text")])["name"].to_list()
+    listing = Listing(left_out=tuple(left_out), positioned=tuple(each.photo for each in album if each.place))
+    return album, listing

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from privopt.arrays import Bools, Floats
 from privopt.errors import PrivoptError
 from privopt.interfaces import Result
 from privopt.interfaces.report_parts import Feature, Layer
+from privopt.interfaces.reporting import Reporting
 from privopt.report import (
     Section,
     drawing,
@@ -22,23 +22,22 @@ from privopt.report import (
 )
 from privopt.report.charts import beside
 from privopt.report.theme import BAD, INK, MARK, SOFT, WARM, axes_of, whole
-from privopt_photo_censor.problem import PhotoInstance
+from privopt_photo_censor.album import Album, Places, some
+from privopt_photo_censor.app.tiles import TILES, tiles
+from privopt_photo_censor.app.told import told_figures, told_layer, told_sections
+from privopt_photo_censor.problem import FolderInstance, PhotoInstance
 from privopt_photo_censor.rank import rank
 from privopt_photo_censor.release import Deletions, carriers
-from privopt_photo_censor.scores import Album, Places, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 else:
     Figure = Any
 
-__all__ = ["belief", "figures", "guess_figure", "map_layer", "photo_figure", "sections"]
+__all__ = ["AlbumReport", "belief", "figures", "guess_figure", "map_layer", "photo_figure", "sections"]
 
 PLACES: Final = 10
 """Places that figures and table show, the likeliest."""
-PICTURES: Final = 3_000_000
-"""Bytes of thumbnails that a page holds."""
-TILES: Final = 1_000
 NOWHERE: Final = Places()
 GREEDY: Final = 20_000
 """Photos times locations up to which greedy is run for comparison."""
@@ -145,6 +144,26 @@ def map_layer(problem: PhotoInstance, release: Deletions) -> Layer | None:
     return Layer(kind="geographic", features=features)
 
 
+class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
+    """The album, ranks before and after, top places; of a folder that nobody scored what its photos told."""
+
+    def report(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[Section]:
+        """See :class:`Reporting`."""
+        if isinstance(problem, FolderInstance):
+            return told_sections(problem, release)
+        return sections(problem, release, result)
+
+    def figures(
+        self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result
+    ) -> Mapping[str, Figure]:
+        """See :class:`Reporting`."""
+        return told_figures(problem) if isinstance(problem, FolderInstance) else figures(problem, release, result)
+
+    def geo(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Layer | None:
+        """See :class:`Reporting`."""
+        return told_layer(problem) if isinstance(problem, FolderInstance) else map_layer(problem, release)
+
+
 def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:
     """The report's figures by file name."""
     album = problem.data.album
@@ -165,7 +184,7 @@ def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[
 
 def _beside(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
     """This release beside greedy deletion."""
-    from privopt_photo_censor.greedy import greedy
+    from privopt_photo_censor.solver.greedy import greedy
 
     album, task = problem.data.album, problem.declared.task
     rows = [(f"this release ({result.method})", float(result.objective.value))]
@@ -253,24 +272,13 @@ def _places(album: Album, release: Deletions, places: Places) -> Section:
 
 def _album(album: Album, release: Deletions) -> str:
     chances = telling(album)
-    room = PICTURES
     positioned = set(release.listing.positioned) if release.listing is not None else set()
-    items = []
+    notes = []
     for row, (name, kept) in enumerate(zip(release.names[:TILES], release.kept, strict=False)):
-        picture = ""
-        if release.thumbnails and len(release.thumbnails[row]) <= room:
-            room -= len(release.thumbnails[row])
-            source = base64.b64encode(release.thumbnails[row]).decode()
-            picture = f'<img alt="" src="data:image/jpeg;base64,{source}">'
-        state = "kept" if kept else "deleted"
         wish = ", never to be deleted" if album.keep[row] else ""
         where = "<br>position in its metadata" if name in positioned else ""
         share = float(chances[row])
-        label = escape(name) if release.thumbnails or not name.isdigit() else f"photo {escape(name)}"
-        items.append(
-            f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{state}{wish}{where}'
-            f'<br><span class="soft">true place {_percent(share)}</span></div>'
-            f'<div class="bar" aria-hidden="true"><i style="width:{min(100.0, 100 * share):.3g}%"></i></div></li>'
-        )
-    more = f"<p>The first {TILES} of {album.photos} photos.</p>" if album.photos > TILES else ""
-    return f'<ul class="album">{"".join(items)}</ul>{more}'
+        state = f"{'kept' if kept else 'deleted'}{wish}{where}"
+        bar = f'<div class="bar" aria-hidden="true"><i style="width:{min(100.0, 100 * share):.3g}%"></i></div>'
+        notes.append((f'{state}<br><span class="soft">true place {_percent(share)}</span>', bar))
+    return tiles(release, notes)

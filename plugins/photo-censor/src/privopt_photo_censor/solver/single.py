@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools
+from privopt_photo_censor.album import Album, Reduced
 from privopt_photo_censor.rank import exact_sign
-from privopt_photo_censor.scores import Album, Reduced
 
 __all__ = ["best_for", "reach"]
 

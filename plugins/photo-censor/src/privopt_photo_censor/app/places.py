@@ -17,12 +17,12 @@ from privopt.declare.schema import positive
 from privopt.errors import Fault, InputError
 from privopt.numbers import distances as formulas
 from privopt.run.publish import check_file, new_file
-from privopt_photo_censor.cells import Centres, read_cells
-from privopt_photo_censor.classifier import Model, ModelSettings, directions, open_model
-from privopt_photo_censor.folder import entries
-from privopt_photo_censor.opening import opened, readable
-from privopt_photo_censor.picture import flattened
-from privopt_photo_censor.positions import gps
+from privopt_photo_censor.app.cells import Centres, read_cells
+from privopt_photo_censor.app.classifier import Model, ModelSettings, directions, open_model
+from privopt_photo_censor.app.folder import entries
+from privopt_photo_censor.app.opening import opened, readable
+from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.positions import gps
 
 __all__ = ["PlaceTable", "TableSettings", "place_table"]
 

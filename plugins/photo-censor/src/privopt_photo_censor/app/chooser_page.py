@@ -11,7 +11,6 @@ import base64
 import json
 import secrets
 import threading
-import time
 import tomllib
 from collections.abc import Sequence
 from html import escape
@@ -26,6 +25,7 @@ from attrs import evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import InfeasibleError, PrivoptError
+from privopt.execution.clock import limit
 from privopt.interfaces import SolveContext
 from privopt.run.publish import new_file
 from privopt_photo_censor.mechanism import PhotoCensor
@@ -77,12 +77,12 @@ class Chooser:
         album, names = self.instance.data.album, self.instance.data.names
         return tuple(name for name, stays in zip(names, album.keep.tolist(), strict=True) if stays)
 
-    def solve(self, keep: Sequence[str], limit: float | None = None) -> Deletions:
+    def solve(self, keep: Sequence[str], seconds: float | None = None) -> Deletions:
         """The photos to delete where these stay, by method ``optimal``.
 
         Args:
             keep: names of photos; others than the album's are left out.
-            limit: seconds, after which the best found is taken.
+            seconds: after which the best found is taken.
 
         Raises:
             InfeasibleError: nothing protects then.
@@ -90,8 +90,8 @@ class Chooser:
         data = self.instance.data
         mask = np.isin(np.array(data.names, dtype=object), list(keep))
         instance = evolve(self.instance, data=evolve(data, album=evolve(data.album, keep=mask)))
-        context = SolveContext(method="optimal", deadline=None if limit is None else time.monotonic() + limit)
-        with self.lock:
+        context = SolveContext(method="optimal")
+        with self.lock, limit(seconds):
             return PhotoCensor().solve(instance, context).release
 
     def save(self, keep: Sequence[str]) -> Path:
@@ -108,7 +108,7 @@ class Chooser:
         album, names, pictures = self.instance.data.album, self.instance.data.names, self.instance.data.thumbnails
         stays = set(keep)
         try:
-            release = self.solve(keep, limit=60.0)
+            release = self.solve(keep, seconds=60.0)
             left = release.kept
             everything = np.ones(album.photos, dtype=np.bool_)
             lead = (

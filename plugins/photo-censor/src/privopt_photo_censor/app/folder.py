@@ -16,14 +16,15 @@ from PIL import Image
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
-from privopt_photo_censor.classifier import Classifier, load_classifier
-from privopt_photo_censor.joint import jointly
-from privopt_photo_censor.opening import HEIF, MODERN, SUFFIXES, heif, opened, readable
-from privopt_photo_censor.picture import flattened
-from privopt_photo_censor.positions import carries_position, gps, texts_of
-from privopt_photo_censor.scores import Listing, Places
+from privopt_photo_censor.album import Listing, Places
+from privopt_photo_censor.app.classifier import Classifier, load_classifier
+from privopt_photo_censor.app.metadata import Metadata, Point, read_metadata
+from privopt_photo_censor.app.opening import HEIF, MODERN, SUFFIXES, heif, opened, readable
+from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.positions import texts_of
+from privopt_photo_censor.classifier_ensemble import jointly
 
-__all__ = ["ScoredFolder", "entries", "score_files", "score_folder"]
+__all__ = ["ScoredFolder", "SeenFolder", "entries", "look_at_folder", "score_files", "score_folder"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
 """Words in the files of photos that have a film appended: in XMP, or before the film."""
@@ -32,30 +33,47 @@ FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 
 
 @frozen(kw_only=True, eq=False)
-class ScoredFolder:
+class SeenFolder:
     """Photos of a folder, by name.
 
     Attributes:
-        names: file names; of photos in subfolders, paths.
+        metadata: what each photo tells beside its picture; its name is its file's, in subfolders a path.
+        listing: what else the folder holds, and whose metadata tell a position.
+        thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
+        digests: SHA-256 of the files, as they were read.
+    """
+
+    metadata: tuple[Metadata, ...]
+    listing: Listing
+    thumbnails: tuple[bytes, ...]
+    digests: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the photos."""
+        return tuple(photo.photo for photo in self.metadata)
+
+    @property
+    def points(self) -> tuple[Point | None, ...]:
+        """Latitude and longitude of each photo, None without GPS."""
+        return tuple(photo.point for photo in self.metadata)
+
+
+@frozen(kw_only=True, eq=False)
+class ScoredFolder(SeenFolder):
+    """Photos of a folder, scored.
+
+    Attributes:
         scores: (N, M) log-probabilities.
-        points: latitude and longitude of each photo, None without GPS.
         cells: column of each photo's cell, None without GPS or outside all cells.
         true_location: as given, else the cell of most photos with GPS; None where none has any.
-        listing: what was not scored, and whose metadata tell a position.
-        thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
-        digests: SHA-256 of the files, as they were scored.
         places: the classifier's cells, in words and on a map.
         models: the classifiers that scored them, to score their copies too.
     """
 
-    names: tuple[str, ...]
     scores: Floats
-    points: tuple[tuple[float, float] | None, ...]
     cells: tuple[int | None, ...]
     true_location: int | None
-    listing: Listing
-    thumbnails: tuple[bytes, ...]
-    digests: tuple[str, ...]
     places: Places
     models: tuple[Classifier, ...] = field(repr=False)
 
@@ -65,8 +83,7 @@ class _Photo:
     """All that is taken from one photo, in one reading of its file."""
 
     tensors: tuple[Any, ...]
-    point: tuple[float, float] | None
-    positioned: bool
+    metadata: Metadata
     more: str
     thumbnail: bytes
     digest: str
@@ -128,11 +145,10 @@ def _read(name: str, path: Path, models: Sequence[Classifier], edge: int) -> _Ph
         contents = path.read_bytes()
         with opened(contents) as photo:
             upright = flattened(photo)
-            point, positioned, more = gps(photo), carries_position(photo, contents), _more(photo, contents)
+            metadata, more = read_metadata(name, photo, contents), _more(photo, contents)
     return _Photo(
         tensors=tuple(model.tensor(upright) for model in models),
-        point=point,
-        positioned=positioned,
+        metadata=metadata,
         more=more,
         thumbnail=_thumbnail(upright, edge),
         digest=hashlib.sha256(contents).hexdigest(),
@@ -159,10 +175,10 @@ def score_folder(
 
     Args:
         folder: photos of one album.
-        classifier: TOML beside an ONNX model (:mod:`privopt_photo_censor.classifier`).
+        classifier: TOML beside an ONNX model (:mod:`privopt_photo_censor.app.classifier`).
         true_location: where the photos were taken; None: in the cell that most photos with GPS lie in.
         also: TOMLs of further classifiers, of the same cells: scores are those that protect against each
-            (:func:`privopt_photo_censor.joint.jointly`).
+            (:func:`privopt_photo_censor.classifier_ensemble.jointly`).
         subfolders: whether the photos of its folders belong to the album.
 
     Raises:
@@ -175,24 +191,46 @@ def score_folder(
     for path, other in zip(also, models[1:], strict=True):
         if other.cells.rows() != model.cells.rows():
             raise InputError([Fault(path.name, "cells", "other cells", f"those of {classifier.name}, in order")])
-    photos, left_out = _photos(folder, models, subfolders)
-    cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos.values()]
+    seen, tensors = _look(folder, models, subfolders)
+    cells = [None if point is None else model.cells.locate(*point) for point in seen.points]
     true = _place(cells, folder) if true_location is None else true_location
     return ScoredFolder(
-        names=tuple(photos),
-        scores=_table(models, [photo.tensors for photo in photos.values()], true),
-        points=tuple(photo.point for photo in photos.values()),
+        metadata=seen.metadata,
+        listing=seen.listing,
+        thumbnails=seen.thumbnails,
+        digests=seen.digests,
+        scores=_table(models, tensors, true),
         cells=tuple(cells),
         true_location=true,
-        listing=Listing(
-            left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in photos.items() if photo.more)),
-            positioned=tuple(name for name, photo in photos.items() if photo.positioned),
-        ),
-        thumbnails=tuple(photo.thumbnail for photo in photos.values()),
-        digests=tuple(photo.digest for photo in photos.values()),
         places=Places(names=model.cells.names, points=model.cells.centres()),
         models=tuple(models),
     )
+
+
+def look_at_folder(folder: Path, *, subfolders: bool = False) -> SeenFolder:
+    """Look at the photos of a folder without scoring them.
+
+    Raises:
+        InputError: every fault found: there are no photos, or one cannot be read.
+    """
+    return _look(folder, (), subfolders)[0]
+
+
+def _look(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tuple[SeenFolder, list[tuple[Any, ...]]]:
+    """The photos of a folder, and each as the models take it."""
+    photos, left_out = _photos(folder, models, subfolders)
+    metadata = tuple(photo.metadata for photo in photos.values())
+    listing = Listing(
+        left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in photos.items() if photo.more)),
+        positioned=tuple(each.photo for each in metadata if each.place),
+    )
+    seen = SeenFolder(
+        metadata=metadata,
+        listing=listing,
+        thumbnails=tuple(photo.thumbnail for photo in photos.values()),
+        digests=tuple(photo.digest for photo in photos.values()),
+    )
+    return seen, [photo.tensors for photo in photos.values()]
 
 
 def _photos(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tuple[dict[str, _Photo], list[str]]:

@@ -17,11 +17,11 @@ from typing import Any, Final
 from PIL import ExifTags, Image
 
 from privopt.errors import CertificationError, Fault, InputError, UsageError
-from privopt_photo_censor.naming import copy_names
-from privopt_photo_censor.opening import opened, readable
-from privopt_photo_censor.picture import flattened
-from privopt_photo_censor.positions import carries_position, gps
-from privopt_photo_censor.scores import Copy
+from privopt_photo_censor.album import Copy
+from privopt_photo_censor.app.naming import copy_names
+from privopt_photo_censor.app.opening import opened, readable
+from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.positions import carries_position, gps
 
 __all__ = ["clean", "clean_copies", "metadata_of"]
 
@@ -59,7 +59,7 @@ def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
 
     Raises:
         CertificationError: what came out carries more than was asked for.
-        Exception: of any class, as :func:`privopt_photo_censor.opening.opened` raises them: it is no photo.
+        Exception: of any class, as :func:`privopt_photo_censor.app.opening.opened` raises them: it is no photo.
     """
     kind, options = FORMATS[suffix]
     with opened(contents) as photo:
@@ -134,7 +134,7 @@ def clean_copies(
         photos: their paths in it, and the SHA-256 that their files had when they were scored.
         into: an empty folder.
         wishes: see :func:`clean`.
-        album: names of all its photos, which no copy takes (:func:`privopt_photo_censor.naming.copy_names`).
+        album: names of all its photos, which no copy takes (:func:`privopt_photo_censor.app.naming.copy_names`).
 
     Raises:
         InputError: a photo changed since it was scored.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from privopt.errors import InfeasibleError
-from privopt_photo_censor.incumbent import Shared
-from privopt_photo_censor.optimal import Plan, clash, easy
+from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Task
-from privopt_photo_censor.single import best_for
+from privopt_photo_censor.solver.incumbent import Incumbent
+from privopt_photo_censor.solver.optimal import Plan, clash, easy
+from privopt_photo_censor.solver.single import best_for
 
 __all__ = ["top_1"]
 
@@ -24,12 +24,12 @@ def top_1(album: Album) -> Plan:
     trivial = easy(album, task)
     if trivial is not None:
         return trivial
-    shared = Shared(album, task, None)
-    best = int(shared.reach.max(initial=-1))
-    if best >= shared.state[1]:
-        kept = best_for(album, int(shared.reach.argmax()), best)
+    incumbent = Incumbent(album, task)
+    best = int(incumbent.reach.max(initial=-1))
+    if best >= incumbent.need:
+        kept = best_for(album, int(incumbent.reach.argmax()), best)
     elif not album.least:
         kept = np.zeros(album.photos, dtype=np.bool_)
     else:
-        raise InfeasibleError(clash(shared, task))
-    return Plan(kept=kept, protected=protected_k(album, kept), bound=int(kept.sum()), engine="single alternates")
+        raise InfeasibleError(clash(incumbent))
+    return Plan(kept=kept, protected=protected_k(album, kept), bound=int(kept.sum()))

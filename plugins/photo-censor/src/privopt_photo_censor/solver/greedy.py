@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import InfeasibleError, StoppedError
-from privopt_photo_censor.incumbent import Shared
-from privopt_photo_censor.optimal import Plan, clash
+from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Task
+from privopt_photo_censor.solver.incumbent import Incumbent
+from privopt_photo_censor.solver.optimal import Plan, clash
 
 __all__ = ["greedy", "greedy_order"]
 
@@ -34,8 +34,8 @@ def greedy(album: Album, task: Task) -> Plan:
     if task.budget is not None:
         kept[order[: task.budget]] = False
         above = protected_k(album, kept)
-        bound = album.locations - 1 if album.hidden or not kept.any() else max(Shared(album, task, None).cap, above)
-        return Plan(kept=kept, protected=above, bound=bound, engine="greedy")
+        bound = album.locations - 1 if album.hidden or not kept.any() else max(Incumbent(album, task).cap, above)
+        return Plan(kept=kept, protected=above, bound=bound)
     wanted = task.top_k or 1
     above = protected_k(album)
     for i in order:
@@ -44,10 +44,10 @@ def greedy(album: Album, task: Task) -> Plan:
         kept[i] = False
         above = protected_k(album, kept)
     if above < wanted:
-        shared = Shared(album, task, None)
-        if album.least and shared.cap < shared.state[1]:
-            raise InfeasibleError(clash(shared, task))
+        incumbent = Incumbent(album, task)
+        if album.least and incumbent.cap < incumbent.need:
+            raise InfeasibleError(clash(incumbent))
         raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
     count = int(kept.sum())
-    bound = count if album.hidden or count == album.photos else max(Shared(album, task, None).cap, count)
-    return Plan(kept=kept, protected=above, bound=bound, engine="greedy")
+    bound = count if album.hidden or count == album.photos else max(Incumbent(album, task).cap, count)
+    return Plan(kept=kept, protected=above, bound=bound)

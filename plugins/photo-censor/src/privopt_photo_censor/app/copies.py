@@ -14,15 +14,36 @@ from privopt.arrays import Bools, Floats
 from privopt.errors import CertificationError, DoesNotHoldError, UsageError
 from privopt.files import Unreadable, read_bytes
 from privopt.interfaces import SolveContext
-from privopt_photo_censor.problem import PhotoInstance
+from privopt_photo_censor.album import Copy, some
+from privopt_photo_censor.problem import PhotoInstance, Photos
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
-from privopt_photo_censor.scores import Copy, some
 
-__all__ = ["copied", "copies_protected", "recount", "shortfall"]
+__all__ = ["clean_copies_of", "copied", "copies_protected", "recount", "shortfall"]
 
 SCORES_WITHIN: Final = 1e-3
 """By how much runtimes may differ over a score before ``recount`` speaks of another model."""
+
+
+def clean_copies_of(
+    photos: Photos, names: Sequence[str], digests: Sequence[str], kept: Bools, context: SolveContext
+) -> tuple[Copy, ...] | None:
+    """Clean copies of the photos kept, in the folder that the context names; None where none are wanted.
+
+    Args:
+        photos: what the problem says of the folder and of what copies keep.
+        names: of all its photos.
+        digests: SHA-256 that their files had when they were read.
+        kept: (N,) which are kept.
+        context: of the run.
+    """
+    if context.copies is None or photos.folder is None or photos.folder.path is None:
+        return None
+    from privopt_photo_censor.app.clean import clean_copies
+
+    chosen = [(names[row], digests[row]) for row in np.flatnonzero(kept).tolist()]
+    context.report("clean copies")
+    return clean_copies(photos.folder.path, chosen, context.copies, photos.copies_keep, album=names)
 
 
 def copied(
@@ -33,16 +54,12 @@ def copied(
     Raises:
         CertificationError: they leave fewer locations at or above the true one than what is promised of the photos.
     """
-    photos, data = problem.declared.photos, problem.data
-    if context.copies is None or photos.folder is None or photos.folder.path is None:
+    data = problem.data
+    copies = clean_copies_of(problem.declared.photos, data.names, data.digests, kept, context)
+    if copies is None or context.copies is None:
         return None, None
-    from privopt_photo_censor.clean import clean_copies
-    from privopt_photo_censor.folder import score_files
+    from privopt_photo_censor.app.folder import score_files
 
-    rows = np.flatnonzero(kept).tolist()
-    chosen = [(data.names[row], data.digests[row]) for row in rows]
-    context.report("clean copies")
-    copies = clean_copies(photos.folder.path, chosen, context.copies, photos.copies_keep, album=data.names)
     if not copies:
         return copies, np.zeros((0, data.album.locations))
     scores = score_files([context.copies / copy.name for copy in copies], data.models, data.album.true)
@@ -99,8 +116,8 @@ def recount(folder: Path, copies: Path, classifiers: Sequence[Path]) -> str:
         UsageError: DIR lists no copies, or the models are not as many as the problem's.
     """
     from privopt.run.verify import open_verified
-    from privopt_photo_censor.classifier import load_classifier
-    from privopt_photo_censor.folder import score_files
+    from privopt_photo_censor.app.classifier import load_classifier
+    from privopt_photo_censor.app.folder import score_files
 
     opened = open_verified(folder)
     release, problem = opened.release, opened.problem

@@ -32,8 +32,8 @@ from privopt.declare import File, key, load_problem
 from privopt.declare.schema import positive
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError, UsageError, reason_of
-from privopt_photo_censor.cells import Cells, read_cells
-from privopt_photo_censor.picture import flattened
+from privopt_photo_censor.app.cells import Cells, read_cells
+from privopt_photo_censor.app.picture import flattened
 
 __all__ = [
     "Classifier",

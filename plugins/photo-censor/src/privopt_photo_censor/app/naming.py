@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from pathlib import PurePosixPath
 from typing import Final
 
-from privopt_photo_censor.opening import HEIF
+from privopt_photo_censor.app.opening import HEIF
 
 __all__ = ["copy_names", "revealed"]
 

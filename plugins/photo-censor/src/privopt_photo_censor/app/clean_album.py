@@ -1,0 +1,89 @@
+"""Method ``positions``: clean copies of a folder that nobody scores, and what its photos told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from privopt.interfaces import Outcome, SolveContext
+from privopt.interfaces.notions import NoGuarantee
+from privopt_photo_censor.album import some
+from privopt_photo_censor.app.copies import clean_copies_of
+from privopt_photo_censor.app.guesses import guesses
+from privopt_photo_censor.app.naming import revealed
+from privopt_photo_censor.problem import FolderInstance
+from privopt_photo_censor.release import Deletions
+
+__all__ = ["PROMISE", "details", "revealing_names", "solve", "warnings"]
+
+PROMISE = NoGuarantee(
+    reason="no photo was scored, so that what the pictures themselves show may tell the place; clean copies "
+    "(--copy-to) carry no position, time, serial number or thumbnail, and no name that tells one"
+)
+
+
+def solve(problem: FolderInstance, context: SolveContext) -> Outcome[Deletions]:
+    """Keep every photo, and copy them clean where copies are wanted."""
+    kept = np.ones(len(problem.names), dtype=np.bool_)
+    with context.timed("solve"):
+        copies = clean_copies_of(problem.declared.photos, problem.names, problem.digests, kept, context)
+    return Outcome(
+        release=Deletions(
+            names=problem.names,
+            kept=kept,
+            listing=problem.listing,
+            thumbnails=problem.thumbnails,
+            copies=copies,
+            metadata=problem.metadata,
+        ),
+        solver={"name": "privopt-photo-censor", "version": "", "iterations": 0},
+    )
+
+
+def revealing_names(names: Sequence[str], places: Sequence[str] = ()) -> dict[str, str]:
+    """Return what names of photos tell ("a date", "coordinates", "a place"), by those that do."""
+    return {name: said for name in names if (said := revealed(name, places)) is not None}
+
+
+def details(problem: FolderInstance, release: Deletions) -> Mapping[str, Any]:
+    """What the photos told, and of which a place can be guessed."""
+    album = problem.metadata
+    found: dict[str, Any] = {
+        "deleted": int((~release.kept).sum()),
+        "rank_before": None,
+        "rank_after": None,
+        "protected_k": None,
+        "photos": len(album),
+        "with_position": [photo.photo for photo in album if photo.place],
+        "with_time": [photo.photo for photo in album if photo.taken],
+        "guessed": list(guesses(album)),
+        "left_out": list(problem.listing.left_out),
+    }
+    if release.copies is not None:
+        found["copies"] = {copy.name: copy.sha256 for copy in release.copies}
+    return found
+
+
+def warnings(problem: FolderInstance, release: Deletions) -> Sequence[str]:
+    """That nothing was scored; what tells the place, and what to post."""
+    album, left_out = problem.metadata, problem.listing.left_out
+    lines = ["no photo was scored: whether the pictures themselves tell the place nobody looked at"]
+    if left_out:
+        lines.append(f"not looked at, and not copied: {some(left_out)}")
+    if release.copies is not None:
+        kept = problem.declared.photos.copies_keep
+        if kept:
+            lines.append(f"the copies carry the {' and the '.join(kept)} of their photos, as photos.copies_keep asks")
+        return lines
+    told = [photo.photo for photo in album if photo.place]
+    if told:
+        lines.append(f"{len(told)} of {len(album)} photos carry a position or name a place: {some(told)}")
+    guessed = guesses(album)
+    if guessed:
+        lines.append(f"of {len(guessed)} photos without a position it can be guessed: {some([*guessed])}")
+    names = revealing_names(release.names)
+    if names:
+        lines.append(f"names of photos hold {' and '.join(sorted(set(names.values())))}: {some([*names])}")
+    return [*lines, "post clean copies, not these files: solve with --copy-to FOLDER makes them"]

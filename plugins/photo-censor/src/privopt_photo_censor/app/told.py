@@ -1,0 +1,146 @@
+"""Report what the photos of a folder told that nobody scored: a list, a map, guesses."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from privopt.interfaces.report_parts import Feature, Layer, Section
+from privopt.report import figure_section, table_section, themed
+from privopt.report.theme import BAD, INK, MARK, axes_of
+from privopt_photo_censor.app.guesses import guesses, kilometres
+from privopt_photo_censor.app.metadata import Point
+from privopt_photo_censor.app.naming import revealed
+from privopt_photo_censor.app.tiles import tiles
+from privopt_photo_censor.problem import FolderInstance
+from privopt_photo_censor.release import Deletions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["told_figures", "told_layer", "told_sections"]
+
+ROUND: Final = (1, 2, 5)
+"""First digits of the lengths that a scale bar may have."""
+
+
+WIDE: Final = 1.8
+"""Width of the map's frame by its height."""
+LEAST_KM: Final = 0.1
+"""Height of a map whose photos are all of one point."""
+
+
+def _points(problem: FolderInstance) -> dict[str, tuple[Point, bool]]:
+    """Positions of photos, and whether they are guessed, by name."""
+    known = {photo.photo: (photo.point, False) for photo in problem.metadata if photo.point is not None}
+    return known | {name: (guess.point, True) for name, guess in guesses(problem.metadata).items()}
+
+
+@themed
+def _map(problem: FolderInstance) -> Figure:
+    """Positions as the photos tell them, and as they are guessed, with a scale bar."""
+    figure, axes = axes_of(7.6, 4.6)
+    points = _points(problem)
+    for guessed, colour, marker, label in ((False, BAD, "o", "position in the file"), (True, MARK, "x", "guessed")):
+        chosen = np.array([point for point, mark in points.values() if mark is guessed]).reshape(-1, 2)
+        if len(chosen):
+            axes.scatter(chosen[:, 1], chosen[:, 0], c=colour, marker=marker, label=f"{label} ({len(chosen)})")
+    places = np.array([point for point, _ in points.values()])
+    (south, west), (north, east) = places.min(axis=0), places.max(axis=0)
+    lat, lon = (south + north) / 2.0, (west + east) / 2.0
+    degree = float(kilometres((lat, 0.0), [(lat, 1.0)])[0]), float(kilometres((0.0, 0.0), [(1.0, 0.0)])[0])
+    high = 0.65 * max((north - south) * degree[1], (east - west) * degree[0] / WIDE, LEAST_KM)
+    axes.set_ylim(lat - high / degree[1], lat + high / degree[1])
+    axes.set_xlim(lon - WIDE * high / degree[0], lon + WIDE * high / degree[0])
+    axes.set_xlabel("longitude (degrees)")
+    axes.set_ylabel("latitude (degrees)")
+    axes.ticklabel_format(useOffset=False)
+    axes.tick_params(axis="x", rotation=30)
+    axes.legend()
+    length = _round(WIDE * high / 2.0)
+    begin, foot = lon - 0.95 * WIDE * high / degree[0], lat - 0.93 * high / degree[1]
+    axes.plot([begin, begin + length / degree[0]], [foot, foot], color=INK, linewidth=4, solid_capstyle="butt")
+    shown = f"{length:g} km" if length >= 1.0 else f"{1000 * length:g} m"
+    axes.annotate(shown, (begin + length / degree[0], foot), xytext=(6, -4), textcoords="offset points")
+    return figure
+
+
+def _round(km: float) -> float:
+    """The greatest of 1, 2 and 5 times a power of ten that is not above."""
+    power = 10.0 ** np.floor(np.log10(max(km, 1e-4)))
+    return float(max(digit * power for digit in ROUND if digit * power <= max(km, 1e-4)))
+
+
+def told_figures(problem: FolderInstance) -> dict[str, Figure]:
+    """The map, where a position is known or guessed."""
+    return {"map": _map(problem)} if _points(problem) else {}
+
+
+def told_layer(problem: FolderInstance) -> Layer | None:
+    """The photos as points; None where no position is known or guessed."""
+    features = [
+        Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
+        for name, ((lat, lon), guessed) in _points(problem).items()
+    ]
+    return Layer(kind="geographic", features=features) if features else None
+
+
+def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
+    """Album, map, what each photo told, guesses, what else was in the folder."""
+    album = problem.metadata
+    told = sum(photo.place for photo in album)
+    guessed = guesses(album)
+    lead = f"{told} of {len(album)} photos tell a position or a place beside their pictures. {_copies(release)}"
+    notes = [
+        (f'{_words(photo.place, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
+        for photo in album
+    ]
+    made = [Section(title="The album", lead=lead, html=tiles(release, notes))]
+    drawn = told_figures(problem)
+    if drawn:
+        lead = "Whoever has the files has these points. The report's --geo writes them for other programs."
+        made.append(figure_section("Where the photos say they were taken", drawn["map"], lead))
+    made.append(_told(problem))
+    if guessed:
+        rows = [
+            (name, _degrees(guess.point), "" if guess.km is None else f"{guess.km:.2g} km", guess.source)
+            for name, guess in guessed.items()
+        ]
+        lead = "These photos carry no position. Clean copies have no time, camera or telling name: this way ends too."
+        made.append(table_section("Places that can be guessed", ("photo", "position", "within", "from"), rows, lead))
+    if problem.listing.left_out:
+        lead = "Nobody looked at this, and nothing of it is copied."
+        others = [(name,) for name in problem.listing.left_out]
+        made.append(table_section("Also in the folder", ("name",), others, lead))
+    return made
+
+
+def _degrees(point: Point) -> str:
+    return f"{point[0]:.5f}, {point[1]:.5f}"
+
+
+def _words(told: bool, guessed: bool) -> str:
+    return "tells its place" if told else "its place can be guessed" if guessed else "tells no place beside its picture"
+
+
+def _copies(release: Deletions) -> str:
+    if release.copies is None:
+        return "No clean copies were made (--copy-to): as they are, the files tell all that is listed here."
+    return f"{len(release.copies)} clean copies were made, which carry none of it: post these, not the files."
+
+
+def _told(problem: FolderInstance) -> Section:
+    rows = []
+    for photo in problem.metadata:
+        where = "" if photo.point is None else _degrees(photo.point)
+        if photo.place and not where:
+            where = "named in words, or in a form that gives no numbers"
+        small, name = "yes" if photo.thumbnail else "", revealed(photo.photo) or ""
+        rows.append((photo.photo, where, photo.taken, photo.camera, photo.serial, small, name))
+    header = ("photo", "position", "time", "camera", "serial number, owner", "thumbnail", "name tells")
+    lead = "What each file says beside its picture. Programs that sort or upload photos read all of it."
+    return table_section("What each photo told", header, rows, lead)

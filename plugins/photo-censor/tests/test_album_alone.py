@@ -1,0 +1,236 @@
+"""A folder of photos without a classifier: what its files tell, guesses, clean copies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import exifread
+import pytest
+from mended import mend
+from PIL import Image
+
+from privopt.errors import InputError, UsageError
+from privopt.report.write_report import write_figures, write_geo, write_report
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt.testing.data import data_path
+from privopt_photo_censor.app.guesses import guesses, kilometres, named_cities
+from privopt_photo_censor.app.metadata import Metadata
+
+ALONE = '[photos]\nfolder = "photos"\n'
+HERE = {1: "N", 2: (43.0, 28.0, 2.8), 3: "E", 4: (11.0, 53.0, 6.4)}
+
+
+def photo(path, *, gps=None, taken="", camera="", serial="", colour="red"):
+    exif = Image.Exif()
+    if gps:
+        exif.get_ifd(0x8825).update(gps)
+    detail = {36867: taken, 42033: serial}
+    exif.get_ifd(0x8769).update({tag: value for tag, value in detail.items() if value})
+    exif.update({271: camera} if camera else {})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (60, 40), colour).save(path, exif=exif)
+
+
+@pytest.fixture
+def album(tmp_path):
+    """Photos of one day and camera, one of them without a position; one of a named place; one that tells nothing."""
+    folder = tmp_path / "photos"
+    photo(folder / "IMG_0001.jpg", gps=HERE, taken="2025:08:14 10:00:00", camera="ACME", serial="X-12345")
+    photo(folder / "IMG_0002.jpg", gps=HERE, taken="2025:08:14 18:00:00", camera="ACME")
+    photo(folder / "IMG_0003.jpg", taken="2025:08:14 17:00:00", camera="ACME")
+    photo(folder / "IMG_0004.jpg", taken="2025:08:15 17:00:00", camera="ACME")
+    photo(folder / "trip to Oslo.jpg")
+    (folder / "walk.mp4").write_bytes(b"a film")
+    (tmp_path / "album.toml").write_text(ALONE)
+    return tmp_path
+
+
+def solved(album, name="out", **options):
+    return solve("photo-censor", album / "album.toml", album / name, Options(**options))
+
+
+def test_a_folder_alone_has_clean_copies_and_promises_nothing(album):
+    made = solved(album, copy_to=album / "to-post")
+    result = json.loads((album / "out/result.json").read_text())
+    assert result["method"] == result["asked"]["method"] == "positions"
+    assert result["guarantee"]["kind"] == "none"
+    assert "what the pictures themselves show may tell the place" in result["guarantee"]["statement"]
+    assert result["objective"] == {"value": 0.0, "lower_bound": None, "gap": None, "unit": "photos"}
+    details = result["details"]
+    assert details["with_position"] == ["IMG_0001.jpg", "IMG_0002.jpg"]
+    assert details["guessed"] == ["IMG_0003.jpg", "trip to Oslo.jpg"]
+    assert details["left_out"] == ["walk.mp4"]
+    assert sorted(path.name for path in (album / "to-post").iterdir()) == sorted(details["copies"])
+    assert "photo-0001.jpg" in details["copies"]
+    assert not any("Oslo" in name for name in details["copies"])
+    for path in (album / "to-post").iterdir():
+        with path.open("rb") as file:
+            assert not exifread.process_file(file)
+        assert b"X-12345" not in path.read_bytes()
+    assert any("no photo was scored" in line for line in made.warnings)
+    found = verify(album / "out")
+    assert (found.verdict, found.complaints) == ("none", ())
+
+
+def test_without_copies_it_says_what_tells_the_place(album):
+    lines = "\n".join(solved(album).warnings)
+    assert "2 of 5 photos carry a position or name a place: IMG_0001.jpg" in lines
+    assert "of 2 photos without a position it can be guessed: IMG_0003.jpg, trip to Oslo.jpg" in lines
+    assert "--copy-to FOLDER makes them" in lines
+
+
+def test_the_command_ends_0_and_verify_6_and_no_allow_unsafe_is_asked_for(album):
+    def run(*words):
+        command = [sys.executable, "-m", "privopt", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=album)
+
+    done = run("solve", "photo-censor", "album.toml", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    checked = run("verify", "out")
+    assert checked.returncode == 6
+    assert checked.stdout.startswith("none out: no privacy guarantee")
+
+
+def test_the_report_has_list_map_and_guesses(album):
+    out = solved(album).folder
+    page = write_report(out).read_text()
+    for words in (
+        "What each photo told",
+        "X-12345",
+        "43.46744",
+        "Where the photos say",
+        "same day and camera",
+        "walk.mp4",
+    ):
+        assert words in page
+    assert sorted(path.name for path in write_figures(out, album / "figures")) == ["map.png", "map.svg"]
+    features = json.loads(write_geo(out, album / "map.geojson").read_text())["features"]
+    assert {each["properties"]["photo"] for each in features} == {
+        "IMG_0001.jpg",
+        "IMG_0002.jpg",
+        "IMG_0003.jpg",
+        "trip to Oslo.jpg",
+    }
+
+
+def test_photos_that_tell_nothing_have_a_report_too(tmp_path):
+    photo(tmp_path / "photos/a.png")
+    (tmp_path / "album.toml").write_text(ALONE)
+    page = write_report(solved(tmp_path).folder).read_text()
+    assert "0 of 1 photos tell a position" in page
+    assert "Where the photos say" not in page
+
+
+def test_real_photos(tmp_path):
+    shutil.copytree(data_path("exif_gps"), tmp_path / "photos")
+    (tmp_path / "album.toml").write_text(ALONE)
+    made = solved(tmp_path, copy_to=tmp_path / "clean")
+    details = made.result.details.facts
+    assert len(details["with_position"]) == 9
+    assert len(details["copies"]) == 9
+    table = (made.folder / "metadata.csv").read_text().splitlines()
+    assert table[1].startswith("DSCN0010.jpg,43.467")
+    assert "NIKON COOLPIX P6000" in table[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ALONE + "[privacy]\ntop_k = 1\n", "privacy.top_k: found 1, wanted photos.classifier beside it"),
+        (ALONE + "true_location = 1\n", "photos.true_location: found 1, wanted photos.classifier"),
+        (ALONE + 'keep = ["IMG_0001.jpg"]\n', "photos.keep: found 1 photos, wanted photos.classifier"),
+        ('[photos]\nclassifier = "album.toml"\n', "photos: found nothing, wanted one of scores, probabilities, folder"),
+    ],
+)
+def test_keys_that_need_a_classifier_say_so(album, text, words):
+    (album / "album.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        solved(album)
+    assert words in str(caught.value)
+
+
+def test_methods_that_score_need_a_classifier_and_positions_none(album, tmp_path):
+    with pytest.raises(InputError, match=r"photos\.classifier: found nothing, wanted a classifier for method greedy"):
+        solved(album, method="greedy")
+    scores = tmp_path / "s.csv"
+    scores.write_text("a,b\n-1,-2\n-2,-1\n")
+    (album / "album.toml").write_text('[photos]\nscores = "s.csv"\ntrue_location = 0\n[privacy]\ntop_k = 1\n')
+    with pytest.raises(InputError, match="found scores, wanted a folder alone with method positions"):
+        solved(album, method="positions")
+
+
+def test_changed_lists_do_not_hold(album):
+    out = solved(album).folder
+    table = out / "deletions.csv"
+    table.write_text(table.read_text().replace("IMG_0003.jpg,0", "IMG_0003.jpg,1"))
+    assert "method positions deletes no photo" in " ".join(verify(mend(out)).complaints)
+    table.write_text(table.read_text().replace("IMG_0003.jpg,1", "IMG_0003.jpg,0"))
+    told = out / "metadata.csv"
+    told.write_text(told.read_text().replace("IMG_0001.jpg,43.", "IMG_0001.jpg,143."))
+    with pytest.raises(InputError, match="row 2, column latitude"):
+        verify(mend(out))
+
+
+def told(name, point=None, taken="", camera=""):
+    return Metadata(photo=name, point=point, taken=taken, camera=camera)
+
+
+def test_the_guess_is_the_photo_nearest_in_time_of_the_same_day_and_camera():
+    known = [
+        told("a.jpg", (43.0, 11.0), "2025:08:14 10:00:00", "ACME"),
+        told("b.jpg", (43.5, 11.0), "2025:08:14 18:00:00", "ACME"),
+        told("c.jpg", (10.0, 10.0), "2025:08:14 15:00:00", "OTHER"),
+        told("d.jpg", (20.0, 10.0), "2025:08:15 15:00:00", "ACME"),
+    ]
+    asked = told("e.jpg", None, "2025:08:14 15:00:00", "ACME")
+    guess = guesses([*known, asked])["e.jpg"]
+    assert guess.point == (43.5, 11.0)
+    assert guess.km == pytest.approx(55.6, abs=0.1)
+    assert "b.jpg is nearest in time" in guess.source
+    assert guesses([*known[2:], asked]) == {}
+    odd = told("e.jpg", None, "2025:08:14 29:00:00", "ACME")
+    assert guesses([*known, odd])["e.jpg"].point == (43.0, 11.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "point"),
+    [
+        ("43.4674,11.8851.jpg", (43.4674, 11.8851)),
+        ("S33.86 E151.21.png", (-33.86, 151.21)),
+        ("holiday/oslo_2.jpg", (59.9167, 10.75)),
+        ("95.1234,11.8851.jpg", None),
+        ("IMG_1234.jpg", None),
+        ("pool.jpg", None),
+    ],
+)
+def test_names_that_tell(name, point):
+    found = guesses([told(name)])
+    assert (found[name].point if found else None) == (None if point is None else pytest.approx(point, abs=1e-3))
+
+
+def test_a_word_that_photos_of_one_place_share():
+    known = [told("arezzo-1.jpg", (43.46, 11.88)), told("arezzo-2.jpg", (43.47, 11.88)), told("beach.jpg", (1.0, 1.0))]
+    found = guesses([*known, told("night in arezzo.jpg"), told("mountain.jpg")])
+    assert list(found) == ["night in arezzo.jpg"]
+    far = [*known, told("arezzo-3.jpg", (0.0, 0.0)), told("night in arezzo.jpg")]
+    assert guesses(far) == {}
+
+
+def test_cities_of_the_time_zones():
+    cities = named_cities()
+    assert len(cities) > 350
+    assert kilometres(cities["rome"][1], [(41.9, 12.5)])[0] < 5
+    assert kilometres(cities["sydney"][1], [(-33.87, 151.2)])[0] < 5
+    assert "lome" in cities
+    assert all(abs(lat) <= 90 and abs(lon) <= 180 for _, (lat, lon) in cities.values())
+
+
+def test_a_method_of_kind_none_still_asks_elsewhere(tmp_path):
+    (tmp_path / "p.toml").write_text("")
+    with pytest.raises(UsageError, match="--allow-unsafe"):
+        solve("fl-linear", tmp_path / "p.toml", tmp_path / "out", Options(method="optimal"))
