@@ -37,7 +37,20 @@ __all__ = ["budget", "charge_of"]
     help="With --set: the limit is of each window of that length, and nothing limits what they add up to. Alone: what "
     "was spent in the last HOURS.",
 )
+@click.option(
+    "--per",
+    type=click.Choice(["day", "week", "month"]),
+    help="With --set: the limit is of each calendar period in which a row's own time lies (apply --time); periods add "
+    "up without limit. To be chosen before the first charge.",
+)
+@click.option("--zone", metavar="AREA/CITY", callback=utf8, help="With --per: its time zone; left out: UTC.")
 @click.option("--forget", metavar="ID", callback=utf8, help="Remove a subject's kept reports (apply --sticky).")
+@click.option(
+    "--forget-batch",
+    metavar="NAME",
+    callback=utf8,
+    help="Delete the key of an unfinished batch (apply --batch): what it charged stays charged.",
+)
 @click.option(
     "--hash-subjects",
     "key",
@@ -53,33 +66,55 @@ def budget(
     subject: str | None,
     limit: str | None,
     window: str | None,
+    per: str | None,
+    zone: str | None,
     forget: str | None,
+    forget_batch: str | None,
     key: Path | None,
     head: str | None,
     as_json: bool,
 ) -> None:
-    """What subjects have spent, exactly; every entry of the ledger is checked."""
+    """Show what subjects have spent, exactly; every entry of the ledger is checked."""
     from privopt.command.terminal import progress_display
     from privopt.ledger.ledger import Ledger
 
-    wanted = None if limit is None else _limit(limit, window)
+    if per is not None and limit is None:
+        raise UsageError("--per must stand beside --set AMOUNT, got it alone")
+    if zone is not None and per is None:
+        raise UsageError("--zone must stand beside --per day, week or month, got it alone")
+    wanted = None if limit is None else _limit(limit, window, per, zone or "UTC")
     with Ledger(ledger, key=key, make=wanted is not None) as book:
         with progress_display(quiet=False) as progress:
             book.check(head=head, progress=progress)
         if wanted is not None:
-            book.set_limit(wanted.amount, hours=wanted.hours)
+            book.set_limit(wanted.amount, hours=wanted.hours, per=per, zone=zone or "UTC")
         if forget is not None:
             _forget(book, forget)
+        if forget_batch is not None:
+            _forget_batch(book, forget_batch)
         hours = window if wanted is None else None
-        accounts = book.accounts(hours=hours) if subject is None else [book.account(subject, hours=hours)]
+        if hours is not None and book.limit is not None and book.limit.calendar is not None:
+            raise UsageError(f"--window must be left out: {ledger} counts by {book.limit.calendar}")
+        accounts = book.accounts(hours=hours) if subject is None else _accounts(book, subject, hours)
         _show(book, accounts, hours, as_json=as_json)
 
 
-def _limit(amount: str, window: str | None) -> Limit:
+def _limit(amount: str, window: str | None, per: str | None, zone: str) -> Limit:
     from privopt.ledger.entries import Limit, amount_of
+    from privopt.ledger.periods import Calendar
 
     hours = None if window is None else amount_of(window, "--window")
-    return Limit(amount=amount_of(amount, "--set", zero=True), hours=hours)
+    calendar = None if per is None else Calendar(per, zone)
+    return Limit(amount=amount_of(amount, "--set", zero=True), hours=hours, calendar=calendar)
+
+
+def _accounts(book: Ledger, subject: str, hours: str | None) -> list[Account]:
+    """The accounts of one subject: one, or by the calendar those of all periods; of now where there are none."""
+    one = book.account(subject, hours=hours)
+    if one.period is None:
+        return [one]
+    periods = dict.fromkeys(charge.period for charge in book.charges(subject))
+    return [book.account(subject, period=period) for period in sorted(filter(None, periods))] or [one]
 
 
 def _forget(book: Ledger, subject: str) -> None:
@@ -91,29 +126,45 @@ def _forget(book: Ledger, subject: str) -> None:
     complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
 
 
+def _forget_batch(book: Ledger, name: str) -> None:
+    from privopt.ledger.batches import Batch
+
+    with Batch(ledger=book.path, name=name).opened() as batch:
+        gone = "removed" if batch.forget() else "was gone already"
+    complain(f"{book.path}: key of batch {name} {gone}; what was charged stays charged, and the name is used up")
+
+
 def _show(book: Ledger, accounts: Sequence[Account], hours: str | None, *, as_json: bool) -> None:
     """Accounts on standard output; the head, to be kept elsewhere, on standard error."""
     from privopt.declare.exact_text import exact_text
+    from privopt.ledger.cost_of_report import limit_text
 
     complain(f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it tells whether the end was cut off")
     limit = book.limit
+    calendar = None if limit is None else limit.calendar
     within = None if limit is None or limit.hours is None else exact_text(limit.hours)
     if as_json:
         shown = {
             "unit": book.unit,
             "limit": None if limit is None else exact_text(limit.amount),
-            "window_hours": None if within is None else _number(within),
+            **(
+                {"window_hours": None if within is None else _number(within)}
+                if calendar is None
+                else {"per": calendar.per, "zone": calendar.zone}
+            ),
             "subjects": [account.to_json() for account in accounts],
         }
         say_json(json.dumps(shown, indent=2, ensure_ascii=False))
         return
-    words = "no limit: it only counts" if limit is None else f"limit {exact_text(limit.amount)} a subject"
-    say(f"{book.path}: {book.unit or 'nothing charged yet'}; {words}{f' in any {within} hours' if within else ''}")
+    words = "no limit: it only counts" if limit is None else limit_text(limit, book.unit or "")
+    say(f"{book.path}: {book.unit or 'nothing charged yet'}; {words}")
     wide = max((len(account.subject) for account in accounts), default=0)
     since = f" in the last {hours} hours" if hours else ""
     for account in accounts:
         left = "" if account.left is None else f", {exact_text(account.left)} left"
-        say(f"{account.subject:<{wide}}  {exact_text(account.spent)} spent{since}{left}, {account.reports:,} charges")
+        when = "" if account.period is None else f"  {account.period}"
+        spent = f"{exact_text(account.spent)} spent{since}{left}, {account.reports:,} charges"
+        say(f"{account.subject:<{wide}}{when}  {spent}")
 
 
 def _number(text: str) -> float | int | str:

@@ -14,7 +14,7 @@ from attrs import evolve
 from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError
 
-__all__ = ["FIRST", "KEPT", "REPORT", "STICKY", "TABLE", "naming", "texts_of"]
+__all__ = ["FIRST", "KEPT", "REPORT", "STICKY", "TABLE", "naming", "prefixed", "texts_of"]
 
 STICKY: Final = "sticky"
 """The column that marks a table whose reports repeat."""
@@ -34,6 +34,11 @@ it alone, for which of the others are fresh depends on the reports before."""
 
 TABLE: Final = "table"
 """What faults call a table that is in memory, or whose file they do not know."""
+
+
+def prefixed(prefix: str | None, name: str) -> str:
+    """Name an added column, behind its prefix where it has one."""
+    return name if prefix is None else f"{prefix}_{name}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from privopt.errors import DoesNotHoldError
 from privopt.ledger.entries import BEGINNING, Cost, Limit, Terms, amount_of, chained
 
-__all__ = ["SCHEMA", "Booking", "Entry", "Mark"]
+__all__ = ["SCHEMA", "SUBJECT", "Booking", "Entry", "Mark"]
 
 SCHEMA: Final = (
     "CREATE TABLE subjects (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -27,6 +27,10 @@ SCHEMA: Final = (
 
 Mark = tuple[int, bytes]
 """The number and the hash of an entry."""
+
+SUBJECT: Final = "CASE instr(name, char(31)) WHEN 0 THEN name ELSE substr(name, 1, instr(name, char(31)) - 1) END"
+"""A subject's name from that of an account, in SQL: without the period
+(:func:`privopt.ledger.entries.account_name`)."""
 
 _FIELDS: Final = "kind, notion, mechanism, amount, unit, hours, purpose"
 _AT_ONCE: Final = 20_000
@@ -173,7 +177,7 @@ class Booking:
     def limit(self) -> Limit | None:
         """The limit in force; None without one."""
         said = self._said("limit")
-        return None if said is None else Limit(amount=said.amount, hours=said.hours or None)
+        return None if said is None else said.said_limit
 
     @property
     def names(self) -> str:
@@ -198,14 +202,15 @@ class Booking:
         (:func:`privopt.ledger.subject_names.folded`); SQLite leaves that out faster than Python would look at it.
         """
         odd = "name GLOB '*[^!-~]*' OR name GLOB '*.*' OR name GLOB '[+-]*' OR name GLOB '0?*'"
-        found = self.connection.execute(f"SELECT name FROM subjects WHERE id > ? AND ({odd}) ORDER BY id", (after,))
+        named = f"(SELECT id, {SUBJECT} AS name FROM subjects WHERE id > ?)"
+        found = self.connection.execute(f"SELECT name FROM {named} WHERE {odd} ORDER BY id", (after,))
         last = self.connection.execute("SELECT coalesce(max(id), 0) FROM subjects").fetchone()[0]
         return [name for (name,) in found if isinstance(name, str)], last
 
     def knows_others(self, names: Sequence[str]) -> bool:
         """Return whether anybody was charged under a name that is none of these."""
         marks = ", ".join("?" * len(names))
-        found = self.connection.execute(f"SELECT 1 FROM subjects WHERE name NOT IN ({marks}) LIMIT 1", names)
+        found = self.connection.execute(f"SELECT 1 FROM subjects WHERE {SUBJECT} NOT IN ({marks}) LIMIT 1", names)
         return found.fetchone() is not None
 
     def balance(self, name: str, micros: int | None) -> tuple[int | None, Fraction, int, Fraction]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
@@ -11,7 +14,10 @@ from privopt.interfaces import Guarantee, Result
 from privopt.ledger.entries import Cost, Limit
 from privopt.registry import registry
 
-__all__ = ["cost_of", "priced", "sequence_of", "window_text"]
+__all__ = ["cost_of", "limit_text", "priced", "sequence_of", "window_text"]
+
+APART: Final = Fraction(1, 2)
+"""Km between the two places by which a limit is explained."""
 
 
 def cost_of(folder: Path, result: Result, purpose: str) -> Cost:
@@ -65,7 +71,55 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
 
 
 def window_text(limit: Limit | None) -> str:
-    """Return what a limit by window leaves open, in words; empty without one."""
-    if limit is None or limit.hours is None:
+    """Return what a limit by window or calendar leaves open, in words; empty without one."""
+    if limit is None or (limit.hours is None and limit.calendar is None):
         return ""
-    return f"; the limit is of any {exact_text(limit.hours)} hours: what longer times add up to has none"
+    within = f"any {exact_text(limit.hours)} hours" if limit.hours is not None else f"one {limit.calendar}"
+    return f"; the limit is of {within}: what longer times add up to has none"
+
+
+def limit_text(limit: Limit, unit: str, cost: Cost | None = None) -> str:
+    """Explain what each subject may spend, and what that hides: within one period, for the periods add up.
+
+    Args:
+        limit: of the ledger.
+        unit: of its amounts; empty before the first charge.
+        cost: of one report, to say how many that is.
+    """
+    amount, within, of_them = Fraction(limit.amount), "in all", "reports"
+    if limit.hours is not None:
+        hours = exact_text(limit.hours)
+        within, of_them = f"in any {hours} hours", f"reports of {hours} hours"
+    elif limit.calendar is not None:
+        within, of_them = f"in each {limit.calendar}", f"reports of one {limit.calendar.per}"
+    text = " ".join(filter(None, ("each subject may spend", exact_text(amount), unit, within)))
+    if cost is not None:
+        text += f", {amount // Fraction(cost.epsilon):,} reports at {exact_text(cost.epsilon)} each"
+    if unit:
+        distance = unit.removeprefix("per ")
+        pair, exponent = f"two secrets one {distance} apart", amount
+        if distance == "km":
+            pair, exponent = f"two places {float(APART):g} km apart", amount * APART
+        elif distance == unit:
+            pair = "two values"
+        text += f"; someone who knows all {of_them} of a subject tells {pair} by {_factor(exponent)}"
+    return text if within == "in all" else f"{text}; what longer times add up to has no limit"
+
+
+def _factor(exponent: Fraction) -> str:
+    """Write exp of an exponent, rounded up: a whole number, or two digits and a power of ten.
+
+    >>> _factor(Fraction("8.31")), _factor(Fraction(100))
+    ('a factor of at most 4,065', 'a factor of at most 2.7e+43')
+    """
+    if exponent > 700:
+        return "a factor beyond 1e304"
+    factor = math.exp(float(exponent)) * (1 + 1e-9)
+    if factor < 10:
+        return f"a factor of at most {math.ceil(factor * 100) / 100:g}"
+    if factor < 1e6:
+        return f"a factor of at most {math.ceil(factor):,}"
+    digits, _, power = f"{factor:.1e}".partition("e")
+    if float(f"{digits}e{power}") < factor:
+        digits = f"{float(digits) + 0.1:.1f}"
+    return f"a factor of at most {digits}e{power}"

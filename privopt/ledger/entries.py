@@ -14,6 +14,7 @@ from attrs import field, frozen
 
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError, cut
+from privopt.ledger.periods import Calendar
 
 __all__ = [
     "BEGINNING",
@@ -25,8 +26,10 @@ __all__ = [
     "Cost",
     "Limit",
     "Terms",
+    "account_name",
     "amount_of",
     "chained",
+    "name_and_period",
 ]
 
 BEGINNING: Final = bytes(32)
@@ -37,6 +40,9 @@ MICROS: Final = 3_600_000_000
 
 LONGEST: Final = 1_000
 """Characters of the longest subject, unit or purpose."""
+
+BETWEEN: Final = "\x1f"
+"""What stands between a subject's name and a period in the name of an account: no name holds a control character."""
 
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
@@ -119,14 +125,20 @@ class Limit:
     Attributes:
         amount: at most, in the ledger's unit.
         hours: the length of the windows in each of which it may be spent; a window holds its end and not its
-            beginning. None: once, for ever.
+            beginning. None: once, for ever, or by the calendar.
+        calendar: the periods in each of which it may be spent.
 
     Raises:
-        UsageError: amounts that are none.
+        UsageError: amounts that are none, or a window beside a calendar.
     """
 
     amount: Fraction = field(converter=_limit)
     hours: Fraction | None = field(default=None, converter=_hours)
+    calendar: Calendar | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.hours is not None and self.calendar is not None:
+            raise UsageError("limit must have a window or calendar periods, got both")
 
     @property
     def micros(self) -> int | None:
@@ -142,7 +154,7 @@ class Terms:
         kind: ``"charge"``; ``"limit"``; ``"names"``, which says how subjects are named; ``"begin"``.
         notion, mechanism, unit, purpose: see :class:`Cost`.
         amount: epsilon or the limit, as exact text.
-        hours: of a limit's window, as exact text; empty for ever.
+        hours: of a limit's window, as exact text, or its calendar (``day Europe/Rome``); empty for ever.
     """
 
     kind: str
@@ -169,7 +181,15 @@ class Terms:
     def limit(cls, limit: Limit) -> Terms:
         """The entry of a limit."""
         hours = "" if limit.hours is None else exact_text(Fraction(limit.hours))
+        if limit.calendar is not None:
+            hours = limit.calendar.text
         return cls(kind="limit", amount=exact_text(Fraction(limit.amount)), hours=hours)
+
+    @property
+    def said_limit(self) -> Limit:
+        """The limit of such an entry."""
+        calendar = Calendar.from_text(self.hours)
+        return Limit(amount=self.amount, hours=None if calendar else self.hours or None, calendar=calendar)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -186,17 +206,20 @@ class Account:
         spent: in all, or in the window that was asked for.
         left: until the limit, now; None without one.
         reports: charges in all: of each report, or of traces that are predicted of the first and of each segment.
+        period: of the calendar, where the limit is by period: then all of this is of that period alone.
     """
 
     subject: str
     spent: Fraction
     left: Fraction | None
     reports: int
+    period: str | None = None
 
     def to_json(self) -> dict[str, str | int | None]:
         """An item of ``subjects`` of ``privopt budget --json``."""
         return {
             "subject": self.subject,
+            **({} if self.period is None else {"period": self.period}),
             "spent": exact_text(self.spent),
             "left": None if self.left is None else exact_text(self.left),
             "reports": self.reports,
@@ -212,12 +235,25 @@ class Charge:
         subject: as the ledger names it.
         time: microseconds since 1970, UTC.
         cost: what was charged.
+        period: that it was charged to; None where the limit is not by the calendar.
     """
 
     number: int
     subject: str
     time: int
     cost: Cost
+    period: str | None = None
+
+
+def account_name(subject: str, period: str | None) -> str:
+    """Name the account of a subject in a period; the subject's own name where there are no periods."""
+    return subject if period is None else f"{subject}{BETWEEN}{period}"
+
+
+def name_and_period(account: str) -> tuple[str, str | None]:
+    """Split what :func:`account_name` made."""
+    name, between, period = account.partition(BETWEEN)
+    return name, period if between else None
 
 
 @lru_cache(maxsize=4096)

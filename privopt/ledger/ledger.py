@@ -18,10 +18,20 @@ from attrs.converters import optional
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.ledger import exports as events
-from privopt.ledger.balances import SCHEMA, Booking, Mark
+from privopt.ledger.balances import SCHEMA, SUBJECT, Booking, Mark
 from privopt.ledger.check_chain import check_chain, head_of
-from privopt.ledger.entries import Account, Amount, Charge, Cost, Limit, Terms
+from privopt.ledger.entries import (
+    Account,
+    Amount,
+    Charge,
+    Cost,
+    Limit,
+    Terms,
+    account_name,
+    name_and_period,
+)
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
+from privopt.ledger.periods import Calendar
 from privopt.ledger.subject_names import Names, folded, subject_name
 
 if TYPE_CHECKING:
@@ -147,13 +157,15 @@ class Ledger:
 
     # --- charging -----------------------------------------------------------------------------------------
 
-    def charge(self, subject: str, cost: Cost, *, alone: bool = False) -> None:
+    def charge(self, subject: str, cost: Cost, *, alone: bool = False, period: str | None = None) -> None:
         """Charge one report to a subject, durably, before it is drawn.
 
         Args:
             subject: whom it is about; names of one form are one (:func:`privopt.ledger.subject_names.folded`).
             cost: of the report.
             alone: refuse if the ledger knows another subject, for a name that nobody chose.
+            period: that it is charged to, as :class:`~privopt.ledger.periods.Calendar` names it; None for that of now
+                where the limit is by the calendar.
 
         Raises:
             BudgetSpentError: it would pass the limit; nothing was charged: draw nothing.
@@ -165,24 +177,27 @@ class Ledger:
             if alone and book.knows_others(names):
                 why = f"a default, {cut(subject)}, could give the same people a second budget"
                 raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
-            charged = book.charge(names, cost, terms, limit)
+            charged = book.charge(self._accounts_of(book, names, period, limit), cost, terms, limit)
         if not charged:
-            raise self.refusal(subject, cost)
+            raise self.refusal(subject, cost, period)
 
-    def refusal(self, subject: str, cost: Cost) -> BudgetSpentError:
+    def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
         """The error of a charge that was refused: what it takes, and what its subject has left."""
-        left = self.account(subject).left
-        found = f"epsilon {cost.epsilon} where {left} is left" if left is not None else "no budget"
+        account = self.account(subject, period=period)
+        left, within = account.left, f" in {account.period}" if account.period else ""
+        found = f"epsilon {cost.epsilon} where {left} is left{within}" if left is not None else "no budget"
         return BudgetSpentError(
             f"{self.path}: subject {cut(subject)}: budget spent: found {found}; nothing was charged"
         )
 
-    def charge_each(self, subjects: Sequence[str], cost: Cost) -> list[bool]:
+    def charge_each(self, subjects: Sequence[str], cost: Cost, periods: Sequence[str] | None = None) -> list[bool]:
         """Charge many reports, in order and in one transaction that is durable when this returns.
 
         Args:
             subjects: whom each report is about; the same one may come again.
             cost: of each.
+            periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
+                now where the limit is by the calendar.
 
         Returns:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
@@ -190,7 +205,7 @@ class Ledger:
         Raises:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
-        return [entry is not None for entry in self.booked(subjects, cost)]
+        return [entry is not None for entry in self.booked(subjects, cost, periods)]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
         """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
@@ -207,19 +222,39 @@ class Ledger:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
         with self._charging(cost) as (book, terms, limit):
-            names = self._stored(book, subject)
+            names = self._accounts_of(book, self._stored(book, subject), None, limit)
             return next((done for done in range(times) if not book.charge(names, cost, terms, limit)), times)
 
-    def booked(self, subjects: Sequence[str], cost: Cost) -> list[Mark | None]:
+    def booked(self, subjects: Sequence[str], cost: Cost, periods: Sequence[str] | None = None) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
+            when: Sequence[str | None] = periods or [None] * len(subjects)
+            whose = list(zip(subjects, when, strict=True))
             names = {subject: self._stored(book, subject) for subject in dict.fromkeys(subjects)}
+            accounts = {each: self._accounts_of(book, names[each[0]], each[1], limit) for each in dict.fromkeys(whose)}
             return [
                 (book.head.number, book.head.hash)
-                if book.charge(names[subject], cost, terms, limit) and book.head
+                if book.charge(accounts[each], cost, terms, limit) and book.head
                 else None
-                for subject in subjects
+                for each in whose
             ]
+
+    def _accounts_of(
+        self, book: Booking, names: Sequence[str], period: str | None, limit: Limit | None
+    ) -> tuple[str, ...]:
+        """Name the accounts of a subject that a charge falls on: of all its names, in the period.
+
+        Raises:
+            UsageError: a period, where the limit is not by the calendar.
+        """
+        calendar = None if limit is None else limit.calendar
+        if calendar is None:
+            if period is not None:
+                cure = "privopt budget FILE --set AMOUNT --per day, before the first charge"
+                raise UsageError(f"{self.path}: limit must be by the calendar to charge {period}: {cure}")
+            return tuple(names)
+        period = calendar.period_now(book.now) if period is None else period
+        return tuple(account_name(name, period) for name in names)
 
     def _stored(self, book: Booking, subject: str) -> tuple[str, ...]:
         """Return all names that the ledger may have for a subject, the one that new charges go to first.
@@ -253,7 +288,8 @@ class Ledger:
             raise UsageError(f"subjects: found {found}, wanted each once: parts with a person in common add up")
         with self._charging(cost) as (book, terms, limit):
             for subject in subjects:
-                if not book.charge(self._stored(book, subject), cost, terms, limit):
+                accounts = self._accounts_of(book, self._stored(book, subject), None, limit)
+                if not book.charge(accounts, cost, terms, limit):
                     raise BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent; nobody was charged")
 
     @contextmanager
@@ -286,35 +322,49 @@ class Ledger:
         with self._reading() as book:
             return book.limit
 
-    def set_limit(self, amount: Amount, *, hours: Amount | None = None) -> None:
+    def set_limit(
+        self, amount: Amount, *, hours: Amount | None = None, per: str | None = None, zone: str = "UTC"
+    ) -> None:
         """Make or change the limit: an entry like every other, so that nobody raises it unseen.
 
         Args:
             amount: that each subject may spend, exactly: text, whole number or rational.
             hours: in each window of that length, however it lies; what all windows together add up to is not limited.
-                None: once, for ever.
+                None: once, for ever, or by the calendar.
+            per: in each calendar ``"day"``, ``"week"`` or ``"month"`` in which reports' own times lie; None for no
+                calendar.
+            zone: of the calendar, such as Europe/Rome.
 
         Raises:
-            UsageError: no such amounts.
+            UsageError: no such amounts, a window beside a calendar, or another calendar than that of charges that
+                there are: they would have to be counted anew.
         """
-        limit = Limit(amount=amount, hours=hours)
+        limit = Limit(amount=amount, hours=hours, calendar=None if per is None else Calendar(per, zone))
         with self._booking() as book:
+            before = None if book.limit is None else book.limit.calendar
+            if book.first is not None and before != limit.calendar:
+                found, wanted = limit.calendar or "none", before or "none"
+                raise UsageError(
+                    f"{self.path}: calendar must be {wanted}, as charged so far, got {found}: begin a new ledger for it"
+                )
             book.add(Terms.limit(limit))
 
-    def account(self, subject: str, *, hours: Amount | None = None) -> Account:
+    def account(self, subject: str, *, hours: Amount | None = None, period: str | None = None) -> Account:
         """What a subject has spent, and has left.
 
         Args:
             subject: as the caller calls it; one that was never charged has spent nothing.
             hours: ``spent`` is what it was in the window of that length that ends now; None: in all.
+            period: of which all of it is, where the limit is by the calendar; None for that of now.
         """
         with self._reading() as book:
             self._check_names(book)
-            name = subject_name(subject)
-            return self._account(book, self._stored(book, subject), name, _micros(hours), book.limit)
+            name, limit = subject_name(subject), book.limit
+            names = self._accounts_of(book, self._stored(book, subject), period, limit)
+            return self._account(book, names, name, _micros(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None) -> list[Account]:
-        """Every subject's account, by name as the ledger has it; see :meth:`account`.
+        """Every subject's account, by name as the ledger has it, and by period; see :meth:`account`.
 
         Names of one form are one account. Hashes of an earlier version's spellings cannot be told apart from other
         subjects': each has a line.
@@ -325,7 +375,7 @@ class Ledger:
             whose: dict[str, list[str]] = {}
             for (name,) in self._connection.execute("SELECT name FROM subjects ORDER BY name"):
                 whose.setdefault(form.get(name, name), []).append(name)
-            return [self._account(book, whose[name], name, micros, limit) for name in sorted(whose)]
+            return [self._account(book, whose[name], name_and_period(name)[0], micros, limit) for name in sorted(whose)]
 
     def _account(
         self, book: Booking, names: Sequence[str], subject: str, micros: int | None, limit: Limit | None
@@ -339,7 +389,7 @@ class Ledger:
         if limit is not None:
             within = held if limit.micros == micros else [book.balance(name, limit.micros) for name in names]
             left = max(Fraction(0), limit.amount - sum(total - before for _, total, _, before in within))
-        return Account(subject=subject, spent=spent, left=left, reports=reports)
+        return Account(subject=subject, spent=spent, left=left, reports=reports, period=name_and_period(names[0])[1])
 
     def charges(self, subject: str | None = None) -> list[Charge]:
         """Each charge, oldest first.
@@ -348,16 +398,33 @@ class Ledger:
             subject: whose; None for everybody's.
         """
         values = () if subject is None else self.names_of([subject])[subject]
-        whose = f"WHERE s.name IN ({', '.join('?' * len(values))}) " if values else ""
-        query = "SELECT s.name, e.terms, e.time, e.number FROM entries e JOIN subjects s ON s.id = e.subject "
+        whose = f"WHERE subject_name IN ({', '.join('?' * len(values))}) " if values else ""
+        named = f"(SELECT id, name, {SUBJECT} AS subject_name FROM subjects)"
+        query = f"SELECT s.name, e.terms, e.time, e.number FROM entries e JOIN {named} s ON s.id = e.subject "
         known: dict[int, Cost] = {}
         found = []
         with self._reading() as book:
             for name, number, at, entry in self._connection.execute(f"{query}{whose}ORDER BY e.number", values):
                 if number not in known:
                     known[number] = book.cost_of(number, entry)
-                found.append(Charge(number=entry, subject=name, time=at, cost=known[number]))
+                whom, period = name_and_period(name)
+                found.append(Charge(number=entry, subject=whom, time=at, cost=known[number], period=period))
         return found
+
+    def purposes(self) -> list[str]:
+        """What charges were for, in words, each once."""
+        with self._reading():
+            found = self._connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
+            return [purpose for (purpose,) in found if isinstance(purpose, str)]
+
+    def charges_for(self, purpose: str) -> dict[str, int]:
+        """How many charges each account has for a purpose, by the account's name."""
+        query = (
+            "SELECT s.name, count(*) FROM entries e JOIN terms t ON t.id = e.terms JOIN subjects s ON s.id = e.subject "
+            "WHERE t.kind = 'charge' AND t.purpose = ? GROUP BY s.name"
+        )
+        with self._reading():
+            return dict(self._connection.execute(query, (purpose,)).fetchall())
 
     def to_opendp(self, subject: str) -> Measurement:
         """A subject's charges as one OpenDP measurement: see :func:`privopt.ledger.exports.to_opendp`."""

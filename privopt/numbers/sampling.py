@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
+from attrs import define
 from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 
-__all__ = ["NEAR_CUT", "TOTAL", "Source", "choose", "draw", "draw_each", "seeded"]
+__all__ = ["NEAR_CUT", "TOTAL", "RowStreams", "Source", "choose", "draw", "draw_each", "seeded"]
 
 #: Gives that many random bytes; :func:`os.urandom` unless a test or ``--seed`` brings another.
 Source = Callable[[int], bytes]
@@ -23,6 +24,43 @@ TOTAL = 1 << 63
 #: How far a cut that is given to :func:`choose` as a double may be from the rational that it stands for.
 NEAR_CUT: Final = 2.0**-36
 _CHUNK = 1 << 20
+
+
+@define
+class RowStreams:
+    """A stream of random bytes for each row, in place of one for all.
+
+    Called as a :data:`Source` it gives the first 8 bytes of each row in turn.
+
+    Attributes:
+        read: gives bytes ``start`` to ``start + count`` of the stream of a row, by its place in ``rows``.
+        rows: (B,) places of the rows, in the order in which they are drawn for.
+    """
+
+    read: Callable[[int, int, int], bytes]
+    rows: NDArray[np.int64]
+    _next: int = 0
+
+    def of(self, places: NDArray[np.int64]) -> RowStreams:
+        """The streams of some of the rows."""
+        return RowStreams(self.read, self.rows[places])
+
+    def __call__(self, count: int) -> bytes:
+        """The first 8 bytes of each of the next ``count / 8`` rows."""
+        part = self.rows[self._next : self._next + count // 8].tolist()
+        self._next += len(part)
+        return b"".join(self.read(row, 0, 8) for row in part)
+
+    def beyond(self, place: int) -> Source:
+        """What comes after the first 8 bytes of a row's stream."""
+        at, row = 8, int(self.rows[place])
+
+        def source(count: int) -> bytes:
+            nonlocal at
+            at += count
+            return self.read(row, at - count, count)
+
+        return source
 
 
 def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None = None) -> NDArray[np.int64]:
@@ -45,22 +83,33 @@ def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None =
     >>> draw(np.array([0, 2**63], dtype=np.uint64), 3)
     array([1, 1, 1])
     """
+    cumulated = _cumulated(weights_row)
+    if n < 0:
+        raise UsageError(f"{n} draws; wanted at least 0")
+    entropy = source or os.urandom
+    drawn = np.empty(n, dtype=np.int64)
+    for start in range(0, n, _CHUNK):
+        count = min(_CHUNK, n - start)
+        drawn[start : start + count] = _look_up(cumulated, _words(entropy, count))
+    return drawn
+
+
+def _cumulated(weights_row: NDArray[np.uint64]) -> NDArray[np.uint64]:
     row = np.asarray(weights_row)
     if row.dtype != np.uint64 or row.ndim != 1:
         raise UsageError(f"a row of weights is {row.dtype} of shape {row.shape}; wanted uint64 of shape (K,)")
     total = sum(row.tolist())
     if total != TOTAL:
         raise UsageError(f"a row of weights sums to {total}; wanted 2**63")
-    if n < 0:
-        raise UsageError(f"{n} draws; wanted at least 0")
-    entropy = source or os.urandom
-    cumulated = np.cumsum(row, dtype=np.uint64)
-    drawn = np.empty(n, dtype=np.int64)
-    for start in range(0, n, _CHUNK):
-        count = min(_CHUNK, n - start)
-        uniform = np.frombuffer(entropy(8 * count), dtype="<u8") >> np.uint64(1)
-        drawn[start : start + count] = np.searchsorted(cumulated, uniform, side="right")
-    return drawn
+    return np.cumsum(row, dtype=np.uint64)
+
+
+def _words(entropy: Source, count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(entropy(8 * count), dtype="<u8")
+
+
+def _look_up(cumulated: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    return np.searchsorted(cumulated, words >> np.uint64(1), side="right")
 
 
 def draw_each(
@@ -71,10 +120,10 @@ def draw_each(
     Args:
         weights: (N, K) uint64, every row that is named summing to exactly 2**63.
         rows: (B,) numbers from 0 to N - 1, in any order.
-        source: random bytes; the operating system's where left out.
+        source: random bytes, 8 for each entry in its turn; the operating system's where left out.
 
     Returns:
-        (B,) indices of outputs. Cost: :func:`draw` once for each different row.
+        (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
 
     Raises:
         UsageError: a row of another sum.
@@ -82,11 +131,16 @@ def draw_each(
     >>> draw_each(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64), np.array([1, 0, 1]))
     array([0, 1, 0])
     """
+    entropy = source or os.urandom
+    starts = range(0, len(rows), _CHUNK)
+    words = np.concatenate(
+        [np.empty(0, dtype="<u8"), *(_words(entropy, min(_CHUNK, len(rows) - start)) for start in starts)]
+    )
     order = np.argsort(rows, kind="stable")
-    names, starts = np.unique(rows[order], return_index=True)
+    names, firsts = np.unique(rows[order], return_index=True)
     drawn = np.empty(len(rows), dtype=np.int64)
-    for name, places in zip(names.tolist(), np.split(order, starts[1:]), strict=False):
-        drawn[places] = draw(weights[name], len(places), source=source)
+    for name, places in zip(names.tolist(), np.split(order, firsts[1:]), strict=False):
+        drawn[places] = _look_up(_cumulated(weights[name]), words[places])
     return drawn
 
 
@@ -102,7 +156,8 @@ def choose(
         cuts: (B, m) probabilities of the first 1, ..., m alternatives together, each off by less than
             :data:`NEAR_CUT`.
         exact: gives a row's cuts as rationals.
-        source: random bytes; the operating system's where left out.
+        source: random bytes, 8 for each row in its turn; the operating system's where left out. Further ones are a
+            row's own where it is :class:`RowStreams`.
 
     Returns:
         (B,) numbers from 0 to m. Cost: 8 bytes of entropy each.
@@ -119,7 +174,8 @@ def choose(
         drawn[start : start + len(part)] = (uniform >= part).sum(axis=1)
         close = (np.abs(uniform - part) <= 2.0 * NEAR_CUT).any(axis=1)
         for row in np.flatnonzero(close).tolist():
-            drawn[start + row] = _settle(int(bits[row]), exact(start + row), entropy)
+            more = entropy.beyond(start + row) if isinstance(entropy, RowStreams) else entropy
+            drawn[start + row] = _settle(int(bits[row]), exact(start + row), more)
     return drawn
 
 

@@ -237,7 +237,7 @@ class Page:
             check=False,
             timeout=3000,
         )
-        return shell.returncode, shell.stdout + shell.stderr
+        return shell.returncode, PROGRESS.sub("", shell.stdout + shell.stderr)  # told where a machine is loaded
 
 
 def commands(code: str) -> Iterator[str]:

@@ -196,7 +196,7 @@ def test_what_makes_no_sense_is_refused(folder, tmp_path, options, said):
 def test_other_releases_have_no_time(tmp_path):
     (tmp_path / "problem.toml").write_text(PROBLEM.split("[predictive]")[0])
     release = privopt.solve("exponential", tmp_path / "problem.toml")
-    with pytest.raises(UsageError, match="found time"):
+    with pytest.raises(UsageError, match="time must have"):
         release.apply({"who": ["a"], "when": [1], "id": ["0-0"]}, id="id", subject="who", time="when")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,9 +17,9 @@ from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.api import nearest_places
 from privopt_metric_dp.api.nearest_places import Nearest
 from privopt_metric_dp.report.small_map import small_map
+from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import protected
 from privopt_metric_dp.tables.draw_at_position import draw_at
-from privopt_metric_dp.tables.protect import Application
 
 __all__ = ["ReleasedMatrix"]
 
@@ -47,6 +47,7 @@ class ReleasedMatrix(Released):
         time: str | None = None,
         sticky: bool = False,
         prefix: str | None = None,
+        positions: Mapping[str, Sequence[str]] | None = None,
     ) -> T:
         """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
@@ -66,11 +67,16 @@ class ReleasedMatrix(Released):
             ledger: charges each row with a subject, whatever its position, durably and before anything is drawn; rows
                 that would pass its limit have no report.
             subject: column that says whom each row is about: for a ledger, or where the release reports traces.
-            time: column that a subject's rows are in the order of, for such a release; left out where they stand in it.
+            time: column that a subject's rows are in the order of, for such a release; left out where they stand in
+                it. For a ledger whose limit is by the calendar: when each row was, and so the period that it is
+                charged to; rows without a usable time have no report.
             sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
                 tell which visits shared a place.
             prefix: what the names of the added columns begin with: ``"end"`` for ``end_report``, ``end_report_lat``,
                 ..., beside reports that are in the table already; each report of a row spends epsilon.
+            positions: several positions of each row, in place of ``id``, ``lat`` and so on: the columns of each, two
+                coordinates or one id, by the name that its added columns begin with. A row gets all its reports, or
+                none, and is charged epsilon for each column of reports, whatever can be used.
 
         Raises:
             UsageError: a release without a matrix, positions that its records do not have, no table, no row that
@@ -81,7 +87,15 @@ class ReleasedMatrix(Released):
             raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
         columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
         charge = None if ledger is None else Charge(ledger=ledger, subject=subject, sticky=sticky)
-        asked = Application(max_snap=max_snap, seed=seed, charge=charge, subject=subject, time=time, prefix=prefix)
+        asked = Application(
+            max_snap=max_snap,
+            seed=seed,
+            charge=charge,
+            subject=subject,
+            time=time,
+            prefix=prefix,
+            positions=positions or {},
+        )
         made, notes = protected(self.opened, table, columns, asked)
         warn_all(notes)
         return made

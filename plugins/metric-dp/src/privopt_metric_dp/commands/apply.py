@@ -24,6 +24,20 @@ from privopt.errors import UsageError
 __all__ = ["apply"]
 
 
+def positions_of(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, list[str]]:
+    """Read NAME=COL,COL of each position."""
+    found: dict[str, list[str]] = {}
+    for text in values:
+        name, equals, columns = (utf8(context, parameter, text) or "").partition("=")
+        names = [column.strip() for column in columns.split(",")]
+        if not (name.strip() and equals and all(names) and len(names) <= 2):
+            raise click.BadParameter(f"{text!r} must be NAME=COLUMN,COLUMN, or NAME=COLUMN for ids")
+        if name.strip() in found:
+            raise click.BadParameter(f"{name.strip()} must name one position, got it twice")
+        found[name.strip()] = names
+    return found
+
+
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.argument("table", metavar="TABLE", type=PATH)
@@ -57,7 +71,8 @@ __all__ = ["apply"]
     "--time",
     metavar="COLUMN",
     callback=utf8,
-    help="For traces: when each row was, numbers or ISO 8601; left out: a subject's rows stand in order.",
+    help="When each row was, ISO 8601: with a ledger whose limit is by the calendar, the period that it is charged to. "
+    "For traces: the order of a subject's rows, numbers too; left out: they stand in order.",
 )
 @click.option(
     "--sticky",
@@ -65,12 +80,28 @@ __all__ = ["apply"]
     help="With --ledger: keep the first report of a subject's place, and repeat it uncharged. Charges and refusals "
     "then tell which visits shared a place.",
 )
+@click.option(
+    "--batch",
+    metavar="NAME",
+    callback=utf8,
+    help="With --ledger: after a kill the same command gives each row the report that it was charged for, and charges "
+    "nothing twice. Every draw follows from a key beside the ledger, deleted once TABLE2 is written.",
+)
 @HASH_SUBJECTS
 @click.option(
     "--prefix",
     metavar="NAME",
     callback=utf8,
     help="Added columns are NAME_report, NAME_report_lat, ...: for a second position in each row, in a second apply.",
+)
+@click.option(
+    "--position",
+    "given",
+    metavar="NAME=COL,COL",
+    multiple=True,
+    callback=positions_of,
+    help="One of several positions of each row, instead of --lat and --lon, --x and --y, or --id (NAME=COL): added "
+    "columns are NAME_report, ...; a row gets all its reports or none, and is charged for all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
@@ -87,8 +118,10 @@ def apply(
     subject: str | None,
     time: str | None,
     sticky: bool,
+    batch: str | None,
     key: Path | None,
     prefix: str | None,
+    given: dict[str, list[str]],
     as_json: bool,
     quiet: bool,
     force: bool,
@@ -100,13 +133,15 @@ def apply(
     """
     from privopt.command.terminal import progress_display
     from privopt.interfaces.result import SEEDED
+    from privopt_metric_dp.tables.application import words_of
     from privopt_metric_dp.tables.apply_table import apply as run
-    from privopt_metric_dp.tables.protect import words_of
-    from privopt_metric_dp.tables.secret_columns import Secret
+    from privopt_metric_dp.tables.apply_table import whole_secret
 
-    secret = Secret.of(id=id_, **columns)
+    secret = whole_secret({"id": id_, **columns}, given)
     charge = None
-    if ledger is not None or sticky or key is not None:  # a subject alone is whose traces are reported
+    if (
+        ledger is not None or sticky or key is not None or batch is not None
+    ):  # a subject alone is whose traces are reported
         because = "reports are charged to subjects in a ledger"
         charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky)
     if seed is not None and charge is not None:
@@ -124,6 +159,8 @@ def apply(
             subject=subject,
             time=time,
             prefix=prefix,
+            positions=given,
+            batch=batch,
             force=force,
             progress=progress,
         )

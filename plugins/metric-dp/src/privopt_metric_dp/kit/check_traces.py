@@ -30,7 +30,8 @@ from privopt_metric_dp.kit.positions import Spots, chains, straight
 from privopt_metric_dp.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Streets
-from privopt_metric_dp.tables.protect import Application, Protector
+from privopt_metric_dp.tables.application import Application
+from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.traces.draw_trace import Walker
 from privopt_metric_dp.traces.interpolate import SLACK, STEP_MM
@@ -279,7 +280,7 @@ def _drawn(
     )
     made = protector.protect(nw.from_native(table, eager_only=True))
     place = {name: number for number, name in enumerate(release.outputs.tolist())}
-    outputs = np.array([place[name] for name in made[protector.report].to_list()]).reshape(len(trace), DRAWS)
+    outputs = np.array([place[name] for name in made[protector.reports[0]].to_list()]).reshape(len(trace), DRAWS)
     kept = made[KEPT].to_numpy().reshape(len(trace), DRAWS)
     found: Counter[Reports] = Counter()
     least: dict[Reports, Fraction] = {}

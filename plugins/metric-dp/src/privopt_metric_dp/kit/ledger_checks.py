@@ -38,9 +38,10 @@ from privopt.testing.efforts import Effort, effort
 from privopt.testing.models import FoundError, try_solver
 from privopt.testing.runner import CheckResult
 from privopt_metric_dp.api.problem_parts import grid, metric_problem
+from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import matrix_of
 from privopt_metric_dp.tables.charge_rows import Charging
-from privopt_metric_dp.tables.protect import Application, Protector
+from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 
 if TYPE_CHECKING:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -14,16 +16,19 @@ from attrs import evolve, frozen
 from privopt.declare.column_texts import REPORT, naming
 from privopt.declare.table_files import TableWriter, ending_of
 from privopt.errors import Fault, InputError, UsageError
+from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress
 from privopt.interfaces.result import SEEDED
+from privopt.ledger.batches import Batch, Digest
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import cost_of
 from privopt.run.publish import check_file, new_file
 from privopt.run.verify import Opened, open_verified
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.tables.application import Application, limits_of, words_of
 from privopt_metric_dp.tables.charge_rows import Charging
-from privopt_metric_dp.tables.protect import Application, Protector, limits_of, words_of
+from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.table_source import GeoSource
 from privopt_metric_dp.tables.trace_rows import check_subject
@@ -31,7 +36,7 @@ from privopt_metric_dp.tables.trace_rows import check_subject
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Applied", "apply", "matrix_of", "protected"]
+__all__ = ["Applied", "apply", "matrix_of", "protected", "whole_secret"]
 
 T = TypeVar("T")
 
@@ -45,7 +50,7 @@ class Applied:
         refused: rows without a report, by reason.
         notes: what whoever publishes the table must know, a sentence each.
         warnings: what must be looked at before that, a sentence each.
-        protector: that drew the reports.
+        protector: that drew the reports; None where a finished batch needed none.
         sequence: what holds of all reports of a subject, where they are repeated.
     """
 
@@ -53,7 +58,7 @@ class Applied:
     refused: Mapping[str, int]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    protector: Protector
+    protector: Protector | None = None
     sequence: str | None = None
 
     @property
@@ -88,6 +93,7 @@ def _applied(
     *,
     purpose: str = "apply",
     dashes: str = "",
+    batch: Batch | None = None,
     progress: Progress | None = None,
 ) -> Applied:
     """Protect a table from wherever: what is wrong is found before a charge, and a charge comes before its draw.
@@ -98,21 +104,28 @@ def _applied(
     check_subject(release, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
     secret, charging = source.whole(secret), None
     if asked.charge is not None:
-        charging = Charging(to=asked.charge, cost=cost_of(opened.folder, opened.result, purpose))
-    protector = Protector.of(release, problem.data, secret, asked, charging)
+        cost = cost_of(opened.folder, opened.result, purpose)
+        cost = evolve(cost, epsilon=max(1, len(asked.positions)) * Fraction(cost.epsilon))
+        charging = Charging(to=asked.charge, cost=cost, time=asked.time)
+    sums = sha256(opened.folder / SUMS)
+    coins = None if batch is None else batch.coins(sums)
+    protector = Protector.of(release, problem.data, secret, asked, charging, coins)
     protector.check(list(source.columns), source.name)
     with ExitStack() as stack:
         if charging is not None:
             stack.enter_context(charging.opened(progress))
-            for frame in source.batches():
-                with naming(source.name):
-                    charging.subjects(frame)
-                if progress is not None:
-                    progress("reading", 0, None, None)
+            if asked.time is not None and release.walker is None and not charging.by_calendar:
+                cure = f"privopt budget {charging.to.path} --set AMOUNT --per day makes one"
+                raise UsageError(f"apply: {dashes}time must be left out: the ledger has no limit by calendar; {cure}")
+            digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
+            _read_through(source, charging, protector, digest, progress)
+            if batch is not None and digest is not None:
+                batch.begin(digest)
+                charging.begin(batch)
         rows, write = 0, stack.enter_context(target)
-        for frame in _parts(source, whole=asked.time is not None):
+        for frame in _parts(source, whole=asked.time is not None and release.walker is not None):
             with naming(source.name):
-                made = protector.protect(frame)
+                made = protector.protect(frame, rows)
             write(made)
             rows += len(frame)
             if progress is not None:
@@ -128,6 +141,39 @@ def _applied(
         if not done.reported:
             raise protector.nothing(source.place)
     return done
+
+
+def _read_through(
+    source: GeoSource, charging: Charging, protector: Protector, digest: Digest | None, progress: Progress | None
+) -> None:
+    """Read a table whole before anybody is charged, so that a broken row at its end costs nothing."""
+    rows = 0
+    for frame in source.batches():
+        with naming(source.name):
+            if digest is None:
+                charging.subjects(frame)
+                charging.periods(frame)
+            else:
+                protector.add_rows(digest, frame, rows)
+        rows += len(frame)
+        if progress is not None:
+            progress("reading", 0, None, None)
+
+
+def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoSource) -> Digest:
+    """The digest of a batch before its first row: release, columns and options."""
+    digest = Digest(batch.key())
+    options = {
+        "release": sums,
+        "columns": source.columns,
+        "positions": {name: list(columns) for name, columns in asked.positions.items()},
+        "max_snap": asked.max_snap,
+        "subject": asked.whose,
+        "time": asked.time,
+        "prefix": asked.prefix,
+    }
+    digest.add(b"options", json.dumps(options, sort_keys=True).encode())
+    return digest
 
 
 def _parts(source: GeoSource, *, whole: bool) -> Iterator[nw.DataFrame[Any]]:
@@ -154,6 +200,8 @@ def apply(
     subject: str | None = None,
     time: str | None = None,
     prefix: str | None = None,
+    positions: Mapping[str, Sequence[str]] | None = None,
+    batch: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
@@ -163,8 +211,8 @@ def apply(
         folder: the release; it is checked before it is used.
         table: CSV or Parquet.
         out: the same, by its own ending; written whole or not at all.
-        secret: the columns that hold it.
-        max_snap, seed, charge, subject, time, prefix: as of :class:`Application`.
+        secret: the columns that hold it, of all positions.
+        max_snap, seed, charge, subject, time, prefix, positions, batch: as of :class:`Application`.
         force: replace ``out``.
         progress: called with how many rows are done.
 
@@ -174,8 +222,44 @@ def apply(
         UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
         StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
     """
-    asked = Application(max_snap=max_snap, seed=seed, charge=charge, subject=subject, time=time, prefix=prefix)
+    asked = Application(
+        max_snap=max_snap,
+        seed=seed,
+        charge=charge,
+        subject=subject,
+        time=time,
+        prefix=prefix,
+        positions=positions or {},
+        batch=batch,
+    )
     ending = ending_of(out, "--out")
+    if batch is None:
+        return _apply_file(folder, table, out, ending, secret, asked, None, force=force, progress=progress)
+    if charge is None:
+        raise UsageError("--batch NAME must have --ledger FILE and --subject COLUMN beside it, got it alone")
+    with Batch(ledger=charge.path, name=batch, target=out).opened() as begun:
+        if (counts := begun.counts) is not None:
+            done = f"batch {batch} is finished: {out} is as it was written, and nothing was charged again"
+            return Applied(**counts, notes=(done,), warnings=())
+        begun.check_open()
+        force = force or begun.left_target
+        applied = _apply_file(folder, table, out, ending, secret, asked, begun, force=force, progress=progress)
+        begun.finish({"rows": applied.rows, "refused": dict(applied.refused)})
+        return applied
+
+
+def _apply_file(
+    folder: Path,
+    table: Path,
+    out: Path,
+    ending: str,
+    secret: Secret,
+    asked: Application,
+    batch: Batch | None,
+    *,
+    force: bool,
+    progress: Progress | None,
+) -> Applied:
     check_file(out.absolute(), force=force)
     if out.absolute().resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"--out {out}: lies in {folder}, which holds the release alone; name a file elsewhere")
@@ -192,7 +276,15 @@ def apply(
     target = _file(out, ending, force, progress)
     purpose = f"apply {table.name}"
     return _applied(
-        open_verified(folder), source, secret, asked, target, purpose=purpose, dashes="--", progress=progress
+        open_verified(folder),
+        source,
+        secret,
+        asked,
+        target,
+        purpose=purpose,
+        dashes="--",
+        batch=batch,
+        progress=progress,
     )
 
 
@@ -230,25 +322,40 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
     if source.active is not None and not any(columns.values()):
         columns = {"geometry": source.active}
     frames: list[nw.DataFrame[Any]] = []
-    done = _applied(opened, source, Secret.of(**columns), asked, nullcontext(frames.append))
+    done = _applied(opened, source, whole_secret(columns, asked.positions), asked, nullcontext(frames.append))
     [made], left, result = frames, done.rows - done.reported, opened.result
     notes = [f"{left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}"] if left else []
     notes += limits_of(result.guarantee)
     notes += [] if done.sequence is None else [done.sequence]
     notes += [f"this release: {result.mark}"] if result.mark else []
-    notes += [f"this table: {SEEDED}"] if done.protector.marked else []
+    notes += [f"this table: {SEEDED}"] if asked.seed is not None else []
     notes += done.warnings
     if isinstance(table, Mapping):
         return made.to_dict(as_series=False), notes  # type: ignore[return-value]
     native = _bare(made.to_native())
-    return native if source.active is None else _with_points(table, native, source.active, done.protector), notes
+    return native if source.active is None or done.protector is None else _with_points(
+        table, native, source.active, done.protector
+    ), notes
+
+
+def whole_secret(columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]]) -> Secret:
+    """The columns that hold the secret: of one position, or of all that are named.
+
+    Raises:
+        UsageError: no position, one of several kinds, or positions beside one.
+    """
+    if not positions:
+        return Secret.of(**columns)
+    if beside := [name for name, column in columns.items() if column is not None]:
+        raise UsageError(f"{beside[0]} must be left out beside positions: they name the columns of the secret")
+    return Secret(kind="id", columns=tuple(column for given in positions.values() for column in given))
 
 
 def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
     if asked.subject is not None:
         raise UsageError("table: found an array, wanted a table with a column of subjects")
     release, problem = matrix_of(opened)
-    asked = evolve(asked, prefix=None)
+    asked = evolve(asked, prefix=None, positions={})
     if given.ndim == 1:
         ids, notes = protected(opened, {"id": given.tolist()}, {"id": "id"}, asked)
         return np.array(ids[REPORT], dtype=object), notes
@@ -281,7 +388,8 @@ def _with_points(table: object, made: T, column: str, protector: Protector) -> T
         return made
     before, native = cast("Any", table), cast("Any", made)
     first, second = (
-        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64) for name in protector.places
+        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
+        for name in protector.places(protector.reports[0])
     )
     degrees = protector.outputs.kind == "geographic"
     across, up = (second, first) if degrees else (first, second)

@@ -6,22 +6,28 @@ which visits of a subject share a place, too, and of nothing else: rows without 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import repeat
 from typing import Any, Self
 
 import narwhals as nw
 import numpy as np
-from attrs import define, field
+from attrs import define, evolve, field
 
 from privopt.arrays import Ints
 from privopt.declare.column_texts import texts_of
+from privopt.errors import UsageError
 from privopt.interfaces import Progress
+from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import sequence_of, window_text
-from privopt.ledger.entries import Cost
+from privopt.ledger.entries import Cost, account_name
 from privopt.ledger.kept_reports import SEQUENCE, Sticky
 from privopt.ledger.ledger import Ledger
+from privopt.ledger.periods import Calendar, periods_of
 from privopt.ledger.subject_columns import subjects_of
 from privopt_metric_dp.tables.nearest_record import REASONS
 
@@ -29,9 +35,10 @@ __all__ = ["Charging", "Drawn"]
 
 
 Drawn = tuple[Ints, Ints]
-"""(B,) outputs, -1 for none; and (B,) why not, as a place in :data:`REASONS`, else -1."""
+"""(B, P) outputs of the P positions of each row, -1 for none; and (B,) why not, as a place in :data:`REASONS`, else
+-1."""
 
-_SPENT, _NOBODY = REASONS.index("budget spent"), REASONS.index("no subject")
+_SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
 
 @define(kw_only=True, eq=False)
@@ -40,15 +47,21 @@ class Charging:
 
     Attributes:
         to: the ledger, and the column that says whom each row is about.
-        cost: of each report.
+        cost: of each row.
+        time: column of when each row was, which a ledger whose limit is by the calendar charges it to.
         charged: rows that were charged so far.
+        paid: of a batch, how many rows of each account earlier runs have charged; None without a batch.
     """
 
     to: Charge
     cost: Cost
+    time: str | None = None
+    paid: Counter[str] | None = None
     charged: int = 0
     _ledger: Ledger = field(init=False)
     _kept: Sticky | None = field(init=False)
+    _calendar: Calendar | None = field(init=False)
+    _refused: set[str] = field(factory=set, init=False)
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Self]:
@@ -59,6 +72,9 @@ class Charging:
         """
         with ExitStack() as stack:
             self._ledger = stack.enter_context(self.to.opened(progress))
+            self._calendar = None if self._ledger.limit is None else self._ledger.limit.calendar
+            if self._calendar is not None and self.time is None:
+                raise UsageError(f"apply: --time COLUMN must be given: {self.to.path} counts by {self._calendar}")
             self._kept = stack.enter_context(Sticky.beside(self._ledger)) if self.to.sticky else None
             yield self
 
@@ -66,6 +82,16 @@ class Charging:
     def subject(self) -> str:
         """The column that says whom each row is about."""
         return self.to.subject or ""
+
+    def begin(self, batch: Batch) -> None:
+        """Charge for a batch from now on; what earlier runs of it have charged is known from the ledger.
+
+        Raises:
+            UsageError: the ledger holds charges of a batch of this name whose key is gone.
+        """
+        purpose = batch.purpose(self._ledger.purposes())
+        self.cost = evolve(self.cost, purpose=purpose)
+        self.paid = Counter(self._ledger.charges_for(purpose))
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
         """Whom each row is about, as the table writes it, for the ledger to fold; None for nobody.
@@ -77,62 +103,117 @@ class Charging:
         names, texts = subjects_of(column).to_list(), texts_of(column).to_list()
         return [None if name is None else text for name, text in zip(names, texts, strict=True)]
 
+    @property
+    def by_calendar(self) -> bool:
+        """Whether rows are charged to periods of the calendar."""
+        return self._calendar is not None
+
+    def periods(self, frame: nw.DataFrame[Any]) -> list[str | None]:
+        """The period that each row is charged to; None for a row without a usable time, or without a calendar.
+
+        Raises:
+            InputError: a column of numbers.
+        """
+        if self._calendar is None or self.time is None:
+            return [None] * len(frame)
+        return periods_of(frame[self.time], self._calendar)
+
     def reports(
         self,
         frame: nw.DataFrame[Any],
-        draw: Callable[[nw.DataFrame[Any]], Drawn],
-        places: Callable[[nw.DataFrame[Any]], Drawn],
+        draw: Callable[[Ints], Drawn],
+        places: Callable[[Ints], tuple[Ints, Ints]],
+        positions: int,
     ) -> Drawn:
         """Charge the rows of a table, durably, and then draw for those that the limit allows.
 
         Args:
             frame: the table.
-            draw: draws a report for each row of a part of it.
-            places: the place of each row of a part of it, a fixed function of its position.
+            positions: that each row has.
+            draw: draws the reports of some rows, by their numbers in the table.
+            places: the places of some rows, fixed functions of their positions, and why they have none, else -1.
         """
-        names = self.subjects(frame)
-        some = np.array([number for number, name in enumerate(names) if name is not None], dtype=np.int64)
-        whose = [name for name in names if name is not None]
-        outputs, reason = np.full(len(names), -1, dtype=np.int64), np.full(len(names), _NOBODY, dtype=np.int64)
+        names, periods = self.subjects(frame), self.periods(frame)
+        outputs = np.full((len(names), positions), -1, dtype=np.int64)
+        reason = np.full(len(names), _NOBODY, dtype=np.int64)
+        named = np.array([name is not None for name in names], dtype=bool)
+        timed = np.array([period is not None or not self.by_calendar for period in periods], dtype=bool)
+        reason[named & ~timed] = _NO_TIME
+        some = np.flatnonzero(named & timed)
+        whose = [name for name, good in zip(names, named & timed, strict=True) if name is not None and good]
+        when = [period for period, good in zip(periods, named & timed, strict=True) if period is not None and good]
         if self._kept is not None:
-            outputs[some], reason[some] = self._again(self._kept, frame[some], whose, draw, places)
+            for part in _by_period(when) if self.by_calendar else [np.arange(len(some))]:
+                rows, of_part = some[part], [whose[number] for number in part.tolist()]
+                period = when[part[0]] if self.by_calendar else None
+                outputs[rows], reason[rows] = self._again(self._kept, rows, of_part, period, draw, places)
             return outputs, reason
-        granted = some[np.array(self.charge(whose, self.cost), dtype=bool)]
+        allowed = self.charge if self.paid is None else partial(self._pay, self.paid)
+        granted = some[np.array(allowed(whose, self.cost, when), dtype=bool)]
         reason[some] = _SPENT
-        outputs[granted], reason[granted] = draw(frame[granted])
+        outputs[granted], reason[granted] = draw(granted)
         return outputs, reason
 
-    def charge(self, whose: Sequence[str], cost: Cost) -> list[bool]:
-        """Charge a row to each subject; whether the limit allows it."""
-        granted = self._ledger.charge_each(whose, cost)
+    def charge(self, whose: Sequence[str], cost: Cost, periods: Sequence[str]) -> list[bool]:
+        """Charge a row to each subject, in a period each where there is a calendar; whether the limit allows it."""
+        granted = self._ledger.charge_each(whose, cost, periods if self.by_calendar else None)
         self.charged += sum(granted)
         return granted
+
+    def _pay(self, paid: Counter[str], whose: Sequence[str], cost: Cost, periods: Sequence[str]) -> list[bool]:
+        """Charge the rows of a batch that no earlier run has charged.
+
+        All rows of an account cost the same and are charged in order, and none after one that was refused. So what
+        earlier runs charged are its first rows, and how many they are is in the ledger.
+        """
+        called = self._ledger.names_of(whose)
+        accounts = [
+            account_name(called[name][0], period)
+            for name, period in zip(whose, periods if periods else repeat(None, len(whose)), strict=True)
+        ]
+        granted = np.zeros(len(whose), dtype=bool)
+        due = []
+        for number, account in enumerate(accounts):
+            if paid[account]:
+                paid[account] -= 1
+                granted[number] = True
+            elif account not in self._refused:
+                due.append(number)
+        when = [periods[number] for number in due] if periods else []
+        allowed = self.charge([whose[number] for number in due], cost, when)
+        for number, good in zip(due, allowed, strict=True):
+            granted[number] = good
+            if not good:
+                self._refused.add(accounts[number])
+        return [bool(each) for each in granted]
 
     def _again(
         self,
         sticky: Sticky,
-        frame: nw.DataFrame[Any],
+        rows: Ints,
         whose: list[str],
-        draw: Callable[[nw.DataFrame[Any]], Drawn],
-        places: Callable[[nw.DataFrame[Any]], Drawn],
+        period: str | None,
+        draw: Callable[[Ints], Drawn],
+        places: Callable[[Ints], tuple[Ints, Ints]],
     ) -> Drawn:
-        numbers, reason = places(frame)
+        numbers, reason = places(rows)
         at = ["" if why >= 0 else str(place) for place, why in zip(numbers.tolist(), reason.tolist(), strict=True)]
         called = self._ledger.names_of(whose)
         visits = [(called[name][0], place) for name, place in zip(whose, at, strict=True)]
         with sticky.visits(self.cost.mechanism, visits) as kept:
             first = np.array(kept.first, dtype=np.int64)
-            booked = self._ledger.booked([whose[number] for number in first.tolist()], self.cost)
+            periods = None if period is None else [period] * len(first)
+            booked = self._ledger.booked([whose[number] for number in first.tolist()], self.cost, periods)
             granted = first[np.array([mark is not None for mark in booked], dtype=bool)]
             self.charged += len(granted)
-            drawn, _ = draw(frame[granted])
+            drawn, _ = draw(rows[granted])
             marks = [mark for mark in booked if mark is not None]
-            for number, output, mark in zip(granted.tolist(), drawn.tolist(), marks, strict=True):
+            for number, output, mark in zip(granted.tolist(), drawn[:, 0].tolist(), marks, strict=True):
                 kept.keep(number, output, mark)
             found = [kept.report(number) for number in range(len(whose))]
         spent = np.array([output is None for output in found], dtype=bool)
         outputs = np.array([-1 if output is None else output for output in found], dtype=np.int64)
-        return outputs, np.where(spent, _SPENT, reason)
+        return outputs[:, None], np.where(spent, _SPENT, reason)
 
     @property
     def sequence(self) -> str:
@@ -140,3 +221,9 @@ class Charging:
         if self.to.sticky:
             return f"{SEQUENCE}{window_text(self._ledger.limit)}"
         return sequence_of(self.cost, self._ledger.limit, "row with a subject")
+
+
+def _by_period(periods: Sequence[str]) -> list[Ints]:
+    """The numbers of rows by their period, the earliest period first: a place is charged to that of its first visit."""
+    names, of_row = np.unique(np.array(periods, dtype=np.str_), return_inverse=True)
+    return [np.flatnonzero(of_row == number) for number in range(len(names))]

@@ -30,9 +30,10 @@ def draw_at(
     import polars as pl
 
     from privopt.numbers.sampling import draw_each
+    from privopt_metric_dp.tables.application import Application
     from privopt_metric_dp.tables.apply_table import matrix_of
     from privopt_metric_dp.tables.nearest_record import REASONS
-    from privopt_metric_dp.tables.protect import Application, Protector
+    from privopt_metric_dp.tables.protect import Protector
     from privopt_metric_dp.tables.secret_columns import Secret
 
     at = _pair(at, "at" if degrees else "xy")

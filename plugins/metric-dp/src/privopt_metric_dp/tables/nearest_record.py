@@ -23,7 +23,7 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.declare.column_texts import texts_of
 from privopt.errors import UsageError
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
-from privopt.numbers.sampling import Source
+from privopt.numbers.sampling import RowStreams, Source
 from privopt_metric_dp.region.snap_to_region import Snapped, Snapper
 from privopt_metric_dp.space.places import LARGEST, Space
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
@@ -41,9 +41,10 @@ REASONS: Final = (
     "no row of its own",
     "budget spent",
     "no subject",
+    "no time",
 )
 """Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. The
-last two come with a ledger (:mod:`privopt_metric_dp.tables.charge_rows`). A row that has a report: -1."""
+last three come with a ledger (:mod:`privopt_metric_dp.tables.charge_rows`). A row that has a report: -1."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
 
@@ -126,7 +127,13 @@ class Snap:
             raise UsageError(f"columns of the secret: found {given}, wanted {wanted}: the records have {has}")
 
     def rows(
-        self, frame: nw.DataFrame[Any], secret: Secret, *, fixed: bool = False, strays: Strays | None = None
+        self,
+        frame: nw.DataFrame[Any],
+        secret: Secret,
+        *,
+        fixed: bool = False,
+        strays: Strays | None = None,
+        streams: RowStreams | None = None,
     ) -> tuple[Ints, Ints]:
         """The record of each row of a table.
 
@@ -136,6 +143,7 @@ class Snap:
             fixed: nothing is drawn: where the release holds at every point, the vertex that a position is mostly a
                 mixture of, the lowest in number of several; so each has a cell that never changes.
             strays: counts positions that get a record far away; None to count none.
+            streams: of the random bytes by which vertices are drawn, one a row; None for the snap's own source.
 
         Returns:
             (B,) numbers of records, 0 where there is none; and (B,) why not, as a place in :data:`REASONS`, -1 where
@@ -151,7 +159,8 @@ class Snap:
         good = np.flatnonzero(reason < 0)
         rows = np.zeros(len(positions), dtype=np.int64)
         if self.region is not None:
-            rows[good], away = self._drawn(positions[good], secret, fixed=fixed)
+            source = self.source if streams is None else streams.of(good)
+            rows[good], away = self._drawn(positions[good], secret, fixed=fixed, source=source)
         else:
             rows[good], away = self._nearest(positions[good])
         reason[good[rows[good] < 0]] = _ALONE
@@ -203,7 +212,7 @@ class Snap:
         assert self.places.coordinates is not None
         return cKDTree(_apart(self.places.coordinates, self.places.kind))
 
-    def _drawn(self, positions: Floats, secret: Secret, *, fixed: bool) -> tuple[Ints, Floats]:
+    def _drawn(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
         """A row for each position, drawn among those of the vertices around it; -1 where one of them has none."""
         snapped = self._around(secret).snap(positions)
         alone = ((self._row_of[snapped.corners] < 0) & (snapped.shares > 0)).any(axis=1)  # not of what was drawn
@@ -211,7 +220,7 @@ class Snap:
             most = snapped.shares == snapped.shares.max(axis=1)[:, None]
             rows = np.where(most, snapped.corners, len(self._row_of)).min(axis=1)
         else:
-            rows = self._row_of[snapped.draw(self.source)]
+            rows = self._row_of[snapped.draw(source)]
         return np.where(alone, -1, rows), snapped.away
 
     def _nearest(self, positions: Floats) -> tuple[Ints, Floats]:

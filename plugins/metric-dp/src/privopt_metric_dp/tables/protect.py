@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
@@ -13,11 +14,12 @@ import polars as pl
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Ints
-from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY
+from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, prefixed
+from privopt.declare.exact_text import exact_text
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Guarantee
-from privopt.ledger.charge import Charge
-from privopt.numbers.sampling import Source, draw_each, seeded
+from privopt.ledger.batches import Coins, Digest
+from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
 from privopt.specs import NOTHING
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -27,6 +29,7 @@ from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.projection import Projection
+from privopt_metric_dp.tables.application import Application, check_asked, limits_of, positions_asked, words_of
 from privopt_metric_dp.tables.charge_rows import Charging, Drawn
 from privopt_metric_dp.tables.column_names import like_places, like_positions
 from privopt_metric_dp.tables.leaky_columns import Telling
@@ -35,7 +38,7 @@ from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.trace_rows import Traced, Tracer
 from privopt_metric_dp.traces.interpolate import Ways
 
-__all__ = ["Application", "Protector", "limits_of", "words_of"]
+__all__ = ["Protector"]
 
 SEEDED: Final = "seeded"
 _READ: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
@@ -49,33 +52,6 @@ _EVERYWHERE: Final = {
 """What a release that holds at every point promises of positions, by the corners of its simplices."""
 
 
-@frozen(kw_only=True)
-class Application:
-    """How a release is applied to a table.
-
-    Attributes:
-        max_snap: km from every record, or from the region, beyond which a position has no report.
-        seed: for experiments: the reports are not private, and marked so.
-        charge: charges each report to its subject, durably, before it is drawn; the table is read through before.
-        subject: column of whose each row is, for releases that report traces; that of ``charge`` where that is given.
-        time: column that a subject's rows are in the order of; the table is held in memory then. None where they stand
-            in it.
-        prefix: what the names of the added columns begin with, before an underscore; None for nothing.
-    """
-
-    max_snap: float | None = None
-    seed: int | None = None
-    charge: Charge | None = None
-    subject: str | None = None
-    time: str | None = None
-    prefix: str | None = None
-
-    @property
-    def whose(self) -> str | None:
-        """The column of subjects."""
-        return self.subject if self.charge is None else self.charge.subject
-
-
 @frozen(kw_only=True, eq=False)
 class Protector:
     """Draws one report a row, exactly as a release was certified, and counts what got none.
@@ -83,14 +59,15 @@ class Protector:
     Attributes:
         release: whose rows are drawn from.
         secret: the columns that are left out.
+        positions: of a row: the prefix of each one's added columns, None for nothing, and its own columns.
         snap: finds each row's record.
         outputs: where reports lie, where they lie anywhere.
         source: of random bytes.
         marked: whether a seed is that source.
         charging: charges each report to its subject, before the secret is looked at; None to charge nobody.
         tracer: draws reports of traces, where the release reports these.
+        coins: of a batch, from which each draw has a stream of its own; None for ``source``.
         ways: to outputs, which these go by where positions are reported as they are; None where as their records.
-        prefix: what the names of the added columns begin with, before an underscore; None for nothing.
         refused: how often each reason has come so far.
         strays: positions far from every record, so far.
         telling: columns that stay and tell the secret whatever their names are, so far.
@@ -98,6 +75,7 @@ class Protector:
 
     release: MatrixRelease
     secret: Secret
+    positions: tuple[tuple[str | None, Secret], ...]
     snap: Snap
     outputs: Space | None
     source: Source
@@ -105,7 +83,7 @@ class Protector:
     charging: Charging | None = None
     tracer: Tracer | None = None
     ways: Ways | None = None
-    prefix: str | None = None
+    coins: Coins | None = None
     refused: Counter[str] = field(factory=Counter)
     strays: Strays = field(init=False)
     telling: Telling = field(init=False, factory=Telling)
@@ -121,6 +99,7 @@ class Protector:
         secret: Secret,
         asked: Application,
         charging: Charging | None = None,
+        coins: Coins | None = None,
     ) -> Protector:
         """Prepare for tables.
 
@@ -130,6 +109,7 @@ class Protector:
             secret: the columns that hold the secret.
             asked: how.
             charging: charges each report to its subject; to be opened before the first row.
+            coins: of the batch, where there is one.
 
         Raises:
             UsageError: a blank prefix, positions that the records do not have, a distance or a seed that is none, or
@@ -141,27 +121,32 @@ class Protector:
             raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
         if asked.prefix is not None and not asked.prefix.strip():
             raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
+        positions = positions_asked(secret, asked, data)
+        kind = positions[0][1].kind
+        check_asked(positions, release, asked)
         source = seeded(asked.seed)
         places = data.records if data.region is not None or data.records.on_map is not None else None
         around = None
-        if data.region is not None and secret.kind != "id":
+        if data.region is not None and kind != "id":
             around = Snapper.of(data.region, data.epsilon)
         snap = Snap(ids=release.records, places=places, region=around, source=source, farthest=asked.max_snap)
-        snap.check(secret)
+        for _, columns in positions:
+            snap.check(columns)
         outputs = _places(release.outputs.tolist(), data.outputs)
-        if outputs is not None and outputs.projection is not None and secret.kind == "geographic":
+        if outputs is not None and outputs.projection is not None and kind == "geographic":
             outputs = _on_earth(outputs, outputs.projection)
         return cls(
             release=release,
             secret=secret,
+            positions=positions,
             snap=snap,
             outputs=outputs,
             source=source,
             marked=asked.seed is not None,
             charging=charging,
             tracer=Tracer.of(release, data, asked.whose, asked.time, source, charging),
+            coins=coins,
             ways=None if around is None or release.walker is None else Ways.of(data),
-            prefix=asked.prefix,
         )
 
     @property
@@ -170,19 +155,19 @@ class Protector:
         return self.charging is not None and self.charging.to.sticky
 
     def _called(self, *names: str) -> tuple[str, ...]:
-        """Names of added columns, behind the prefix where there is one."""
-        return names if self.prefix is None else tuple(f"{self.prefix}_{name}" for name in names)
+        """Names of columns that a row has once, behind the prefix where its one position has one."""
+        prefix = self.positions[0][0] if len(self.positions) == 1 else None
+        return tuple(prefixed(prefix, name) for name in names)
 
     @property
-    def report(self) -> str:
-        """Name of the column of reports."""
-        return self._called(REPORT)[0]
+    def reports(self) -> tuple[str, ...]:
+        """Names of the columns of reports, one a position."""
+        return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Names of the two columns that say where reports lie; none where they lie nowhere."""
+    def places(self, report: str) -> tuple[str, ...]:
+        """Names of the two columns that say where a column's reports lie; none where they lie nowhere."""
         ends = () if self.outputs is None else COORDINATES[self.outputs.kind]
-        return tuple(f"{self.report}_{end}" for end in ends)
+        return tuple(f"{report}_{end}" for end in ends)
 
     @property
     def _traces(self) -> tuple[str, ...]:
@@ -197,7 +182,8 @@ class Protector:
     @property
     def added(self) -> tuple[str, ...]:
         """Names of the columns that come to the table."""
-        return (self.report, *self.places, *self._traces, *self._marks)
+        reports = [name for report in self.reports for name in (report, *self.places(report))]
+        return (*reports, *self._traces, *self._marks)
 
     def check(self, names: list[str], table: str) -> None:
         """Refuse a table that lacks the secret's columns, or has some that are to be added.
@@ -207,7 +193,8 @@ class Protector:
         """
         self.secret.check(names, table)
         if self.charging is not None:
-            self.secret.check_beside({self.charging.subject: "whom each row is about"}, names, table)
+            when = {} if self.charging.time is None else {self.charging.time: "when each row was"}
+            self.secret.check_beside({self.charging.subject: "whom each row is about", **when}, names, table)
         if self.tracer is not None:
             when = {} if self.tracer.time is None else {self.tracer.time: "when each row was"}
             self.secret.check_beside({self.tracer.subject: "whose each row is", **when}, names, table)
@@ -224,32 +211,44 @@ class Protector:
         if faults:
             raise InputError(faults)
 
-    def protect(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """The table without the secret's columns, with reports; what is refused has none, and is counted."""
+    def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
+        """The table without the secret's columns, with reports; what is refused has none, and is counted.
+
+        Args:
+            frame: rows of the table.
+            first: number of the first of them in the whole table.
+        """
         traced: Traced | None = None
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.secret, strays=self.strays)
             traced = self.tracer.reports(
                 frame, rows, reason, far=None if self.ways is None else partial(self._far, frame)
             )
-            drawn, reason = traced.outputs, traced.reason
+            drawn, reason = traced.outputs[:, None], traced.reason
         elif self.charging is None:
-            drawn, reason = self._drawn(frame)
+            drawn, reason = self._drawn(frame, first, np.arange(len(frame)))
         else:
-            drawn, reason = self.charging.reports(frame, self._drawn, self._places)
+            drawn, reason = self.charging.reports(
+                frame,
+                partial(self._drawn, frame, first),
+                lambda rows: self._places(frame[rows]),
+                len(self.positions),
+            )
             if not (drawn.min(initial=0) >= -1 and drawn.max(initial=0) < len(self.release.outputs)):
                 raise DoesNotHoldError("kept reports: changed: an output that the release does not have")
-        for place, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
+        for why, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
             if count:
-                self.refused[REASONS[place]] += count
-        place = pl.Series(drawn).replace(-1, None)
-        columns = [pl.Series(self.report, self.release.outputs.tolist(), dtype=pl.String).gather(place)]
-        if self.outputs is not None and self.outputs.coordinates is not None:
-            for axis, name in enumerate(self.places):
-                columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(place))
+                self.refused[REASONS[why]] += count
+        columns = []
+        for at, report in enumerate(self.reports):
+            place = pl.Series(np.ascontiguousarray(drawn[:, at])).replace(-1, None)
+            columns.append(pl.Series(report, self.release.outputs.tolist(), dtype=pl.String).gather(place))
+            if self.outputs is not None and self.outputs.coordinates is not None:
+                for axis, of_axis in enumerate(self.places(report)):
+                    columns.append(pl.Series(of_axis, self.outputs.coordinates[:, axis]).gather(place))
         if traced is not None:
-            kept, first = self._traces
-            columns += [pl.Series(kept, traced.kept), pl.Series(first, traced.first)]
+            of_kept, of_first = self._traces
+            columns += [pl.Series(of_kept, traced.kept), pl.Series(of_first, traced.first)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
         backend = frame.implementation
         made = [
@@ -264,22 +263,60 @@ class Protector:
         self.telling.look(left, frame.select(*self.secret.columns))
         return left.with_columns(*made)
 
-    def _drawn(self, frame: nw.DataFrame[Any]) -> Drawn:
-        """A report for each row, by its output's number."""
+    def _drawn(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> Drawn:
+        """A report for each position of some rows, by its output's number: for all of a row's positions, or none."""
         strays = None if self.keeps else self.strays  # kept ones were seen when their places were asked for
-        rows, reason = self.snap.rows(frame, self.secret, strays=strays)
+        part, streams = frame[rows], partial(self._streams, frame[rows], first + rows)
+        found = [
+            self.snap.rows(part, columns, strays=strays, streams=streams("vertex", name, columns))
+            for name, columns in self.positions
+        ]
+        reason = np.full(len(part), -1, dtype=np.int64)
+        for _, why in reversed(found):
+            reason = np.where(why >= 0, why, reason)
         good = np.flatnonzero(reason < 0)
-        drawn = np.full(len(rows), -1, dtype=np.int64)
-        drawn[good] = draw_each(self.release.weights, rows[good], source=self.source)
+        drawn = np.full((len(part), len(found)), -1, dtype=np.int64)
+        for position, (name, columns) in enumerate(self.positions):
+            own = streams("output", name, columns)
+            source = self.source if own is None else own.of(good)
+            drawn[good, position] = draw_each(self.release.weights, found[position][0][good], source=source)
         return drawn, reason
+
+    def _streams(
+        self, frame: nw.DataFrame[Any], numbers: Ints, purpose: str, name: str | None, columns: Secret
+    ) -> RowStreams | None:
+        """A batch's streams for one position of rows; None without a batch."""
+        if self.coins is None:
+            return None
+        coins, secrets, rows = self.coins, columns.bytes_of(frame), numbers.tolist()
+
+        def read(row: int, start: int, count: int) -> bytes:
+            return coins.stream(purpose, rows[row], name or "", secrets[row], start, count)
+
+        return RowStreams(read, np.arange(len(rows)))
+
+    def add_rows(self, digest: Digest, frame: nw.DataFrame[Any], first: int) -> None:
+        """Add rows to the digest of a batch: their numbers, secrets, subjects and times.
+
+        Args:
+            digest: is changed.
+            frame: rows of the table.
+            first: number of the first of them in the whole table.
+        """
+        assert self.charging is not None  # a batch has a ledger
+        whose = [name or "" for name in self.charging.subjects(frame)]
+        when = [period or "" for period in self.charging.periods(frame)]
+        secrets = [columns.bytes_of(frame) for _, columns in self.positions]
+        for number, (name, period, *of_row) in enumerate(zip(whose, when, *secrets, strict=True), start=first):
+            digest.add(b"row", number.to_bytes(8, "big"), name.encode("utf-8"), period.encode(), *of_row)
 
     def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
         """(B, K) steps from the positions of some rows to all outputs."""
         assert self.ways is not None  # whoever asks has looked
         return self.ways.of_points(self.snap.snapped(frame[rows], self.secret))
 
-    def _places(self, frame: nw.DataFrame[Any]) -> Drawn:
-        """The place of each row, fixed beforehand: its record, or its vertex."""
+    def _places(self, frame: nw.DataFrame[Any]) -> tuple[Ints, Ints]:
+        """The place of each row, fixed beforehand: its record, or its vertex; and why it has none, else -1."""
         return self.snap.rows(frame, self.secret, fixed=True, strays=self.strays)
 
     @property
@@ -318,7 +355,14 @@ class Protector:
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """What whoever publishes such a table must know, a sentence each, from what the release promises."""
         less = (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)))
-        if self.secret.kind == "id" or guarantee.kind == NOTHING:
+        if len(self.positions) > 1:
+            epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} each:"
+            less = (
+                *less,
+                f"what holds of a row adds up over its {len(self.positions)} positions,{epsilon} between tables in "
+                "which the same rows have usable positions, for a row is reported whole or not at all",
+            )
+        if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return less
         if self.snap.region is not None:
             return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
@@ -332,15 +376,6 @@ class Protector:
         )
 
 
-def words_of(refused: Mapping[str, int]) -> str:
-    """Counts by reason, in words.
-
-    >>> words_of({"unknown id": 1200, "too far": 3})
-    '1,200 unknown id, 3 too far'
-    """
-    return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
-
-
 def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
     """A sentence about columns that tell more than their row's report does; nothing where there are none."""
     if not names:
@@ -352,20 +387,6 @@ def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
         else (f"column {listed} stays as it is and is", "it")
     )
     return (f"{found} {telling}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)
-
-
-def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
-    """What a release does not promise of the rows of a table, a sentence each; none where it holds for all records."""
-    if guarantee.kind == NOTHING:
-        return ("nothing holds: reports of this release may tell what they were drawn for",)
-    lines = []
-    if guarantee.scope == "own-matrix":
-        lines.append("what holds is inside each user's own matrix: nothing is promised between rows of different users")
-    within = guarantee.extra.get("neighbours_within")
-    if within is not None:
-        unit = guarantee.unit.removeprefix("per ")
-        lines.append(f"what holds is between records up to {within:g} {unit} apart: nothing is promised beyond that")
-    return tuple(lines)
 
 
 def _on_earth(space: Space, projection: Projection) -> Space:

@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats
 from privopt.declare.column_texts import TABLE, texts_of
 from privopt.errors import Fault, InputError, UsageError
+from privopt.ledger.batches import secrets_of
 from privopt_metric_dp.space.wkb import points_of
 
 __all__ = ["Secret", "positions_of"]
@@ -74,6 +75,24 @@ class Secret:
             raise UsageError(f"columns of the secret: found {columns[0]} twice, wanted two columns")
         return cls(kind=kind, columns=tuple(str(column) for column in columns))
 
+    @classmethod
+    def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:
+        """The columns of a position, two coordinates or one id.
+
+        Args:
+            columns: latitude and longitude, or x and y; or one column of ids.
+            planar: whether two columns are x and y.
+
+        Raises:
+            UsageError: another number of columns, or one of them twice.
+        """
+        if len(columns) == 1:
+            return cls.of(id=columns[0])
+        if len(columns) != 2:
+            raise UsageError(f"position must have two columns, or one of ids, got {len(columns)}")
+        first, second = columns
+        return cls.of(x=first, y=second) if planar else cls.of(lat=first, lon=second)
+
     @property
     def geometry(self) -> bool:
         """Whether they are one column of geometries."""
@@ -132,6 +151,12 @@ class Secret:
         ]
         if faults:
             raise InputError(faults)
+
+    def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
+        """Canonical bytes of each row's secret: an id's text, or a position's two doubles."""
+        if self.kind == "id":
+            return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
+        return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_beside(self, says: Mapping[str, str], names: list[str], table: str) -> None:
         """Refuse a table without columns that are wanted beside the secret's, or one whose secret they are.

@@ -13,18 +13,13 @@ import polars as pl
 
 from privopt.arrays import Ints
 from privopt.declare.column_texts import TABLE, texts_of
+from privopt.declare.iso_times import read_iso_time
 from privopt.errors import Fault, InputError, cut
 
 __all__ = ["ranks_of"]
 
 _WANTED: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
-_ISO: Final = re.compile(
-    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"([T ](?P<clock>[0-9]{2}:[0-9]{2}(:[0-9]{2})?)([.,](?P<part>[0-9]{1,60}))?"
-    r" ?(?P<zone>Z|UTC|[+-][0-9]{2}:?[0-9]{2})?)?",
-    re.ASCII,
-)
 
 
 def ranks_of(column: nw.Series[Any]) -> Ints:
@@ -60,17 +55,10 @@ def _read(text: str) -> tuple[str, Fraction] | None:
     """The form of a time, and a number in whose order times of that form are; None where it says none."""
     if _WHOLE.fullmatch(text):
         return "number", Fraction(int(text))
-    found = _ISO.fullmatch(text)
+    found = read_iso_time(text)
     if found is None:
         return None
-    zone = (found["zone"] or "").replace("Z", "+00:00").replace("UTC", "+00:00")
-    try:
-        moment = datetime.fromisoformat(f"{found['day']}T{found['clock'] or '00:00'}{zone}")
-    except ValueError:
-        return None
+    moment = found.moment
     since = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    seconds = Fraction(86_400 * since.days + since.seconds)
-    if found["part"]:
-        whole = 60 if found["clock"].count(":") == 1 else 1
-        seconds += whole * Fraction(int(found["part"]), 10 ** len(found["part"]))
-    return "zone" if zone else "no zone", seconds
+    seconds = Fraction(86_400 * since.days + since.seconds) + found.beyond
+    return "zone" if moment.tzinfo else "no zone", seconds

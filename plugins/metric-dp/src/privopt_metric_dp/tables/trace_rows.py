@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 
 import narwhals as nw
 import numpy as np
-import polars as pl
 from attrs import define, evolve, field, frozen
 
 from privopt.arrays import Bools, Ints
@@ -32,7 +31,7 @@ from privopt_metric_dp.traces.interpolate import SLACK, STEP_MM
 __all__ = ["Traced", "Tracer", "check_subject"]
 
 
-_SPENT, _NOBODY = REASONS.index("budget spent"), REASONS.index("no subject")
+_SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
 
 def check_subject(release: MatrixRelease, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
@@ -52,8 +51,9 @@ def check_subject(release: MatrixRelease, subject: str | None, time: str | None,
             found = f"no {dashes}subject, wanted a column that says whose each row is"
             raise UsageError(f"apply: found {found}: this release reports traces")
         return
-    if time is not None:
-        raise UsageError(f"apply: found {dashes}time, wanted none: this release's reports depend on no earlier ones")
+    if time is not None and not charged:
+        cure = f"{dashes}ledger FILE beside it, with a limit by the calendar"
+        raise UsageError(f"apply: {dashes}time must have {cure}: this release's reports depend on no earlier ones")
     if subject is not None and not charged:
         found = "--subject, wanted --ledger FILE beside" if dashes else "one of ledger and subject, wanted both"
         raise UsageError(f"apply: found {found}: reports are charged to subjects in a ledger")
@@ -89,6 +89,9 @@ class Tracer:
         more: mm by which the distance between two positions that differ counts more than it is.
         charging: charges each segment in a ledger, too; None to count in memory alone.
         limit: what each subject has spent in this table, by its number in the order of first rows.
+
+    A ledger whose limit is by the calendar ends every segment with its period: each subject has a trace in each period,
+    whose first report is fresh. One threshold over two periods would tell of both what one of them paid for.
     """
 
     walker: Walker
@@ -100,8 +103,10 @@ class Tracer:
     charging: Charging | None = None
     limit: Limit = field(init=False)
     _state: State = field(factory=State, init=False)
-    _numbers: dict[str, int] = field(factory=dict, init=False)
-    _written: list[str] = field(factory=list, init=False)
+    _numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
+    _written: list[tuple[str, str | None]] = field(factory=list, init=False)
+    _subject_of: list[int] = field(factory=list, init=False)
+    _first_of: dict[str, int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.limit = Limit(self.walker.terms.total)
@@ -168,6 +173,7 @@ class Tracer:
         first[new[np.unique(subjects[new], return_index=True)[1]]] = True
         why = np.array(reason)
         why[subjects < 0] = _NOBODY
+        why[subjects == _UNTIMED] = _NO_TIME
         why[some[found.spent]] = _SPENT
         return Traced(outputs=outputs, reason=why, kept=kept, first=first)
 
@@ -190,24 +196,36 @@ class Tracer:
         return Walked(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _WALKED})
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
-        """(B,) number of each row's subject, -1 for nobody."""
-        names = subjects_of(frame[self.subject])
-        here = pl.DataFrame({"name": names, "text": texts_of(frame[self.subject])}).drop_nulls("name")
-        for name, text in here.unique("name", keep="first", maintain_order=True).rows():
-            if name not in self._numbers:
-                self._numbers[name] = len(self._numbers)
-                self._written.append(text)
-        numbers = {name: self._numbers[name] for name in here["name"].unique().to_list()}
-        return np.asarray(names.replace_strict(numbers, default=-1, return_dtype=pl.Int64), dtype=np.int64)
+        """(B,) number of each row's trace: of a subject, in a period; below 0 for nobody, or for no usable time."""
+        names = subjects_of(frame[self.subject]).to_list()
+        texts = texts_of(frame[self.subject]).to_list()
+        calendar = self.charging is not None and self.charging.by_calendar
+        periods = self.charging.periods(frame) if self.charging is not None else [None] * len(names)
+        return np.array(
+            [
+                -1 if name is None else _UNTIMED if calendar and period is None else self._number(name, text, period)
+                for name, text, period in zip(names, texts, periods, strict=True)
+            ],
+            dtype=np.int64,
+        )
+
+    def _number(self, name: str, text: str, period: str | None) -> int:
+        """The number of a trace, by the subject's one form and the period; the text is how it was first written."""
+        number = self._numbers.setdefault((name, period), len(self._numbers))
+        if number == len(self._written):
+            self._written.append((text, period))
+            self._subject_of.append(self._first_of.setdefault(name, number))
+        return number
 
     def _charge(self, subjects: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
         """Charge segments, in the ledger durably; what either refuses is refused."""
-        allowed = np.array(self.limit(subjects, epsilon), dtype=bool)
+        allowed = np.array(self.limit([self._subject_of[trace] for trace in subjects], epsilon), dtype=bool)
         if self.charging is None or not allowed.any():
             return [bool(each) for each in allowed]
-        whose = [self._written[subject] for subject, good in zip(subjects, allowed, strict=True) if good]
+        charged = [self._written[trace] for trace, good in zip(subjects, allowed, strict=True) if good]
         cost = evolve(self.charging.cost, epsilon=epsilon)
-        allowed[allowed] = self.charging.charge(whose, cost)
+        whose, periods = [name for name, _ in charged], [period for _, period in charged if period is not None]
+        allowed[allowed] = self.charging.charge(whose, cost, periods)
         return [bool(each) for each in allowed]
 
     @property
@@ -231,6 +249,9 @@ class Tracer:
             "are and from earlier reports"
         )
 
+
+_UNTIMED: Final = -2
+"""In place of a trace's number: a row without a usable time, which no period of the calendar holds."""
 
 _STEPS: Final = 1 << 22
 """Steps that are held at once."""

@@ -1,0 +1,104 @@
+"""How a release is applied to a table, what of that is refused, and what is said of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from attrs import field, frozen
+
+from privopt.errors import UsageError
+from privopt.interfaces import Guarantee
+from privopt.ledger.charge import Charge
+from privopt.specs import NOTHING
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.tables.secret_columns import Secret
+
+__all__ = ["Application", "check_asked", "limits_of", "positions_asked", "words_of"]
+
+
+@frozen(kw_only=True)
+class Application:
+    """How a release is applied to a table.
+
+    Attributes:
+        max_snap: km from every record, or from the region, beyond which a position has no report.
+        seed: for experiments: the reports are not private, and marked so.
+        charge: charges each report to its subject, durably, before it is drawn; the table is read through before.
+        subject: column of whose each row is, for releases that report traces; that of ``charge`` where that is given.
+        time: column that a subject's rows are in the order of; the table is held in memory then. None where they stand
+            in it.
+        prefix: what the names of the added columns begin with, before an underscore; None for nothing.
+        positions: several positions of a row, by the prefix of each: all are reported, or none.
+        batch: name of a batch, which can be repeated after a kill.
+    """
+
+    max_snap: float | None = None
+    seed: int | None = None
+    charge: Charge | None = None
+    subject: str | None = None
+    time: str | None = None
+    prefix: str | None = None
+    positions: Mapping[str, Sequence[str]] = field(factory=dict)
+    batch: str | None = None
+
+    @property
+    def whose(self) -> str | None:
+        """The column of subjects."""
+        return self.subject if self.charge is None else self.charge.subject
+
+
+def words_of(refused: Mapping[str, int]) -> str:
+    """Counts by reason, in words.
+
+    >>> words_of({"unknown id": 1200, "too far": 3})
+    '1,200 unknown id, 3 too far'
+    """
+    return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
+
+
+def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
+    """What a release does not promise of the rows of a table, a sentence each; none where it holds for all records."""
+    if guarantee.kind == NOTHING:
+        return ("nothing holds: reports of this release may tell what they were drawn for",)
+    lines = []
+    if guarantee.scope == "own-matrix":
+        lines.append("what holds is inside each user's own matrix: nothing is promised between rows of different users")
+    within = guarantee.extra.get("neighbours_within")
+    if within is not None:
+        unit = guarantee.unit.removeprefix("per ")
+        lines.append(f"what holds is between records up to {within:g} {unit} apart: nothing is promised beyond that")
+    return tuple(lines)
+
+
+def positions_asked(secret: Secret, asked: Application, data: MetricData) -> tuple[tuple[str | None, Secret], ...]:
+    """The positions of a row: the prefix of each, and its columns."""
+    if not asked.positions:
+        return ((asked.prefix, secret),)
+    planar = data.records.kind == "planar" and (data.region is None or data.records.projection is None)
+    return tuple((name, Secret.at(columns, planar=planar)) for name, columns in asked.positions.items())
+
+
+def check_asked(positions: Sequence[tuple[str | None, Secret]], release: MatrixRelease, asked: Application) -> None:
+    """Refuse batches, and several positions, where they cannot be.
+
+    Raises:
+        UsageError: a batch without a ledger, or of reports that depend on earlier ones; several positions beside a
+            prefix of one, kept reports or traces; or columns that stand twice.
+    """
+    if asked.batch is not None and (release.walker is not None or asked.charge is None or asked.charge.sticky):
+        found = "no ledger" if asked.charge is None else "kept reports" if release.walker is None else "traces"
+        raise UsageError(f"batch must have a ledger and fresh reports, got {found}: those depend on more than one row")
+    if not asked.positions:
+        return
+    if asked.prefix is not None:
+        raise UsageError("prefix must be left out beside positions: each has a name of its own")
+    if len(positions) > 1 and release.walker is not None:
+        raise UsageError("positions: found several, wanted one: this release reports the trace of one position")
+    if len(positions) > 1 and asked.charge is not None and asked.charge.sticky:
+        raise UsageError("positions: found several beside sticky, wanted one: places are kept one by one")
+    columns = Counter(column for _, secret in positions for column in secret.columns)
+    twice = next((column for column, times in columns.items() if times > 1), None)
+    if twice is not None:
+        raise UsageError(f"column {twice} must be of one position, got several; each position has columns of its own")

@@ -1,0 +1,248 @@
+"""Limits by calendar period: which period a row lies in, what it may still spend there, and what is refused."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+import narwhals as nw
+import polars as pl
+import pytest
+from charging import BY_ID, charged, made, said, table
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privopt.errors import BudgetSpentError, InputError, UsageError
+from privopt.ledger.entries import Cost
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.periods import Calendar, periods_of
+from privopt.run.solve import solve
+
+HALF = Cost(epsilon="0.5", unit="per km")
+ROME = "Europe/Rome"
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("town")
+    return solve("exponential", made(folder), folder / "out").folder
+
+
+@pytest.mark.parametrize(
+    ("per", "zone", "time", "period"),
+    [
+        ("day", ROME, "2026-03-28T22:59:59.999999Z", "2026-03-28"),
+        ("day", ROME, "2026-03-28T23:00:00Z", "2026-03-29"),  # the night of 23 hours begins at +01:00
+        ("day", ROME, "2026-03-29T21:59:59Z", "2026-03-29"),  # and ends at +02:00
+        ("day", ROME, "2026-03-29T22:00:00Z", "2026-03-30"),
+        ("day", ROME, "2026-10-24T22:00:00Z", "2026-10-25"),  # the night of 25 hours
+        ("day", ROME, "2026-10-25T22:59:59Z", "2026-10-25"),
+        ("day", ROME, "2026-10-25T23:00:00Z", "2026-10-26"),
+        ("day", "America/New_York", "2026-03-08T04:59:59Z", "2026-03-07"),
+        ("day", "America/New_York", "2026-11-02T04:59:59Z", "2026-11-01"),
+        ("day", "UTC", "2028-02-29", "2028-02-29"),
+        ("day", "UTC", "2026-02-29", None),
+        ("day", ROME, "2026-03-29 02:30", "2026-03-29"),  # a time that the clock leaves out is of its date
+        ("day", ROME, "2026-10-25 02:30", "2026-10-25"),  # and one that it shows twice, too
+        ("week", "UTC", "2027-01-03T23:59:59Z", "2026-W53"),
+        ("week", "UTC", "2027-01-04", "2027-W01"),
+        ("month", ROME, "2026-03-31T22:00:00+00:00", "2026-04"),
+        ("month", "UTC", "2026-12-31T23:30-01:00", "2027-01"),
+        ("day", "UTC", "2026-05-01T24:00", None),
+        ("day", "UTC", "yesterday", None),
+        ("day", "UTC", "0001-01-01T00:00+01:00", None),
+    ],
+)
+def test_a_time_lies_in_its_period(per, zone, time, period):
+    column = nw.from_native(pl.Series("t", [time, None]), series_only=True)
+    assert periods_of(column, Calendar(per, zone)) == [period, None]
+
+
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.sampled_from(["UTC", ROME, "Asia/Kolkata"]))
+def test_every_form_of_a_time_lies_in_the_same_period(naive, zone):
+    instant = naive.replace(tzinfo=UTC)
+    local = instant.astimezone(ZoneInfo(zone))
+    calendar = Calendar("day", zone)
+    columns = [
+        pl.Series("t", [instant]),
+        pl.Series("t", [local.replace(tzinfo=None)]),
+        pl.Series("t", [local.date()]),
+        pl.Series("t", [instant.isoformat()]),
+        pl.Series("t", [local.replace(tzinfo=None).isoformat(" ")]),
+    ]
+    found = {periods_of(nw.from_native(column, series_only=True), calendar)[0] for column in columns}
+    assert found == {local.date().isoformat()}
+
+
+def test_numbers_are_no_times():
+    with pytest.raises(InputError, match="numbers"):
+        periods_of(nw.from_native(pl.Series("t", [1, 2]), series_only=True), Calendar("day"))
+
+
+@pytest.mark.parametrize(
+    ("per", "zone"), [("year", "UTC"), ("day", "Mars/Olympus"), ("day", "/etc/passwd"), ("day", "")]
+)
+def test_unknown_periods_and_zones_are_refused(per, zone):
+    with pytest.raises(UsageError, match="must be"):
+        Calendar(per, zone)
+
+
+def test_each_period_has_its_own_budget(tmp_path):
+    with Ledger(tmp_path / "book") as ledger:
+        ledger.set_limit(1, per="day", zone=ROME)
+        days = ["2026-03-29", "2026-03-28", "2026-03-29", "2026-03-29", "2026-03-28"]
+        assert ledger.charge_each(["anna"] * 5, HALF, days) == [True, True, True, False, True]
+        assert ledger.charge_each(["bert"], HALF, ["2026-03-29"]) == [True]
+        ledger.check()
+        accounts = [(each.subject, each.period, each.spent, each.left) for each in ledger.accounts()]
+        assert accounts == [
+            ("anna", "2026-03-28", 1, 0),
+            ("anna", "2026-03-29", 1, 0),
+            ("bert", "2026-03-29", Fraction(1, 2), Fraction(1, 2)),
+        ]
+        assert [charge.period for charge in ledger.charges("anna")] == [days[n] for n in (0, 1, 2, 4)]
+
+
+def test_without_a_period_the_present_one_is_charged(tmp_path):
+    now = datetime(2026, 3, 29, 22, 30, tzinfo=UTC)
+    with Ledger(tmp_path / "book", clock=lambda: int(now.timestamp() * 1e9)) as ledger:
+        ledger.set_limit("0.5", per="day", zone=ROME)
+        ledger.charge("anna", HALF)
+        assert ledger.account("anna").period == "2026-03-30"
+        with pytest.raises(BudgetSpentError, match="left in 2026-03-30"):
+            ledger.charge("anna", HALF)
+        now += timedelta(days=1)
+        ledger.charge("anna", HALF)
+
+
+def test_a_calendar_does_not_change_once_something_is_charged(tmp_path):
+    with Ledger(tmp_path / "book") as ledger:
+        ledger.set_limit(1, hours=24)
+        ledger.set_limit(1, per="day", zone=ROME)
+        ledger.charge("anna", HALF)
+        ledger.set_limit(2, per="day", zone=ROME)
+        for other in ({"per": "day"}, {"per": "week", "zone": ROME}, {"hours": 24}, {}):
+            with pytest.raises(UsageError, match="as charged so far"):
+                ledger.set_limit(1, **other)
+        assert ledger.limit.amount == 2
+        with pytest.raises(UsageError, match="window or calendar"):
+            ledger.set_limit(1, hours=1, per="day", zone=ROME)
+    with Ledger(tmp_path / "other") as ledger:
+        ledger.charge("anna", HALF)
+        with pytest.raises(UsageError, match="must be none, as charged"):
+            ledger.set_limit(1, per="day")
+        with pytest.raises(UsageError, match="by the calendar"):
+            ledger.charge("anna", HALF, period="2026-03-29")
+
+
+def test_hashed_subjects_have_periods_too(tmp_path):
+    with Ledger(tmp_path / "book", key=tmp_path / "key") as ledger:
+        ledger.set_limit("0.5", per="month")
+        assert ledger.charge_each(["anna", "anna", "anna"], HALF, ["2026-03", "2026-03", "2026-04"]) == [
+            True,
+            False,
+            True,
+        ]
+        assert [len(each.subject) for each in ledger.accounts()] == [64, 64]
+        ledger.check()
+
+
+def rows_of_nights(nights, each):
+    start = datetime(2026, 3, 20, 12, tzinfo=UTC)
+    return [
+        f"{who},p{(night + trip) % 12},{(start + timedelta(days=night, hours=trip)).isoformat()}"
+        for night in range(nights)
+        for trip in range(each)
+        for who in ("anna", "bert")
+    ]
+
+
+def test_a_backlog_is_charged_to_the_days_that_it_is_of(town, tmp_path):
+    book = tmp_path / "book"
+    assert said("budget", book, "--set", "1", "--per", "day", "--zone", ROME)[0] == 0
+    trips = table(tmp_path / "trips.csv", [*rows_of_nights(10, 3), "anna,p1,", "anna,p1,soon"], "who,place,when")
+    options = ["--id", "place", "--ledger", book, "--subject", "who", "--time", "when", "--json"]
+    code, out, err = said("apply", town, trips, "--out", tmp_path / "safe.csv", *options)
+    assert code == 0
+    refused = {"budget spent": 20, "no time": 2}
+    assert json.loads(out) == {"rows": 62, "reported": 40, "refused": refused}  # two of three a day, epsilon .5 each
+    assert "one day (Europe/Rome)" in err
+    assert len(charged(book)) == 40
+    told = json.loads(said("budget", book, "--json")[1])
+    assert list(told) == ["unit", "limit", "per", "zone", "subjects"]
+    assert (told["limit"], told["per"], told["zone"]) == ("1", "day", ROME)
+    assert len(told["subjects"]) == 20
+    assert told["subjects"][0] == {"subject": "anna", "period": "2026-03-20", "spent": "1", "left": "0", "reports": 2}
+    one = json.loads(said("budget", book, "--subject", "anna", "--json")[1])["subjects"]
+    assert [each["period"] for each in one] == [f"2026-03-{day}" for day in range(20, 30)]
+    words = said("budget", book)[1]
+    assert "1 per km in each day (Europe/Rome)" in words
+    assert "0.5 km apart by a factor of at most 1.65" in words
+
+
+@pytest.mark.parametrize(
+    ("limit", "more", "found"),
+    [
+        (["--set", "1", "--per", "day"], [], "--time COLUMN must be given"),
+        (["--set", "1"], ["--time", "when"], "no limit by"),
+        (["--set", "1", "--per", "day"], ["--time", "number"], "numbers|no time"),
+        (["--set", "1", "--per", "day"], ["--time", "nowhere"], "no such column"),
+        (["--set", "1", "--per", "day"], ["--time", "place"], "the secret"),
+    ],
+)
+def test_times_that_will_not_do_are_refused_before_a_charge(town, tmp_path, limit, more, found):
+    book = tmp_path / "book"
+    said("budget", book, *limit)
+    trips = table(tmp_path / "trips.csv", ["anna,p1,2026-03-29,7"], "who,place,when,number")
+    code, _, err = said(
+        "apply",
+        town,
+        trips,
+        "--out",
+        tmp_path / "safe.csv",
+        "--id",
+        "place",
+        "--ledger",
+        book,
+        "--subject",
+        "who",
+        *more,
+    )
+    assert code == 2
+    assert any(each in err for each in found.split("|"))
+    assert charged(book) == []
+
+
+def test_options_of_budget_that_cannot_be_meant_so(tmp_path):
+    for options in (["--per", "day"], ["--set", "1", "--zone", ROME], ["--set", "1", "--per", "day", "--window", "24"]):
+        assert said("budget", tmp_path / "book", *options)[0] == 2
+    assert said("budget", tmp_path / "book", "--set", "1", "--per", "day", "--zone", "Rome")[0] == 2
+    said("budget", tmp_path / "book", "--set", "1", "--per", "day")
+    assert said("budget", tmp_path / "book", "--window", "24")[0] == 2
+
+
+def test_kept_reports_are_charged_to_the_day_of_their_first_visit(town, tmp_path):
+    book = tmp_path / "book"
+    said("budget", book, "--set", "0.5", "--per", "day")
+    rows = [f"anna,{place},2026-03-{day}" for day, place in ((20, "p1"), (20, "p2"), (21, "p1"), (21, "p2"))]
+    trips = table(tmp_path / "trips.csv", rows, "who,place,when")
+    options = ["--id", "place", "--ledger", book, "--subject", "who", "--time", "when", "--sticky", "--json"]
+    _, out, _ = said("apply", town, trips, "--out", tmp_path / "safe.csv", *options)
+    assert json.loads(out)["reported"] == 3  # p2 has none left on the first day, and is charged on the second
+    with Ledger(book) as ledger:
+        assert [(each.period, each.spent) for each in ledger.accounts()] == [
+            ("2026-03-20", Fraction(1, 2)),
+            ("2026-03-21", Fraction(1, 2)),
+        ]
+
+
+def test_python_takes_dates(town, tmp_path):
+    import privopt
+
+    with Ledger(tmp_path / "book") as ledger:
+        ledger.set_limit("0.5", per="day")
+        given = {"place": ["p1"] * 3, "who": ["a"] * 3, "when": [date(2026, 1, 1), date(2026, 1, 1), date(2026, 1, 2)]}
+        with pytest.warns(privopt.PrivoptWarning):
+            made = privopt.open(town).apply(pl.DataFrame(given), id="place", ledger=ledger, subject="who", time="when")
+        assert made["report"].is_null().to_list() == [False, True, False]
+    assert BY_ID.columns == ("place",)
