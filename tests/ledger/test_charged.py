@@ -96,10 +96,10 @@ def test_all_charges_are_durable_before_anything_is_drawn(town, tmp_path, monkey
     seen = []
     draw = Protector._drawn
 
-    def watched(self, frame):
+    def watched(self, frame, first, rows):
         with Ledger(tmp_path / "l", make=False) as other:
-            seen.append((len(frame), sum(account.reports for account in other.accounts())))
-        return draw(self, frame)
+            seen.append((len(rows), sum(account.reports for account in other.accounts())))
+        return draw(self, frame, first, rows)
 
     monkeypatch.setattr(Protector, "_drawn", watched)
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,nowhere"])

@@ -139,7 +139,7 @@ def test_a_run_that_ends_between_charge_and_report_charges_again(town, tmp_path,
     """A crash costs budget, never privacy: the report that was never kept is never published."""
     rows = table(tmp_path / "t.csv", ["anna,p0"])
 
-    def ends(self, frame):
+    def ends(self, frame, first, rows):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
