@@ -184,8 +184,8 @@ def test_scores_are_published_in_one_form_too(tmp_path):
     problem = EXAMPLES["photo-censor"].write(tmp_path / "problem")
     scores = np.load(problem.parent / "scores.npy").astype(str).tolist()
     scores[0][0], scores[1][1] = "-Infinity", f'"{scores[1][1]}"'
-    lines = [",".join(f"c{j}" for j in range(len(scores[0]))), "", *map(",".join, scores)]
-    (problem.parent / "scores.csv").write_text("\r\n".join(lines) + "\r\n\r\n", newline="")
+    lines = [",".join(f"c{j}" for j in range(len(scores[0]))), *map(",".join, scores)]
+    (problem.parent / "scores.csv").write_text("\r\n".join(lines) + "\r\n", newline="")
     problem.write_text(problem.read_text().replace("scores.npy", "scores.csv"))
     folder = solve("photo-censor", problem, tmp_path / "out", Options()).folder
     assert verify(folder).verdict == "proved"

@@ -366,7 +366,7 @@ def test_a_point_lies_in_the_cells_that_s2geometry_says(identifier, latitude, lo
 @pytest.mark.parametrize("text", ["X", "0", "zz", "123456789abcdef01", "c", "47a2000000000000f"])
 def test_what_is_no_token(text, tmp_path):
     (tmp_path / "cells.csv").write_text(f"s2\n{text}\n")
-    with pytest.raises(InputError, match=f"row 2: found {text}, wanted"):
+    with pytest.raises(InputError, match=f"row 2, column s2: found {text}, wanted an S2 token"):
         read_cells(tmp_path / "cells.csv")
 
 

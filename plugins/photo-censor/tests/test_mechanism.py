@@ -135,13 +135,17 @@ def test_bad_probabilities(problem, tmp_path, spoil, words):
     [
         ("a,b\n-1,x\n", "row 2, column b: found x, wanted a number or -inf"),
         ("a,b\n-1,nan\n", "row 2, column b: found nan"),
-        ("a,b\n-1\n", "row 2: found 1 fields, wanted 2"),
+        ("a,b\n-1\n", "row 2, column b: found nothing, wanted a number or -inf"),
+        ("a,b\n-1,-2,-3\n", "row 2: found 3 fields, wanted 2"),
+        ("a,b\n-1,-1e999\n", "row 2, column b: found -1e999"),
+        ("a,b\n-1,-1_0\n", "row 2, column b: found -1_0"),
+        ("a,b\n\n-1,-2\n", "row 2, column a: found nothing"),
         ("a,b\n", "no rows below a header"),
         ("a,a,a\n-1,-1,-1\n", "header: found column 'a' twice, wanted columns that differ in name"),
         ("photo,a, a,b\nx,-1,-1,-1\n", "header: found column 'a' twice"),
         ("-1,-2\n-1,-2\n", "row 1: found numbers, wanted a header"),
         ("photo,a,b\nx,-1,-2\nx,-1,-2\n", "'x' again"),
-        ("photo,a,b\n" + "x" * 200_000 + ",-1,-2\n", "no table"),
+        ("photo,a,b\n" + "x" * 200_000 + ",-1,-2\n", "a name of 200,000 characters"),
     ],
 )
 def test_bad_tables(problem, tmp_path, text, words):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+import polars as pl
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Bools, Floats
 from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
-from privopt.declare.frames import plain_rows
+from privopt.declare.frames import plain_texts, plainly, repeated, table_of
 from privopt.declare.tables import read_array
-from privopt.errors import Fault, Faults, InputError, reason_of
+from privopt.errors import Fault, Faults, InputError
 from privopt_photo_censor.album import Album, Listing, Places, Task
 
 if TYPE_CHECKING:
@@ -28,19 +24,18 @@ else:
 
 __all__ = ["FolderInstance", "PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 
-MOST_FAULTS = 20
 UNIT_SUM = 1e-5
 ROUNDED = 1e-5
 """A logarithm of 1 may come out so much above 0."""
 WITHIN = 0.02
 """By how much rows of probabilities in few decimals may miss their sum, relatively."""
 LARGEST = 1e100
-NUMBER: Final = re.compile(
-    r"[^\S\x1c-\x1f]*([+-]?([0-9]{1,999}\.?[0-9]{0,999}|\.[0-9]{1,999})(e[+-]?[0-9]{1,3})?|[+-]?inf(inity)?|nan)"
-    r"[^\S\x1c-\x1f]*",
-    re.IGNORECASE,
-)
+NUMBER: Final = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?$|^[+-]?inf(inity)?$|^nan$"
 """A cell with a number: as in other tables no underscores, and no digits but these."""
+LONGEST: Final = 1_000
+"""Characters of a photo's name."""
+NAMES: Final = ("photo", "file", "name", "id")
+"""Of a first column that is no location."""
 
 
 @frozen(kw_only=True)
@@ -344,92 +339,71 @@ def _read(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     else:
         values = read_array(file, (None, None), what="scores (photos, locations)", infinite=np.isneginf)
         names = [str(row) for row in range(len(values))]
-    faults = []
+    faults = Faults()
     if values.shape[0] < 1 or values.shape[1] < 2:
         found = f"{values.shape[0]} photos and {values.shape[1]} locations"
-        faults.append(Fault(file.name, "", found, "one photo and two locations or more"))
+        faults.add(file.name, "", found, "one photo and two locations or more")
     with np.errstate(invalid="ignore"):
-        large = np.argwhere((np.abs(values) > LARGEST) & np.isfinite(values))
-    faults += [
-        Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), f"numbers below {LARGEST:g}")
-        for r, c in large[:MOST_FAULTS].tolist()
-    ]
-    if faults:
-        raise InputError(faults)
+        large = np.argwhere((np.abs(values) > LARGEST) & np.isfinite(values)).tolist()
+    faults.extend(_cells(file, values, large, f"numbers below {LARGEST:g}"), len(large))
+    faults.check()
     return values, names, places
 
 
 def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     """A table with a header: a column a location; a first column called photo or file holds names."""
-    try:
-        text = file.contents.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError([Fault(file.name, "", "bytes that are not UTF-8", "text in UTF-8")]) from None
-    try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    except csv.Error as error:
-        raise InputError(
-            [Fault(file.name, "", f"text that is no table ({reason_of(error)})", "comma-separated values")]
-        ) from None
-    if len(rows) < 2:
-        raise InputError([Fault(file.name, "", "no rows below a header", "a header, and a row for each photo")])
-    if plain_rows(text) is None:
-        plain = io.StringIO(newline="")
-        csv.writer(plain, lineterminator="\n").writerows(rows)
-        file.seen.instead = plain.getvalue().encode()
-    header = [name.strip() for name in rows[0]]
-    if all(_number(name) is not None for name in header):
-        raise InputError([Fault(file.name, "row 1", "numbers", "a header that names the locations")])
-    named = header[0].lower() in ("photo", "file", "name", "id")
-    values = np.zeros((len(rows) - 1, len(header) - named))
-    faults = [
-        Fault(file.name, "header", f"column {name!r} twice", "columns that differ in name")
-        for name, count in Counter(header).items()
-        if name and count > 1
-    ]
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            faults.append(Fault(file.name, f"row {number}", f"{len(row)} fields", f"{len(header)}, as the header has"))
-            continue
-        for column, cell in enumerate(row[named:], start=int(named)):
-            value = _number(cell)
-            if value is None or np.isnan(value) or value == np.inf:
-                where = f"row {number}, column {header[column]}"
-                faults.append(Fault(file.name, where, cell.strip() or "nothing", "a number or -inf"))
-            else:
-                values[number - 2, column - named] = value
-    names = [row[0].strip() for row in rows[1:]] if named else [str(row) for row in range(len(values))]
-    faults += [
-        Fault(file.name, f"row {number}", f"{name!r} again", "names that differ")
-        for number, name in enumerate(names, start=2)
-        if names.index(name) != number - 2
-    ]
-    if faults:
-        raise InputError(faults[:MOST_FAULTS])
-    return values, names, tuple(header[named:])
+    frame = table_of(file)
+    header, twice = frame.columns, sorted(repeated(file))
+    faults = Faults(Fault(file.name, "header", f"column {n!r} twice", "columns that differ in name") for n in twice)
+    if not frame.height:
+        faults.add(file.name, "", "no rows below a header", "a header, and a row for each photo")
+    if _numbers(pl.Series(header))[1].all():
+        faults.add(file.name, "row 1", "numbers", "a header that names the locations")
+    faults.check()
+    named = header[0].lower() in NAMES
+    columns = []
+    for name in header[named:]:
+        texts = plain_texts(frame[name]).fill_null("").str.strip_chars()
+        values, sound = _numbers(texts)
+        columns.append(values)
+        bad = np.flatnonzero(~sound | np.isnan(values) | (values == np.inf)).tolist()
+        faults.add_rows(file.name, name, bad, [text or "nothing" for text in texts].__getitem__, "a number or -inf")
+    names = frame[header[0]].str.strip_chars().to_list() if named else [str(row) for row in range(frame.height)]
+    long = [row for row, name in enumerate(names) if len(name) > LONGEST]
+    faults.add_rows(file.name, header[0], long, lambda row: f"a name of {len(names[row]):,} characters", "a short name")
+    again = [row for row, name in enumerate(names) if names.index(name) != row]
+    faults.add_rows(file.name, header[0], again, lambda row: f"{names[row]!r} again", "names that differ")
+    faults.check()
+    plain = plainly(file, frame)
+    if plain != file.contents:
+        file.seen.instead = plain
+    return np.column_stack(columns) if columns else np.zeros((frame.height, 0)), names, tuple(header[named:])
 
 
-def _number(cell: str) -> float | None:
-    found = NUMBER.fullmatch(cell)
-    if found is None or (math.isinf(float(cell)) and found[2]):  # decimals beyond all doubles
-        return None
-    return float(cell)
+def _cells(file: File, values: Floats, places: Sequence[Sequence[int]], wanted: str) -> Iterator[Fault]:
+    """Faults of cells, by row and column from 0."""
+    for r, c in places:
+        yield Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), wanted)
+
+
+def _numbers(texts: pl.Series) -> tuple[Floats, Bools]:
+    """(rows,) cells as doubles, and which of them are numbers; decimals beyond all doubles are none."""
+    values = texts.str.strip_prefix("+").cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    beyond = np.isinf(values) & texts.str.contains("[0-9]").to_numpy()
+    return values, texts.str.contains(NUMBER).to_numpy() & ~beyond
 
 
 def _logarithms(file: File, values: Floats) -> Floats:
     """Probabilities as scores; 0 becomes -inf."""
-    faults = [
-        Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), "a probability, at least 0")
-        for r, c in np.argwhere(values < 0)[:MOST_FAULTS].tolist()
-    ]
+    low = np.argwhere(values < 0).tolist()
+    faults = Faults(_cells(file, values, low, "a probability, at least 0"), len(low))
     with np.errstate(invalid="ignore"):
         sums = values.sum(axis=1)
-    if not faults:
-        faults = [
-            Fault(file.name, f"row {r} (from 0)", f"probabilities that sum to {sums[r]:.9g}", "a sum of 1")
-            for r in np.flatnonzero(~(np.abs(sums - 1.0) <= UNIT_SUM))[:MOST_FAULTS].tolist()
-        ]
-    if faults:
-        raise InputError(faults)
+    if not faults.count:
+        odd = np.flatnonzero(~(np.abs(sums - 1.0) <= UNIT_SUM)).tolist()
+        said = (f"probabilities that sum to {sums[row]:.9g}" for row in odd)
+        where = (f"row {row} (from 0)" for row in odd)
+        faults.extend((Fault(file.name, r, f, "a sum of 1") for r, f in zip(where, said, strict=True)), len(odd))
+    faults.check()
     with np.errstate(divide="ignore"):
         return np.log(values)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import numpy as np
 import s2cell
 from attrs import field, frozen
 
 from privopt.arrays import Floats, doubles
-from privopt.errors import Fault, InputError
-from privopt.files import Unreadable, read_bytes
+from privopt.declare import File
+from privopt.declare.tables import Column, read_table
+from privopt.errors import Faults
 from privopt.numbers.distances import directions
 
 __all__ = ["Boxes", "Cells", "Centres", "S2Cells", "read_cells"]
+
+
+CENTRE: Final = ("lat", "lon")
+BOX: Final = ("south", "west", "north", "east")
 
 
 class Cells(ABC):
@@ -147,59 +151,26 @@ class S2Cells(Cells):
 
 def read_cells(path: Path) -> Cells:
     """Read the cells of a classifier: a CSV with columns ``s2``, or ``lat,lon``, or ``south,west,north,east``;
-    a last column ``name`` holds the places' names.
+    a column ``name`` holds the places' names.
 
     Raises:
         InputError: every fault found.
     """
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    except Unreadable as error:
-        raise InputError([Fault(path.name, "", error.found, "a table of cells")]) from None
-    except (UnicodeDecodeError, csv.Error):
-        raise InputError([Fault(path.name, "", "no table in UTF-8", "a table of cells")]) from None
-    header = [name.strip().lower() for name in rows[0]] if rows else []
-    names: tuple[str, ...] = ()
-    if header[-1:] == ["name"]:
-        header.pop()
-        names = tuple(row[-1].strip() for row in rows[1:] if len(row) == len(header) + 1)
-        rows = [rows[0], *(row[:-1] if len(row) == len(header) + 1 else [*row, ""] for row in rows[1:])]
-    if header == ["s2"]:
-        return S2Cells(ids=tuple(_parsed(path, rows[1:], 1, _s2_row)), names=names)
-    if header == ["lat", "lon"]:
-        return Centres(points=_parsed(path, rows[1:], 2, _numbers), names=names)
-    if header == ["south", "west", "north", "east"]:
-        return Boxes(edges=_parsed(path, rows[1:], 4, _numbers), names=names)
-    wanted = "columns s2, or lat,lon, or south,west,north,east, and a last one name where places have names"
-    raise InputError([Fault(path.name, "header", ",".join(header) or "nothing", wanted)])
-
-
-def _s2_row(row: Sequence[str]) -> int:
-    token = row[0].strip()
-    if not token or len(token) > 16 or not s2cell.token_is_valid(token):
-        raise ValueError(f"{token!r} is no S2 token")
-    return int(s2cell.token_to_cell_id(token))
-
-
-def _numbers(row: Sequence[str]) -> tuple[float, ...]:
-    values = tuple(float(cell) for cell in row)
-    if not (np.isfinite(values).all() and all(abs(v) <= 180 for v in values)):
-        raise ValueError
-    return values
-
-
-def _parsed(path: Path, rows: Sequence[list[str]], width: int, parse: Callable[[Sequence[str]], Any]) -> list[Any]:
-    found, faults = [], []
-    for number, row in enumerate(rows, start=2):
-        try:
-            found.append(parse(row) if len(row) == width else None)
-        except ValueError:
-            found.append(None)
-        if found[-1] is None:
-            faults.append(Fault(path.name, f"row {number}", ",".join(row), f"{width} fields: degrees, or an S2 token"))
-    if not rows:
-        faults.append(Fault(path.name, "", "a header alone", "a row for each location"))
-    if faults:
-        raise InputError(faults[:20])
-    return found
+    degrees = [Column(name=n, optional=True, least=-90.0, most=90.0, unit="degrees") for n in ("lat", "south", "north")]
+    degrees += [
+        Column(name=n, optional=True, least=-180.0, most=180.0, unit="degrees") for n in ("lon", "west", "east")
+    ]
+    texts = [Column(name="s2", kind="id", optional=True), Column(name="name", kind="text", optional=True)]
+    file = File.read(path, wanted="a table of cells")
+    table = read_table(file, [*degrees, *texts], any_of=[("s2",), CENTRE, BOX])
+    names = tuple(name.strip() for name in table["name"].tolist()) if "name" in table else ()
+    if "lat" in table:
+        return Centres(points=np.column_stack([table[name] for name in CENTRE]), names=names)
+    if "south" in table:
+        return Boxes(edges=np.column_stack([table[name] for name in BOX]), names=names)
+    tokens = table["s2"].tolist()
+    bad = [row for row, token in enumerate(tokens) if len(token) > 16 or not s2cell.token_is_valid(token)]
+    faults = Faults()
+    faults.add_rows(file.name, "s2", bad, tokens.__getitem__, "an S2 token")
+    faults.check()
+    return S2Cells(ids=tuple(int(s2cell.token_to_cell_id(token)) for token in tokens), names=names)

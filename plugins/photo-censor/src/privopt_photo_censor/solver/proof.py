@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.files.archive import read_npz
+from privopt.files.archive import read_arrays
 from privopt.files.release_folder import PROOF
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.solver.bounds import EPS, Certificate
@@ -93,23 +93,14 @@ class Tree:
         Raises:
             InputError: it is missing or not of its form.
         """
-        path, wanted = folder / PROOF, ", ".join(KINDS)
-        parts = read_npz(path, wanted, only=KINDS)
-        faults = [Fault(str(path), name, "no such array", wanted) for name in KINDS if name not in parts]
-        faults += [
-            Fault(str(path), name, f"{part.dtype.str[1:]} of shape {part.shape}", f"{KINDS[name]}, one side")
-            for name, part in parts.items()
-            if part.dtype.str[1:] != KINDS[name] or part.ndim != 1
-        ]
-        if not faults:
-            starts, count = parts["starts"], len(parts["places"])
-            fits = parts["version"].tolist() == [VERSION] and len(parts["kind"]) == len(parts["item"])
-            fits = fits and len(starts) == int((parts["kind"] == LEAF).sum()) + 1 and starts[0] == 0
-            fits = fits and starts[-1] == count == len(parts["values"]) and bool((np.diff(starts) >= 0).all())
-            if not (fits and bool((np.isfinite(parts["values"]) & (parts["values"] >= 0)).all())):
-                faults.append(Fault(str(path), "", "arrays that do not fit one another", f"version {VERSION}"))
-        if faults:
-            raise InputError(faults)
+        path = folder / PROOF
+        parts = read_arrays(path, {name: (dtype, (None,)) for name, dtype in KINDS.items()})
+        starts, count = parts["starts"], len(parts["places"])
+        fits = parts["version"].tolist() == [VERSION] and len(parts["kind"]) == len(parts["item"])
+        fits = fits and len(starts) == int((parts["kind"] == LEAF).sum()) + 1 and starts[0] == 0
+        fits = fits and starts[-1] == count == len(parts["values"]) and bool((np.diff(starts) >= 0).all())
+        if not (fits and bool((np.isfinite(parts["values"]) & (parts["values"] >= 0)).all())):
+            raise InputError([Fault(str(path), "", "arrays that do not fit one another", f"version {VERSION}")])
         return cls(**{name: parts[name] for name in KINDS if name != "version"})
 
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
