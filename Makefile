@@ -5,7 +5,7 @@ BIN := .venv/bin
 DRAWS ?= ci
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
-.PHONY: help demo test slow third-party newest lint wheels bench docs clean
+.PHONY: help demo test slow third-party newest lint wheels bench docs formal clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -36,6 +36,9 @@ lint: .venv/.stamp  ## ruff and strict types
 
 docs: .venv/.stamp  ## the documentation as pages, in site/
 	@$(BIN)/mkdocs build --strict --quiet
+
+formal: .venv/.stamp  ## prove docs/proof by Coq and build privopt-kernel; installs Debian's packages where it may
+	@python3 .ci/formal.py
 
 wheels: .venv/.stamp  ## all wheels, the same bytes each time, and a bill of what they stand on, in dist/
 	@$(BIN)/python .ci/wheels.py

@@ -228,11 +228,16 @@ def solve(
 )
 @click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
 @click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
+@click.option("--kernel", is_flag=True, help="Also by the program that a proof was extracted to (make formal).")
 @guarded
-def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
+def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: bool) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
     from privopt.command.terminal import progress_display
+    from privopt.run.kernel import find_kernel, prove
     from privopt.run.verify import verify as run
+
+    if kernel:
+        find_kernel()
 
     say_when_compiling()
     with progress_display(quiet=False) as progress:
@@ -242,7 +247,10 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     word = f"{found.verdict} " if found.holds else ""
     for line in found.notes:
         complain(f"{folder}: note: {line}")
-    say_result(found.to_json(), f"{word}{folder}: {found.words()}", as_json=as_json)
+    by_kernel = prove(folder) if kernel and found.holds else None
+    words = f"{found.words()}" + (f"; proved, by a proved checker: {by_kernel}" if by_kernel else "")
+    document = found.to_json() | ({"kernel": by_kernel} if kernel else {})
+    say_result(document, f"{word}{folder}: {words}", as_json=as_json)
     if not found.holds:
         return DOES_NOT_HOLD
     return NO_PRIVACY if found.verdict == "none" or (require and found.verdict != require) else DONE

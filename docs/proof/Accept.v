@@ -1,0 +1,246 @@
+(** The program: it takes a folder's files, and the theorem about what it takes. *)
+From Coq Require Import ZArith Bool Reals Lra Lia String List.
+From Privopt Require Import Exp Rows Sums Bound Spec Claims Metric Tables Privacy Check Grammar Folder Read.
+Import ListNotations.
+Open Scope Z_scope.
+
+Definition read_decimal (t : bytes) : option rat :=
+  let n := read_number t in when good_number n && same (print_number n) t;; Some (number_value n).
+
+Definition good_row (width : nat) (r : list bytes) : bool :=
+  Nat.eqb (length r) width && negb (match r with [] => true | [[]] => true | _ => false end) && forallb plain_cell r.
+Definition read_table (fs : files) (name : bytes) : option (list (list bytes)) :=
+  t <- lookup (beside name) fs;; let rows := read_csv t in
+  when same (print_csv rows) t && forallb (good_row (length (hd [] rows))) rows;; Some rows.
+
+Definition same_shape (a c : list nat) : bool := if list_eq_dec Nat.eq_dec a c then true else false.
+Definition read_words (k : bytes) (t : bytes) (n width : nat) : option (list (list Z)) :=
+  let a := read_npy t in
+  when good_npy a && same (print_npy a) t && same (kind a) k && same_shape (shape a) [n; width];;
+  let rows := split n width (chunks (body a) 8 (body a)) in
+  when Nat.eqb (length rows) n && forallb (fun r => Nat.eqb (length r) width && forallb in_word r) rows && same (print_words rows) (body a);;
+  Some rows.
+
+Definition read_doubles (fs : files) (name : bytes) (n width : nat) : option (list (list rat)) :=
+  t <- lookup (beside name) fs;; bits <- read_words (b "<f8") t n width;; map_opt (map_opt double) bits.
+
+Definition reader (fs : files) : readers :=
+  {| number_of := read_decimal; table_of := read_table fs; matrix_of := read_doubles fs |}.
+
+Definition are_names (t : bytes) (names : list bytes) : bool :=
+  let a := read_npy t in let width := Z.to_nat (digits_value (skipn 2 (kind a))) in
+  good_npy a && same (print_npy a) t && same (kind a) (b "<U" ++ named width) && same_shape (shape a) [length names]
+  && forallb (fun x => Nat.leb (length x) width && forallb in_name x) names && same (flat_map (print_name width) names) (body a).
+
+Definition as_json (t : bytes) : option value :=
+  let t := outside false blank_json t in let v := read_json t in
+  when good_value inside inside v && same (print_value json_key v) t;; Some v.
+Definition as_toml (t : bytes) : option toml :=
+  let t := full_lines true (outside true blank_toml t) in let d := read_toml t in
+  when good_toml d && same (print_toml d) t;; Some d.
+
+Definition read_folder (fs : files) : option (problem * claims * list (list Z)) :=
+  let r := reader fs in
+  result <- lookup (b "result.json") fs;; j <- as_json result;; c <- claims_of r j;;
+  text <- lookup (beside (file c)) fs;; d <- as_toml text;; p <- problem_of r d;;
+  weights <- lookup (b "mechanism.npz/weights.npy") fs;;
+  rows <- read_words (b "<u8") weights (length (records p)) (length (outputs p));;
+  names <- lookup (b "mechanism.npz/records.npy") fs;; outs <- lookup (b "mechanism.npz/outputs.npy") fs;;
+  when are_names names (records p) && are_names outs (outputs p);;
+  Some (p, c, rows).
+
+(** What is claimed, held to what was found. *)
+Definition same_rat (x y : rat) : bool := (0 <? snd x) && (0 <? snd y) && (fst x * snd y =? fst y * snd x).
+Definition value_holds (c : claims) (f : findings) : bool :=
+  let (n, d) := value_of c in let (a, e) := allowance c in
+  (0 <? d) && (0 <? e)
+  && match unit_of c with Some (u, w) => (0 <? u) && (0 <? w) && (u * 2 ^ 30 * d <=? w * Z.max d (Z.abs n)) | None => true end
+  && ((n * e - a * d) * (TOTAL * ONE) <=? at_least f * (d * e)) && (at_most f * (d * e) <=? (n * e + a * d) * (TOTAL * ONE)).
+Definition bound_holds (c : claims) (f : findings) : bool :=
+  match bound_of c with Some (n, d) => (0 <? d) && (n * ONE <=? proved f * d) | None => true end.
+Definition near_one (p : problem) : bool :=   (* as the other checkers have it: shares add up to 1 within 1e-6 *)
+  let s := largest (map snd (prior p)) in
+  match map_opt (scaled s) (map snd (prior p)) with
+  | Some l => (Z.abs (total l - s) * 10 ^ 6 <=? s) || forallb (fun e => (fst (snd e) =? 1) && (snd (snd e) =? 1)) (prior p)
+  | None => false
+  end.
+
+Inductive claim := Privacy_or_form | Epsilon | Value | Lower_bound | Prior.
+Inductive outcome := Unknown | Fails (what : claim) | Proved (p : problem) (rows : list (list Z)) (c : claims) (f : findings).
+
+Definition examine (fs : files) : outcome :=
+  match (when distinct (map fst fs);; read_folder fs) with
+  | None => Unknown
+  | Some (p, c, rows) =>
+      let plan := read_plan fs (length (records p)) (length (outputs p)) in
+      match check p rows (wanted plan) (moves plan) with
+      | None => Fails Privacy_or_form
+      | Some f =>
+          if negb (same_rat (epsilon_of c) (epsilon p) && same (scope_of c) (scope_is p)) then Fails Epsilon
+          else if negb (value_holds c f) then Fails Value
+          else if negb (bound_holds c f) then Fails Lower_bound
+          else if negb (near_one p) then Fails Prior
+          else Proved p rows c f
+      end
+  end.
+
+Definition accept (fs : files) : bool := match examine fs with Proved _ _ _ _ => true | _ => false end.
+
+(** ** Proofs *)
+
+Lemma read_decimal_sound t x : read_decimal t = Some x -> Decimal t x.
+Proof.
+  unfold read_decimal. destruct (_ && _) eqn:E; [|discriminate]. intro H. injection H as <-.
+  apply andb_true_iff in E as [G S]. exists (read_number t). split; [exact G|]. split; [apply same_eq, S|reflexivity].
+Qed.
+
+Lemma read_table_sound fs name rows : read_table fs name = Some rows -> exists t, File fs (beside name) t /\ Csv t rows.
+Proof.
+  unfold read_table. destruct (lookup _ fs) as [t|] eqn:L; [|discriminate]. destruct (_ && _) eqn:E; [|discriminate].
+  intro H. injection H as <-. apply andb_true_iff in E as [P G]. exists t. split; [apply lookup_in, L|].
+  split; [apply same_eq, P|]. intros r Hr. rewrite forallb_forall in G. specialize (G r Hr). unfold good_row in G.
+  rewrite !andb_true_iff, Nat.eqb_eq, negb_true_iff in G. destruct G as [[G1 G2] G3]. split; [exact G1|].
+  split; [intros ->; discriminate|]. split; [intros ->; discriminate|]. rewrite forallb_forall in G3. exact G3.
+Qed.
+
+Lemma same_shape_eq a c : same_shape a c = true -> a = c.
+Proof. unfold same_shape. destruct (list_eq_dec Nat.eq_dec a c); [auto|discriminate]. Qed.
+
+Lemma read_words_sound k t n width rows : read_words k t n width = Some rows ->
+  Npy t k [n; width] (print_words rows) /\ length rows = n /\
+  (forall r, In r rows -> length r = width /\ forall z, In z r -> in_word z = true).
+Proof.
+  unfold read_words. cbv zeta. generalize (read_npy t) as a. intro a. destruct (_ && _) eqn:E; [|discriminate].
+  generalize (split n width (chunks (body a) 8 (body a))) as got. intro got.
+  destruct (_ && same (print_words got) _) eqn:F; [|discriminate]. intro H. apply some_inj in H. subst got. apply andb_true_iff in E as [E S]. apply andb_true_iff in E as [E K].
+  apply andb_true_iff in E as [G P]. apply andb_true_iff in F as [F B]. apply andb_true_iff in F as [L W].
+  apply Nat.eqb_eq in L. apply same_eq in B. apply same_eq in P. apply same_eq in K. apply same_shape_eq in S.
+  split; [exists a; rewrite B; auto|]. split; [exact L|]. intros r Hr. rewrite forallb_forall in W.
+  specialize (W r Hr). apply andb_true_iff in W as [W1 W2]. apply Nat.eqb_eq in W1. split; [exact W1|].
+  rewrite forallb_forall in W2. exact W2.
+Qed.
+
+Lemma map_opt_forall2 {A B} (f : A -> option B) l r : map_opt f l = Some r -> Forall2 (fun a x => f a = Some x) l r.
+Proof.
+  revert r. induction l as [|a s IH]; intros r H; simpl in H; [injection H as <-; constructor|].
+  destruct (f a) eqn:E; [|discriminate]. destruct (map_opt f s); [|discriminate]. injection H as <-. constructor; auto.
+Qed.
+
+Lemma forall2_impl {A B} (P Q : A -> B -> Prop) l r : (forall a x, P a x -> Q a x) -> Forall2 P l r -> Forall2 Q l r.
+Proof. intros H. induction 1; constructor; auto. Qed.
+
+Lemma read_doubles_sound fs name n width m : read_doubles fs name n width = Some m ->
+  exists t, File fs (beside name) t /\ Doubles t n width m.
+Proof.
+  unfold read_doubles. destruct (lookup _ fs) as [t|] eqn:L; [|discriminate].
+  destruct (read_words _ t n width) as [bits|] eqn:W; [|discriminate]. intro H.
+  exists t. split; [apply lookup_in, L|]. exists bits. destruct (read_words_sound _ _ _ _ _ W) as [N [Ln Lr]].
+  split; [exact N|]. split; [exact Ln|]. split; [exact Lr|]. apply map_opt_forall2 in H.
+  eapply forall2_impl; [|exact H]. intros a x. apply map_opt_forall2.
+Qed.
+
+Lemma reader_right fs : Right fs (reader fs).
+Proof.
+  split; [|split]; cbn.
+  - apply read_decimal_sound.
+  - apply read_table_sound.
+  - apply read_doubles_sound.
+Qed.
+
+Lemma are_names_sound t names : are_names t names = true -> Names t names.
+Proof.
+  unfold are_names. set (w := Z.to_nat _). rewrite !andb_true_iff. intros [[[[[G P] K] S] L] B].
+  exists w. apply same_eq in P. apply same_eq in K. apply same_eq in B. apply same_shape_eq in S. split.
+  - exists (read_npy t). auto.
+  - intros a Ha. rewrite forallb_forall in L. specialize (L a Ha). apply andb_true_iff in L as [L1 L2].
+    apply Nat.leb_le in L1. auto.
+Qed.
+
+Theorem read_folder_sound fs p c rows : read_folder fs = Some (p, c, rows) -> Format fs p rows c.
+Proof.
+  unfold read_folder. intro H.
+  destruct (lookup (b "result.json") fs) as [result|] eqn:Lr; [|discriminate].
+  destruct (as_json result) as [j|] eqn:J; [|discriminate]. destruct (claims_of (reader fs) j) as [c'|] eqn:C; [|discriminate].
+  destruct (lookup (beside (file c')) fs) as [text|] eqn:Lt; [|discriminate]. destruct (as_toml text) as [d|] eqn:T; [|discriminate].
+  destruct (problem_of (reader fs) d) as [p'|] eqn:P; [|discriminate].
+  destruct (lookup (b "mechanism.npz/weights.npy") fs) as [weights|] eqn:Lw; [|discriminate].
+  destruct (read_words _ weights _ _) as [rows'|] eqn:W; [|discriminate].
+  destruct (lookup (b "mechanism.npz/records.npy") fs) as [names|] eqn:Ln; [|discriminate].
+  destruct (lookup (b "mechanism.npz/outputs.npy") fs) as [outs|] eqn:Lo; [|discriminate].
+  destruct (_ && _) eqn:N; [|discriminate]. injection H as <- <- <-. apply andb_true_iff in N as [N1 N2].
+  exists (reader fs), d, j, weights, names, outs, result, text.
+  split; [apply reader_right|]. split; [apply lookup_in, Lr|]. split.
+  { unfold as_json in J. destruct (_ && _) eqn:E; [|discriminate]. injection J as <-. apply andb_true_iff in E as [E1 E2].
+    split; [exact E1|apply same_eq, E2]. }
+  split; [exact C|]. split; [apply lookup_in, Lt|]. split.
+  { unfold as_toml in T. destruct (_ && _) eqn:E; [|discriminate]. injection T as <-. apply andb_true_iff in E as [E1 E2].
+    split; [exact E1|apply same_eq, E2]. }
+  split; [exact P|]. split; [apply lookup_in, Lw|]. split; [apply (read_words_sound _ _ _ _ _ W)|].
+  split; [apply lookup_in, Ln|]. split; [apply are_names_sound, N1|]. split; [apply lookup_in, Lo|apply are_names_sound, N2].
+Qed.
+
+Open Scope R_scope.
+
+Lemma rat_le (a d c e : Z) : (0 < d)%Z -> (0 < e)%Z -> (a * e <= c * d)%Z -> IZR a / IZR d <= IZR c / IZR e.
+Proof.
+  intros Hd He H. apply IZR_le in H. rewrite !mult_IZR in H. apply IZR_lt in Hd. apply IZR_lt in He.
+  apply Rmult_le_reg_r with (IZR d * IZR e); [nra|].
+  replace (IZR a / IZR d * (IZR d * IZR e)) with (IZR a * IZR e) by (field; lra).
+  replace (IZR c / IZR e * (IZR d * IZR e)) with (IZR c * IZR d) by (field; lra). exact H.
+Qed.
+
+Lemma value_holds_sound c f v : value_holds c f = true ->
+  IZR (at_least f) <= IZR TOTAL * IZR ONE * v <= IZR (at_most f) -> Rabs (rv (value_of c) - v) <= rv (allowance c).
+Proof.
+  unfold value_holds, rv. destruct (value_of c) as [n d]. destruct (allowance c) as [a e]. cbn [fst snd].
+  rewrite !andb_true_iff, !Z.ltb_lt, !Z.leb_le. intros [[[[Hd He] _] H1] H2] [V1 V2].
+  pose proof TOTAL_pos as T0. pose proof ONE_pos as O0. assert (S0 : (0 < TOTAL * ONE)%Z) by nia.
+  assert (D0 : (0 < d * e)%Z) by nia.
+  apply (rat_le _ (d * e) _ (TOTAL * ONE) D0 S0) in H1. apply (rat_le _ (TOTAL * ONE) _ (d * e) S0 D0) in H2.
+  apply IZR_lt in T0, O0, Hd, He.
+  assert (E1 : IZR (n * e - a * d) / IZR (d * e) = IZR n / IZR d - IZR a / IZR e) by (rewrite minus_IZR, !mult_IZR; field; lra).
+  assert (E2 : IZR (n * e + a * d) / IZR (d * e) = IZR n / IZR d + IZR a / IZR e) by (rewrite plus_IZR, !mult_IZR; field; lra).
+  rewrite E1 in H1. rewrite E2 in H2. rewrite mult_IZR in H1, H2.
+  assert (P : 0 < IZR TOTAL * IZR ONE) by nra. assert (Q : 0 < / (IZR TOTAL * IZR ONE)) by (apply Rinv_0_lt_compat; exact P).
+  assert (W1 : IZR (at_least f) / (IZR TOTAL * IZR ONE) <= v).
+  { apply Rmult_le_reg_r with (IZR TOTAL * IZR ONE); [exact P|]. unfold Rdiv. rewrite Rmult_assoc, Rinv_l by lra. lra. }
+  assert (W2 : v <= IZR (at_most f) / (IZR TOTAL * IZR ONE)).
+  { apply Rmult_le_reg_r with (IZR TOTAL * IZR ONE); [exact P|]. unfold Rdiv. rewrite Rmult_assoc, Rinv_l by lra. lra. }
+  apply Rabs_le. lra.
+Qed.
+
+(** Of every folder that is accepted there are one problem and one matrix that its files say, and all
+    that it claims of them holds. *)
+Theorem examined fs p rows c f : examine fs = Proved p rows c f ->
+  NoDup (map fst fs) /\ Format fs p rows c /\ Holds p rows c.
+Proof.
+  unfold examine. destruct (distinct (map fst fs)) eqn:D; [|discriminate].
+  destruct (read_folder fs) as [[[p' c'] rows']|] eqn:R; [|discriminate].
+  destruct (check p' rows' _ _) as [f'|] eqn:C; [|discriminate].
+  destruct (negb _) eqn:E1; [discriminate|]. destruct (negb (value_holds c' f')) eqn:E2; [discriminate|].
+  destruct (negb (bound_holds c' f')) eqn:E3; [discriminate|]. destruct (negb (near_one p')); [discriminate|].
+  intro H. injection H as <- <- <- <-. apply negb_false_iff in E1, E2, E3. apply andb_true_iff in E1 as [Eq Sc].
+  split; [apply distinct_sound, D|]. split; [apply read_folder_sound, R|].
+  destruct (check_sound _ _ _ _ _ C) as [S [L [Di [Pr [Ex [[v [Lv Bv]] Bo]]]]]].
+  split; [exact S|]. split; [exact Di|]. split; [exact L|]. split; [|split; [apply same_eq, Sc|split; [exact Pr|split; [|split]]]].
+  - unfold same_rat in Eq. rewrite !andb_true_iff, !Z.ltb_lt, Z.eqb_eq in Eq. destruct Eq as [[A B] Q]. unfold rv.
+    apply (f_equal IZR) in Q. rewrite !mult_IZR in Q. apply IZR_lt in A, B.
+    apply Rmult_eq_reg_r with (IZR (snd (epsilon_of c')) * IZR (snd (epsilon p'))); [|nra].
+    replace (IZR (fst (epsilon_of c')) / IZR (snd (epsilon_of c')) * (IZR (snd (epsilon_of c')) * IZR (snd (epsilon p'))))
+      with (IZR (fst (epsilon_of c')) * IZR (snd (epsilon p'))) by (field; lra).
+    rewrite Q. field. lra.
+  - intro z. destruct (Ex z) as [u Lu]. exists u. split; [exact Lu|]. intros w Lw. apply (loss_unique p' z w u S Lw Lu).
+  - exists v. split; [exact Lv|]. apply (value_holds_sound c' f'); assumption.
+  - intros [n d] Hb z w Mz Lz. unfold bound_holds in E3. rewrite Hb in E3. apply andb_true_iff in E3 as [D0 B].
+    apply Z.ltb_lt in D0. apply Z.leb_le in B. specialize (Bo z w Mz Lz). unfold rv. cbn [fst snd].
+    pose proof ONE_pos as O0. apply Rle_trans with (IZR (proved f') / IZR ONE).
+    + apply rat_le; assumption.
+    + apply over_one. exact Bo.
+Qed.
+
+Theorem accepted fs : accept fs = true ->
+  NoDup (map fst fs) /\ exists p rows c, Format fs p rows c /\ Holds p rows c.
+Proof.
+  unfold accept. destruct (examine fs) as [| |p rows c f] eqn:E; try discriminate. intros _.
+  destruct (examined fs p rows c f E) as [A [B C]]. split; [exact A|]. exists p, rows, c. auto.
+Qed.

@@ -1,0 +1,187 @@
+(** What the files of a folder say: the problem, the weights, what is claimed of them.
+
+    [files] are the names and bytes of a folder's files; those of an archive are ARCHIVE/MEMBER. *)
+From Coq Require Import ZArith Bool Reals String List.
+From Privopt Require Import Spec Claims Metric Check Grammar.
+Import ListNotations.
+Open Scope Z_scope.
+
+Definition files := list (bytes * bytes).
+Definition File (fs : files) (name content : bytes) : Prop := In (name, content) fs.
+Definition beside (name : bytes) : bytes := b "problem/" ++ name.
+
+(** Who reads numbers, tables and matrices of a folder; right where all that they give is what stands there. *)
+Record readers := {
+  number_of : bytes -> option rat;
+  table_of : bytes -> option (list (list bytes));
+  matrix_of : bytes -> nat -> nat -> option (list (list rat))
+}.
+Definition Right (fs : files) (r : readers) : Prop :=
+  (forall t x, number_of r t = Some x -> Decimal t x) /\
+  (forall name rows, table_of r name = Some rows -> exists t, File fs (beside name) t /\ Csv t rows) /\
+  (forall name n width m, matrix_of r name n width = Some m -> exists t, File fs (beside name) t /\ Doubles t n width m).
+
+Notation "x <- a ;; c" := (match a with Some x => c | None => None end) (at level 61, a at next level, right associativity).
+Notation "'when' c ;; d" := (if c then d else None) (at level 61, c at next level, right associativity).
+
+(** ** The problem *)
+
+Definition fields := list (bytes * value).
+Definition field (t : fields) (name : string) : option value := lookup (b name) t.
+Definition has (t : fields) (name : string) : bool := match field t name with Some _ => true | None => false end.
+Definition only (t : fields) (names : list string) : bool :=
+  forallb (fun kv => existsb (fun n => same (fst kv) (b n)) names) t && distinct (map fst t).
+Definition is_text (v : option value) (s : string) : bool := match v with Some (Text t) => same t (b s) | _ => false end.
+
+(** A whole number up to a million. *)
+Definition count_of (v : option value) : option nat :=
+  match v with
+  | Some (Word w) => when digits w && Nat.leb (length w) 7;; let n := digits_value w in when (0 <? n) && (n <=? 1000000);; Some (Z.to_nat n)
+  | _ => None
+  end.
+
+Definition column (rows : list (list bytes)) (name : string) : option (list bytes) :=
+  match rows with
+  | head :: (_ :: _) as body =>
+      when distinct head;; i <- index (b name) head;; map_opt (fun r => nth_error r i) (tl rows)
+  | _ => None
+  end.
+
+Section Problem.
+  Variable r : readers.
+
+  Definition numbers (l : list bytes) : option (list rat) := map_opt (number_of r) l.
+  Definition number_in (v : option value) : option rat := match v with Some (Word w) => number_of r w | _ => None end.
+  Definition file_in (v : option value) : option (list (list bytes)) := match v with Some (Text f) => table_of r f | _ => None end.
+
+  (** Names with numbers beside them, as a table's columns id and [name] have them. *)
+  Definition beside_ids (v : option value) (name : string) : option (list (bytes * rat)) :=
+    rows <- file_in v;; ids <- column rows "id";; cells <- column rows name;; xs <- numbers cells;; Some (combine ids xs).
+
+  (** Ids of [records] or [outputs], and coordinates where there are any. *)
+  Definition places (t : fields) : option (list bytes * option (list (list rat))) :=
+    if has t "points" then
+      when only t ["points"%string];; rows <- file_in (field t "points");; ids <- column rows "id";;
+      match column rows "x", column rows "y" with
+      | Some x, Some y => xs <- numbers x;; ys <- numbers y;; Some (ids, Some (map (fun p => [fst p; snd p]) (combine xs ys)))
+      | _, _ => Some (ids, None)
+      end
+    else if has t "grid" then
+      match field t "grid" with
+      | Some (Tab g) =>
+          when only t ["grid"%string] && only g ["rows"; "cols"; "cell_km"]%string;;
+          n <- count_of (field g "rows");; w <- count_of (field g "cols");; side <- number_in (field g "cell_km");;
+          when Z.of_nat n * Z.of_nat w <=? 1000000;;
+          let cells := flat_map (fun i => map (fun j => (i, j)) (seq 0 w)) (seq 0 n) in
+          let at_ k := (Z.of_nat k * fst side, snd side) in
+          Some (map (fun c => named (fst c) ++ b "-" ++ named (snd c)) cells, Some (map (fun c => [at_ (snd c); at_ (fst c)]) cells))
+      | _ => None
+      end
+    else when only t ["count"%string];; n <- count_of (field t "count");; Some (map named (seq 0 n), None).
+
+  Definition even (ids : list bytes) : list (bytes * rat) := map (fun id => (id, (1, 1))) ids.
+
+  Definition utility_of (t : fields) (ids : list bytes) (width : nat) : option (utility * list (bytes * rat)) :=
+    shares <- (if has t "prior" then beside_ids (field t "prior") "p" else Some (even ids));;
+    if is_text (field t "kind") "distance" then when only t ["kind"; "prior"]%string;; Some (Distance, shares)
+    else if is_text (field t "kind") "travel-cost" then
+      when only t ["kind"; "prior"; "targets"]%string;;
+      targets <- (if has t "targets" then beside_ids (field t "targets") "weight" else Some (even ids));; Some (Travel targets, shares)
+    else
+      when is_text (field t "kind") "matrix" && only t ["kind"; "prior"; "cost"]%string;;
+      match field t "cost" with Some (Text f) => m <- matrix_of r f (length ids) width;; Some (Costs m, shares) | _ => None end.
+
+  Definition metric_of (t : fields) (ids outs : list bytes) (at_ at_out : option (list (list rat))) (apart_outputs costs_given : bool) : option space :=
+    if is_text (field t "kind") "euclidean" then
+      when only t ["kind"%string];; a <- at_;; c <- at_out;; Some (Euclidean a c)
+    else if is_text (field t "kind") "graph" then
+      when only t ["kind"; "edges"]%string;;
+      rows <- file_in (field t "edges");; u <- column rows "from";; v <- column rows "to";; km <- column rows "km";; l <- numbers km;;
+      Some (Graph (combine (combine u v) l))
+    else
+      when is_text (field t "kind") "matrix" && only t ["kind"; "matrix"; "output_matrix"]%string;;
+      match field t "matrix" with
+      | Some (Text f) =>
+          m <- matrix_of r f (length ids) (length ids);;
+          match apart_outputs, field t "output_matrix" with
+          | true, Some (Text g) => c <- matrix_of r g (length ids) (length outs);; Some (Matrix m (Some c))
+          | true, _ => when costs_given;; Some (Matrix m None)   (* no cost is a distance then *)
+          | false, None => Some (Matrix m None)
+          | false, _ => None
+          end
+      | _ => None
+      end.
+
+  (** Tables that say how a problem is solved, which no claim depends on. *)
+  Definition of_methods : list string :=
+    ["bd-mdp"; "const-opt"; "exponential"; "lr-geo"; "optimal-lp"; "planar-laplace"]%string.
+
+  Definition problem_of (d : toml) : option problem :=
+    when only (map (fun t => (fst t, Word [])) d) (["records"; "outputs"; "distance"; "privacy"; "utility"]%string ++ of_methods);;
+    recs <- lookup (b "records") d;; dist <- lookup (b "distance") d;; priv <- lookup (b "privacy") d;; util <- lookup (b "utility") d;;
+    from <- places recs;;
+    to <- (match lookup (b "outputs") d with Some t => places t | None => Some from end);;
+    let outputs_given := match lookup (b "outputs") d with Some _ => true | None => false end in
+    use <- utility_of util (fst from) (length (fst to));;
+    let costs_given := match fst use with Costs _ => true | _ => false end in
+    m <- metric_of dist (fst from) (fst to) (snd from) (snd to) outputs_given costs_given;;
+    when only priv ["epsilon"; "neighbours_within"; "kind"]%string && (negb (has priv "kind") || is_text (field priv "kind") "metric-dp");;
+    e <- number_in (field priv "epsilon");;
+    w <- (if has priv "neighbours_within" then x <- number_in (field priv "neighbours_within");; Some (Some x) else Some None);;
+    Some {| records := fst from; outputs := fst to; metric := m; epsilon := e; within := w; prior := snd use; costs := fst use |}.
+
+  (** ** The claims of result.json *)
+
+  Record claims := { file : bytes; value_of : rat; unit_of : option rat; bound_of : option rat; epsilon_of : rat; scope_of : bytes }.
+
+  Definition object (v : option value) : option fields :=
+    match v with Some (Tab t) => when distinct (map fst t);; Some t | _ => None end.
+  Definition text (v : option value) : option bytes := match v with Some (Text t) => Some t | _ => None end.
+
+  Definition claims_of (v : value) : option claims :=
+    top <- object (Some v);;
+    prob <- object (field top "problem");; obj <- object (field top "objective");; guar <- object (field top "guarantee");;
+    det <- object (field top "details");;
+    f <- text (field prob "file");; x <- number_in (field obj "value");;
+    u <- (if has det "value_unit" then u <- number_in (field det "value_unit");; Some (Some u) else Some None);;
+    bd <- (match field obj "lower_bound" with
+           | Some (Word w) => if same w (b "null") then Some None else y <- number_of r w;; Some (Some y)
+           | _ => None end);;
+    when is_text (field guar "kind") "metric-dp" && negb (is_text (field top "mechanism") "lr-geo");;
+    t <- text (field guar "epsilon_text");; e <- number_of r t;; s <- text (field guar "scope");;
+    Some {| file := f; value_of := x; unit_of := u; bound_of := bd; epsilon_of := e; scope_of := s |}.
+End Problem.
+
+(** ** The form of a folder *)
+
+Definition Format (fs : files) (p : problem) (rows : list (list Z)) (c : claims) : Prop :=
+  exists r d j weights names outs result text,
+    Right fs r /\
+    File fs (b "result.json") result /\ Json result j /\ claims_of r j = Some c /\
+    File fs (beside (file c)) text /\ Toml text d /\ problem_of r d = Some p /\
+    File fs (b "mechanism.npz/weights.npy") weights /\ Words weights (length (records p)) (length (outputs p)) rows /\
+    File fs (b "mechanism.npz/records.npy") names /\ Names names (records p) /\
+    File fs (b "mechanism.npz/outputs.npy") outs /\ Names outs (outputs p).
+
+(** How far a stated loss may be from the loss: its unit, of which it is an odd half, and the double's
+    last bit; a relative 1e-9 where it has no unit. *)
+Definition allowance (c : claims) : rat :=
+  let (n, d) := value_of c in
+  match unit_of c with
+  | Some (a, e) => (a * (d * 2 ^ 50) + Z.abs n * e, e * (d * 2 ^ 50))
+  | None => (Z.abs n, d * 10 ^ 9)
+  end.
+
+Definition scope_is (p : problem) : bytes := match within p with Some _ => b "neighbours" | None => b "all-pairs" end.
+
+Open Scope R_scope.
+
+(** All that a folder claims, and that can be proved of it. *)
+Definition Holds (p : problem) (rows : list (list Z)) (c : claims) : Prop :=
+  Sound p /\
+  (forall r, In r rows -> Rows.Distribution (length (outputs p)) r) /\ length rows = length (records p) /\
+  rv (epsilon_of c) = rv (epsilon p) /\ scope_of c = scope_is p /\
+  Private p rows /\
+  (forall z, exists v, Loss p z v /\ forall w, Loss p z w -> w = v) /\
+  (exists v, Loss p (drawn rows) v /\ Rabs (rv (value_of c) - v) <= rv (allowance c)) /\
+  (forall bd, bound_of c = Some bd -> forall z v, Mechanism p z -> Loss p z v -> rv bd <= v).
