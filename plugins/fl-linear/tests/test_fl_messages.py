@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from privopt import Ledger
 from privopt.errors import InputError
+from privopt.ledger.durable_log import DurableLog
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_fl_linear import messages
 from privopt_fl_linear.command import cli
-from privopt_fl_linear.messages import Message, budget, decimal, kept_or_drawn, read_messages, report
+from privopt_fl_linear.messages import MARK, Message, budget, decimal, read_messages, repeat_or_draw, report
 
 SITES = "id,x,y,facility_cost\na,0,0,.2\nb,1,0,.3\nc,0,1,.2\n"
 
@@ -29,8 +31,18 @@ def run(*arguments, given=None):
 
 
 def ask(folder, location, clients, *, round_="1", epsilon="0.5", more=()):
-    options = ("--round", round_, "--epsilon", epsilon, "--kept", folder / f"{location}.jsonl", *more)
-    return run("report", "--location", location, "--clients", clients, *options)
+    """Ask a location, and add the line that it sends to LOCATION.jsonl."""
+    options = ("--round", round_, "--epsilon", epsilon, "--kept", folder / f"{location}.sent", *more)
+    done = run("report", "--location", location, "--clients", clients, *options)
+    with (folder / f"{location}.jsonl").open("a") as file:
+        file.write(done.stdout)
+    return done
+
+
+def sent(path):
+    """The messages that a file of messages sent holds."""
+    with DurableLog(path, name="file of messages sent", mark=MARK) as log:
+        return log.texts()
 
 
 @pytest.fixture
@@ -83,7 +95,7 @@ def test_a_round_is_drawn_once(tmp_path):
     assert "the same message again" in again.stderr
     other = ask(tmp_path, "a", 20, round_="2")
     assert json.loads(other.stdout)["round"] == "2"
-    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 2
+    assert sent(tmp_path / "a.sent") == [first.stdout.strip(), other.stdout.strip()]
     changed = ask(tmp_path, "a", 20, epsilon="0.6")
     assert changed.exit_code == 2
     assert "epsilon 1/2" in changed.stderr
@@ -93,7 +105,8 @@ def test_a_round_is_drawn_once(tmp_path):
 def test_messages_are_kept_in_a_file_that_can_be_written(tmp_path, kept):
     done = run("report", "--location", "a", "--clients", 3, "--round", "1", "--epsilon", "1", "--kept", tmp_path / kept)
     assert done.exit_code == 2
-    assert "wanted a file to write to" in done.stderr
+    assert str(tmp_path / kept) in done.stderr
+    assert "Traceback" not in done.stderr
     assert not done.stdout
 
 
@@ -131,15 +144,14 @@ def test_sites_may_have_a_mark_and_blanks_and_the_folder_comes_whole(round_one):
 
 def test_blanks_around_a_location_or_round_draw_nothing_new(tmp_path):
     first = ask(tmp_path, "a", 20, more=("--ledger", tmp_path / "book"))
-    kept = (tmp_path / "a.jsonl").read_text()
+    kept = sent(tmp_path / "a.sent")
     for location, round_ in (("a ", "1"), (" a", "1 "), ("a", " 1")):
-        options = ("--kept", tmp_path / "a.jsonl", "--epsilon", "0.5", "--ledger", tmp_path / "book")
+        options = ("--kept", tmp_path / "a.sent", "--epsilon", "0.5", "--ledger", tmp_path / "book")
         again = run("report", "--location", location, "--round", round_, "--clients", 20, *options)
         assert again.stdout == first.stdout
         assert "the same message again" in again.stderr
-    assert (tmp_path / "a.jsonl").read_text() == kept
-    assert kept_or_drawn(tmp_path / "a.jsonl", " a ", 20, Fraction(1, 2), " 1")[1] is False
-    assert Message.read(kept.replace('"a"', '" a "')) == Message.read(kept)  # as an older version may have kept it
+    assert sent(tmp_path / "a.sent") == kept == [first.stdout.strip()]
+    assert repeat_or_draw(tmp_path / "a.sent", " a ", 20, Fraction(1, 2), " 1")[1] is False
     assert run("report", "--location", " ", "--round", "1", "--clients", 1, *options).exit_code == 2
 
 
@@ -166,7 +178,7 @@ def test_a_message_is_taken_by_collect_exactly_if_solve_takes_it(round_one, nois
 
 def test_two_at_once_draw_once(tmp_path):
     def draw(_):
-        return kept_or_drawn(tmp_path / "kept", "a", 5, Fraction(1, 10), "1")
+        return repeat_or_draw(tmp_path / "kept", "a", 5, Fraction(1, 10), "1")
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(draw, range(16)))
@@ -182,7 +194,7 @@ def test_rounds_are_charged_before_they_are_drawn(tmp_path):
         done = ask(tmp_path, "a", 20, round_=round_, more=("--ledger", book))
         assert done.exit_code == code, done.output
     assert "budget spent" in done.stderr
-    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 2  # nothing was drawn for round 3
+    assert len(sent(tmp_path / "a.sent")) == 2  # nothing was drawn for round 3
     with Ledger(book) as ledger:
         account = ledger.account("a")
         ledger.check()
@@ -201,7 +213,7 @@ def test_the_count_may_come_by_standard_input_and_is_never_quoted(tmp_path):
 @pytest.mark.parametrize("epsilon", ["0", "-1", "1/3", "nan", "1e3", "9999999", "0.00000000001", "", "0.1x"])
 def test_budgets_that_are_none(epsilon, tmp_path):
     assert ask(tmp_path, "a", 1, epsilon=epsilon).exit_code == 2
-    assert not (tmp_path / "a.jsonl").exists()
+    assert not (tmp_path / "a.sent").exists()
 
 
 @given(st.integers(1, 10**9), st.integers(0, 9))
@@ -239,50 +251,40 @@ def test_what_is_no_message(line, tmp_path):
 def test_files_that_are_no_text(junk, place, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(junk)
     (tmp_path / "sites.csv").write_text(SITES)
-    for done in (ask(tmp_path, "a", 1, round_="2"), gather(tmp_path, files=("a",))):
-        assert done.exit_code == 2, done.output
-        assert place in done.stderr
-        assert "UTF-8" in done.stderr
-        assert "Traceback" not in done.output
-    assert (tmp_path / "a.jsonl").read_bytes() == junk
+    done = gather(tmp_path, files=("a",))
+    assert done.exit_code == 2, done.output
+    assert place in done.stderr
+    assert "UTF-8" in done.stderr
+    assert "Traceback" not in done.output
     options = ("--location", "a", "--epsilon", "1", "--round", "1", "--kept", tmp_path / "k")
     assert run("report", "--clients", "-", *options, given=b"\xff\n").exit_code == 2
 
 
-def test_a_file_of_messages_without_its_end_goes_on_in_a_line_of_its_own(tmp_path):
-    (tmp_path / "a.jsonl").write_text(GOOD)
-    assert ask(tmp_path, "a", 20, round_="1").stdout.strip().endswith('"noisy_clients": 3}')  # sent, or to be sent
-    assert (tmp_path / "a.jsonl").read_text() == GOOD
-    sent = ask(tmp_path, "a", 20, round_="2").stdout
-    assert (tmp_path / "a.jsonl").read_text() == f"{GOOD}\n{sent}"
+def test_files_that_hold_something_else_are_refused_and_left(tmp_path):
+    (tmp_path / "a.sent").write_text(GOOD)
+    done = ask(tmp_path, "a", 20)
+    assert done.exit_code == 2
+    assert "a.sent" in done.stderr
+    assert (tmp_path / "a.sent").read_text() == GOOD
+    (tmp_path / "sites.csv").write_text(SITES)
+    ask(tmp_path, "b", 3)
+    done = run("collect", tmp_path / "b.sent", "--sites", tmp_path / "sites.csv", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "b.sent: found a file of messages sent (--kept)" in done.stderr
 
 
-def test_what_a_killed_write_left_is_cut_off_and_nothing_else(tmp_path):
-    kept = tmp_path / "a.jsonl"
-    whole = (report("\u00e9", 7, Fraction(1, 2), "1").line() + "\n").encode()
-    before = report("a", 7, Fraction(1, 2), "0").line() + "\n"
-    for length in range(1, len(whole) - 1):  # the last has all of the message, but not the line's end
-        kept.write_bytes(before.encode() + whole[:length])
-        message, drawn = kept_or_drawn(kept, "\u00e9", 20, Fraction(1, 2), "1")
-        assert drawn
-        assert kept.read_text() == before + message.line() + "\n"
-    kept.write_bytes(before.encode() + whole[:-1])
-    assert kept_or_drawn(kept, "\u00e9", 20, Fraction(1, 2), "1") == (Message.read(whole.decode()), False)
-    for other in ("notes", before + "{}", before[:20] + "\n"):  # no killed write leaves these
-        kept.write_text(other)
-        with pytest.raises(InputError, match="line"):
-            kept_or_drawn(kept, "a", 20, Fraction(1, 2), "1")
-        assert kept.read_text() == other
+def test_a_message_is_kept_before_it_is_returned_and_a_draw_that_fails_keeps_nothing(tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError("no entropy")
 
-
-def test_a_message_is_on_the_disk_before_it_is_printed(tmp_path, monkeypatch):
-    import os
-
-    kept, written = tmp_path / "k", []
-    monkeypatch.setattr(os, "fsync", lambda number: written.append(kept.read_text()))
-    message, drawn = kept_or_drawn(kept, "a", 20, Fraction(1, 2), "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(messages, "report", fails)
+        with pytest.raises(OSError, match="no entropy"):
+            repeat_or_draw(tmp_path / "k", "a", 20, Fraction(1, 2), "1")
+    assert sent(tmp_path / "k") == []
+    message, drawn = repeat_or_draw(tmp_path / "k", "a", 20, Fraction(1, 2), "1")
     assert drawn
-    assert written[0] == message.line() + "\n"
+    assert sent(tmp_path / "k") == [message.line()]
 
 
 @pytest.mark.parametrize(
@@ -329,4 +331,4 @@ def test_reports_have_the_noise_that_they_state():
     assert abs(sent.var() / variance - 1) < 0.25
     real = report("a", 10, Fraction(1), "1", "continuous")
     assert isinstance(real.noisy, float)
-    assert Message.read(real.line()) == real
+    assert Message.from_line(real.line()) == real

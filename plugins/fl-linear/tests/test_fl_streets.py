@@ -60,7 +60,7 @@ def test_every_answer_is_that_of_the_table(seed, locations, others, more):
         assert np.array_equal(one.facility, two.facility)
         one, two = (reconnect(site, one, radius) for site in sites)
         assert np.array_equal(one.facility, two.facility)
-        assert np.array_equal(streets.crowded(radius, 3.0), table.crowded(radius, 3.0))
+        assert np.array_equal(streets.crowded(everyone, radius, 3.0), table.crowded(everyone, radius, 3.0))
         assert np.array_equal(streets.balls(everyone[::2], rank, radius), table.balls(everyone[::2], rank, radius))
     assert table.extent <= streets.extent <= 2.0 * table.extent
 
@@ -193,12 +193,15 @@ def test_messages_know_the_sites_that_send_nothing(town):
     senders = [row["id"] for row in sites if row["sends"] == "1"]
 
     def ask(name):
-        options = ["--epsilon", "0.5", "--round", "1", "--kept", str(folder / "kept.jsonl")]
-        return CliRunner().invoke(cli, ["report", "--location", name, "--clients", "5", *options])
+        options = ["--epsilon", "0.5", "--round", "1", "--kept", str(folder / "sent")]
+        done = CliRunner().invoke(cli, ["report", "--location", name, "--clients", "5", *options])
+        with (folder / "lines.jsonl").open("a") as file:
+            file.write(done.stdout)
+        return done
 
     def gather(out):
         options = ["--sites", str(folder / "sites.csv"), "--out", str(folder / out)]
-        return CliRunner().invoke(cli, ["collect", str(folder / "kept.jsonl"), *options])
+        return CliRunner().invoke(cli, ["collect", str(folder / "lines.jsonl"), *options])
 
     for name in senders[1:]:
         assert ask(name).exit_code == 0

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from privopt.command.exit_codes import PATH, guarded
-from privopt.command.terminal import complain, reserve_standard_output, say, say_json
+from privopt.command.exit_codes import PATH
+from privopt.command.program import program
+from privopt.command.terminal import complain, say, say_json
 from privopt.errors import UsageError
 from privopt_fl_linear.quantiles import Noise
 
@@ -24,9 +25,7 @@ noise = "{noise}"
 """
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def cli() -> None:
-    """Facility location from counts under local differential privacy: both sides."""
+cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 
 
 def _epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
@@ -46,7 +45,7 @@ def _count(text: str) -> int:
     except ValueError:
         clients = -1
     if not 0 <= clients <= MOST_CLIENTS:
-        raise UsageError("--clients: wanted a whole number from 0 to 1e12")  # what is there is secret
+        raise UsageError("--clients must be a whole number from 0 to 1e12")  # what is there is secret
     return clients
 
 
@@ -64,18 +63,17 @@ def _count(text: str) -> int:
     help="Messages sent so far: a round's is drawn once, and repeated from there.",
 )
 @click.option("--ledger", type=PATH, metavar="FILE", help="Charged before a message is drawn.")
-@guarded
 def report(
     location: str, clients: str, epsilon: Fraction, round_: str, noise: str, kept: Path, ledger: Path | None
 ) -> None:
     """Send this location's noisy count: one line on standard output, and nothing else leaves."""
-    from privopt_fl_linear.messages import kept_or_drawn
+    from privopt_fl_linear.messages import repeat_or_draw
 
     if not (location.isprintable() and round_.isprintable() and location.strip() and round_.strip()):
-        raise UsageError("--location and --round: wanted text of a line")
+        raise UsageError("--location and --round must be text of one line")
     number = _count(clients)
     kind: Noise = "discrete" if noise == "discrete" else "continuous"
-    message, drawn = kept_or_drawn(kept, location, number, epsilon, round_, kind, ledger=ledger)
+    message, drawn = repeat_or_draw(kept, location, number, epsilon, round_, kind, ledger=ledger)
     if not drawn:
         complain(f"{location}: round {round_} was reported before; the same message again, nothing is charged")
     say_json(message.line())
@@ -86,17 +84,16 @@ def report(
 @click.option("--sites", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="CSV")
 @click.option("--out", required=True, type=PATH, metavar="FOLDER", help="New: a problem to solve.")
 @click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
-@guarded
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
     """Make the problem of the server's side from the messages of one round and the public table of sites."""
     from privopt.run.publish import check_new, new_files
-    from privopt_fl_linear.messages import collected, decimal, read_messages
+    from privopt_fl_linear.messages import collect_reports, decimal, read_messages
 
     check_new(out)
     found = read_messages(messages)
     if not found:
         raise UsageError(f"{messages[0]}: found no message, wanted one a line")
-    table, silent = collected(sites, found, missing="leave out" if leave_out else "refuse")
+    table, silent = collect_reports(sites, found, missing="leave out" if leave_out else "refuse")
     with new_files(out) as work:
         (work / "locations.csv").write_bytes(table)
         text = PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise)
@@ -112,7 +109,6 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
 @click.option("--alpha", default="", metavar="LO:HI:N", help="Failure probabilities likewise; left out: the problem's.")
 @click.option("--out", type=PATH, metavar="CSV", help="Left out: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file.")
-@guarded
 def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: bool) -> None:
     """What privacy will cost over epsilon and alpha, from public data alone: at the problem's mean_clients."""
     import csv
@@ -151,7 +147,4 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
         work.write_text(text.getvalue(), "utf-8")
 
 
-def main() -> None:
-    """Entry point of ``privopt-fl-linear`` and ``python -m privopt_fl_linear``."""
-    reserve_standard_output()
-    cli(prog_name="privopt-fl-linear")
+main = cli.main_program

@@ -1,4 +1,7 @@
-"""The compiled kernels: a KD-tree whose nodes know the least cost and the least rank below them.
+"""The compiled search for the cheapest facility: a KD-tree whose nodes know the least cost and rank below them.
+
+SciPy's tree finds the nearest point, not the one with the least cost + distance, nor the first id among equals. What
+needs distances alone (balls, independent sets) goes through SciPy's (`metric`).
 
 One layout serves planar points and the sphere. ``boxed`` holds the coordinates that boxes are drawn around (x, y in
 the plane; the unit vector on the sphere), ``exact`` those that a pair's distance is computed from (x, y, 0; latitude,
@@ -19,7 +22,7 @@ import math
 
 import numpy as np
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt.execution.compiled import jit
 from privopt.numbers.distances import EARTH_RADIUS_KM
 
@@ -59,21 +62,6 @@ def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floa
     if chord > 1.9:  # the haversine itself is loose near the antipode
         arc -= 1e-6
     return EARTH_RADIUS_KM * arc
-
-
-@jit()
-def box_reach(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
-    """An upper bound on the distance between a point and everything in a node's box."""
-    total = 0.0
-    for axis in range(boxed.shape[1]):
-        gap = max(high[node, axis] - boxed[b, axis], boxed[b, axis] - low[node, axis])
-        total += gap * gap
-    chord = math.sqrt(total)
-    if not sphere:
-        return chord
-    if chord > 1.9:
-        return math.inf
-    return EARTH_RADIUS_KM * (2.0 * math.asin((chord + 1e-14) / 2.0) * (1.0 + 1e-14))
 
 
 @jit()
@@ -162,134 +150,9 @@ def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints
 
 
 @jit()
-def independent(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints, reach: float) -> Ints:
-    """Greedily, in ``order``, the points none of which lies within ``reach`` of an earlier one.
-
-    The tree must be over the same points. Each point is met by the few chosen ones around it only, so the cost is
-    about linear in their number.
-    """
-    _, t_exact, _, _, t_index, low, high, _, _, start, end = tree
-    nodes = len(start)
-    blocked = np.zeros(len(order), np.bool_)
-    chosen = np.empty(len(order), np.int64)
-    count = 0
-    stack = np.empty(128, np.int64)
-    for point in order:
-        if blocked[point]:
-            continue
-        chosen[count] = point
-        count += 1
-        stack[0] = 0
-        top = 1
-        while top > 0:
-            top -= 1
-            node = stack[top]
-            if box_distance(sphere, low, high, node, boxed, point) > reach:
-                continue
-            if 2 * node + 2 < nodes:
-                stack[top] = 2 * node + 1
-                stack[top + 1] = 2 * node + 2
-                top += 2
-                continue
-            for place in range(start[node], end[node]):
-                if pair_distance(sphere, t_exact, place, exact, point) <= reach:
-                    blocked[t_index[place]] = True
-    return chosen[:count]
-
-
-@jit()
-def balls(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, centres: Ints, rank: Ints, radius: float) -> Ints:
-    """For each point of the tree the centre within ``radius`` of it, -1 where there is none.
-
-    Should balls overlap (they do not where the centres are farther apart than twice the radius), the nearer centre
-    wins, then the lower rank. ``centres`` are positions in ``boxed``, ``exact`` and ``rank``.
-    """
-    _, t_exact, _, _, t_index, low, high, _, _, start, end = tree
-    nodes = len(start)
-    owner = np.full(len(t_index), -1)
-    nearest = np.full(len(t_index), np.inf)
-    stack = np.empty(128, np.int64)
-    for centre in centres:
-        stack[0] = 0
-        top = 1
-        while top > 0:
-            top -= 1
-            node = stack[top]
-            if box_distance(sphere, low, high, node, boxed, centre) > radius:
-                continue
-            if 2 * node + 2 < nodes:
-                stack[top] = 2 * node + 1
-                stack[top + 1] = 2 * node + 2
-                top += 2
-                continue
-            for place in range(start[node], end[node]):
-                distance = pair_distance(sphere, t_exact, place, exact, centre)
-                point = t_index[place]
-                if distance <= radius and (
-                    owner[point] < 0
-                    or distance < nearest[point]
-                    or (distance == nearest[point] and rank[centre] < rank[owner[point]])
-                ):
-                    nearest[point] = distance
-                    owner[point] = centre
-    return owner
-
-
-@jit()
-def crowded(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, radius: float, wanted: float) -> Bools:
-    """For each point of the tree whether at least ``wanted`` of its points lie within ``radius`` of it.
-
-    A node whose box is no wider than the radius and that holds enough answers for all its points at once.
-    """
-    _, t_exact, _, _, t_index, low, high, _, _, start, end = tree
-    nodes = len(start)
-    answer = np.zeros(len(boxed), np.bool_)
-    for node in range(nodes):
-        if end[node] - start[node] >= wanted and box_reach(sphere, low, high, node, low, node) <= radius:
-            answer[t_index[start[node] : end[node]]] = True
-    stack = np.empty(128, np.int64)
-    for query in t_index:
-        if answer[query]:
-            continue
-        found = 0
-        stack[0] = 0
-        top = 1
-        while top > 0 and found < wanted:
-            top -= 1
-            node = stack[top]
-            if box_distance(sphere, low, high, node, boxed, query) > radius:
-                continue
-            if box_reach(sphere, low, high, node, boxed, query) <= radius:
-                found += end[node] - start[node]
-                continue
-            left = 2 * node + 1
-            if left < nodes:
-                near = box_distance(sphere, low, high, left, boxed, query)
-                far = box_distance(sphere, low, high, left + 1, boxed, query)
-                stack[top], stack[top + 1] = (left + 1, left) if near <= far else (left, left + 1)
-                top += 2
-                continue
-            for place in range(start[node], end[node]):
-                if pair_distance(sphere, t_exact, place, exact, query) <= radius:
-                    found += 1
-        answer[query] = found >= wanted
-    return answer
-
-
-@jit()
 def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Floats:
     """The distances of the pairs (a[i], b[i])."""
     out = np.empty(len(exact_a))
     for i in range(len(exact_a)):
         out[i] = pair_distance(sphere, exact_a, i, exact_b, i)
     return out
-
-
-@jit()
-def triangle_excess(matrix: Floats, first: Ints, second: Ints, third: Ints) -> float:
-    """The largest d(a, c) - (d(a, b) + d(b, c)) over the triples given, at least 0."""
-    worst = 0.0
-    for i in range(len(first)):
-        a, b, c = first[i], second[i], third[i]
-        worst = max(worst, matrix[a, c] - (matrix[a, b] + matrix[b, c]))
-    return worst

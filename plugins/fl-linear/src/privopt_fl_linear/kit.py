@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from privopt.interfaces import Result
-from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, to_toml
+from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, relabel, reorder, to_toml
 from privopt_fl_linear.location import noisy_counts, spent
 
 __all__ = ["PROFILE", "neighbours", "problems"]
@@ -99,27 +99,6 @@ def _ties(problem: GeneratedProblem) -> bool:
     return problem.facts["kind"] == "sphere" or bool((np.diff(values, axis=0) < 1e-9).any())
 
 
-def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    if _ties(problem):
-        return None
-    header, *rows = problem.rows(POINTS)
-    names = [f"place {i}" for i in range(len(rows))]
-    chance.shuffle(names)
-    renamed = _with_rows(problem, header, [[name, *row[1:]] for name, row in zip(names, rows, strict=True)])
-    return Variant(problem=renamed, change="the locations were given other ids")
-
-
-def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, *rows = problem.rows(POINTS)
-    order = list(range(len(rows)))
-    chance.shuffle(order)
-    moved = _with_rows(problem, header, [rows[i] for i in order])
-    if MATRIX in problem.files:
-        table = np.load(io.BytesIO(problem.files[MATRIX]))
-        moved = moved.with_file(MATRIX, npy_bytes(table[np.ix_(order, order)]))
-    return Variant(problem=moved, change="the rows were put into another order")
-
-
 def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Lengths and costs four times as large: exact in doubles."""
     if problem.facts["kind"] == "sphere":
@@ -194,6 +173,10 @@ PROFILE = Profile(
     neighbours=neighbours,
     observed=lambda release: release.counts,
     draws=_draws,
-    variants={"relabelling": _relabelled, "reordering": _reordered, "units": _in_other_units},
+    variants={
+        "relabelling": relabel({POINTS: ["id"]}, unless=_ties),
+        "reordering": reorder(POINTS, arrays={MATRIX: (0, 1)}),
+        "units": _in_other_units,
+    },
     oracle=_oracle,
 )

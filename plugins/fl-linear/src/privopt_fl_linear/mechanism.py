@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from privopt.declare import files_of
 from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
-from privopt.interfaces.report_parts import Layer
-from privopt.report import Section
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
 from privopt_fl_linear.metric import Matrix
@@ -26,16 +24,8 @@ from privopt_fl_linear.serve import NO_MARGIN, choose_facilities, plan_again, pl
 from privopt_fl_linear.site import Assignment, connection_cost, sum_counts
 from privopt_fl_linear.theory import assumption_5, bounds, values
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
 __all__ = ["FLLinear"]
 
-BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
-"""Of a location, and of a pair of them in a matrix, with the plan, its files and their proof. Measured at 1,500
-locations (tests/test_memory.py)."""
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
 DROPPED = (
     "; the noise drawn is dropped, a second draw spends epsilon again, and failure_probability again: drawn until a "
@@ -50,6 +40,9 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     release_class = FLRelease
     scope = COVERED
     kit = "privopt_fl_linear.kit:PROFILE"
+    reporting = "privopt_fl_linear.report:FLReporting"
+    item_bytes: ClassVar = {"location": 2_000.0, "distance": 100.0}
+    """Bytes with the plan, its files and their proof. Measured at 1,500 locations (tests/test_memory.py)."""
     expects = "privopt-fl-linear expect tells what it will cost over epsilon"
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
@@ -72,10 +65,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         """Return the cost at the noisy counts."""
         return CostAtCounts(site=problem.data.site)
 
-    def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Return the bytes of the locations and their matrix; programs over pairs ask for theirs themselves."""
+    def items(self, problem: FLInstance, method: str) -> Mapping[str, float]:
+        """Return the locations, and the entries of a matrix; programs over pairs ask for their memory themselves."""
         size = problem.data.site.size
-        return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * size**2 * isinstance(problem.data.site.metric, Matrix)
+        return {"location": size, "distance": size**2 if isinstance(problem.data.site.metric, Matrix) else 0}
 
     def check_problem(self, problem: FLInstance, method: str) -> None:
         """Refuse a method that lacks counts, or the mean count that the prior's facilities need.
@@ -224,30 +217,6 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
                 "margins may do"
             )
         return lines
-
-    def report(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[Section]:
-        """Map, capacities against demand, cost over delta."""
-        from privopt_fl_linear.report import sections
-
-        return sections(problem, release, result)
-
-    def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> Sequence[Section]:
-        """True clients against capacities, and true costs."""
-        from privopt_fl_linear.report import truth_sections
-
-        return truth_sections(problem, release, private)
-
-    def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Figure]:
-        """Map, capacities, costs."""
-        from privopt_fl_linear.report import figures
-
-        return figures(problem, release, result)
-
-    def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Locations with what they reported, facilities with their capacity, and connections as lines."""
-        from privopt_fl_linear.report import map_layer
-
-        return map_layer(problem, release)
 
 
 def _published_counts(problem: FLInstance) -> Any:

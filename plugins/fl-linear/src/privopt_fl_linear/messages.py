@@ -11,35 +11,33 @@ spend a second epsilon, and the mean of both tells more.
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import math
-import os
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.declare import File
 from privopt.declare.tables import is_parquet, table_of
-from privopt.errors import Fault, InputError, UsageError, cut, reason_of
+from privopt.errors import Fault, Faults, InputError, cut, reason_of
+from privopt.ledger.durable_log import DurableLog
 from privopt_fl_linear.location import MOST_NOISY, noisy_counts
 from privopt_fl_linear.privacy import LocalLaplace
 from privopt_fl_linear.quantiles import Noise
 
-__all__ = ["FORMAT", "Message", "budget", "collected", "decimal", "kept_or_drawn", "read_messages", "report"]
+__all__ = ["FORMAT", "Message", "budget", "collect_reports", "decimal", "read_messages", "repeat_or_draw", "report"]
 
 FORMAT: Final = "privopt-fl-linear/1"
-BEGIN: Final = json.dumps({"format": FORMAT})[:-1].encode() + b","
-"""What every line that was written here begins with."""
-MOST_FAULTS: Final = 20
+MARK: Final = 0x666C6D31
+"""SQLite's application id of a file of messages sent: "flm1"."""
 
 
 def _stripped(text: str) -> str:
@@ -50,7 +48,8 @@ def _stripped(text: str) -> str:
 class Message:
     """One location's report in one round.
 
-    >>> Message.read(Message(location="a", round="1", epsilon=Fraction(1, 10), noise="discrete", noisy=4).line()).noisy
+    >>> sent = Message(location="a", round="1", epsilon=Fraction(1, 10), noise="discrete", noisy=4)
+    >>> Message.from_line(sent.line()).noisy
     4
 
     Attributes:
@@ -82,7 +81,7 @@ class Message:
         )
 
     @classmethod
-    def read(cls, line: str) -> Message:
+    def from_line(cls, line: str) -> Message:
         """Read a message.
 
         Raises:
@@ -150,7 +149,7 @@ def report(location: str, clients: int, epsilon: Fraction, round_: str, noise: N
     return Message(location=location, round=round_, epsilon=epsilon, noise=noise, noisy=noisy)
 
 
-def kept_or_drawn(
+def repeat_or_draw(
     kept: Path,
     location: str,
     clients: int,
@@ -160,70 +159,36 @@ def kept_or_drawn(
     *,
     ledger: Path | None = None,
 ) -> tuple[Message, bool]:
-    """The message of this round, drawn where the file of those sent has none; and whether it was drawn.
+    """Return the message of a round: the one that was sent before, or a new one, kept on the disk before it returns.
 
     Args:
-        kept: file of the messages sent, a line each; made where there is none. It is locked meanwhile. The
-            message lies on the disk before this returns; what a killed write left of a line, never sent, is cut off.
-        location, clients, epsilon, round_, noise: see :func:`report`.
-        ledger: file of a :class:`privopt.Ledger` that is charged before the draw, with the location as subject.
+        kept: the location's file of messages sent (:class:`privopt.ledger.durable_log.DurableLog`); made if missing,
+            but not its folder, for one that is misspelt would draw anew.
+        location, clients, epsilon, round_, noise: as `report` takes them; ``clients`` is not read for a message sent.
+        ledger: charged before a message is drawn.
+
+    Returns:
+        The message, and whether it was drawn now.
 
     Raises:
-        InputError: the file holds what is no message, or this round's had another epsilon or noise.
+        InputError: the file is not such a file, or the round's message had another epsilon or noise.
         BudgetSpentError: the location has not enough left; nothing was drawn.
-        UsageError: the file cannot be opened; nothing was drawn.
+        UsageError: a file cannot be opened; nothing was drawn.
     """
     location, round_ = location.strip(), round_.strip()
-    with _opened(kept) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        text = file.read()
-        whole = _without_torn(text)
-        sent = {(message.location, message.round): message for message in _parsed(kept.name, whole)}
+    with DurableLog(kept, name="file of messages sent", mark=MARK) as log, log.adding():
+        sent = {(message.location, message.round): message for message in map(Message.from_line, log.texts())}
         message = sent.get((location, round_))
         if message is not None and (message.epsilon, message.noise) != (epsilon, noise):
             found = f"epsilon {message.epsilon} and {message.noise} noise in round {cut(round_)}"
             raise InputError([Fault(kept.name, "", found, f"epsilon {epsilon} and {noise} noise")])
-        drawn = message is None
-        if message is None:
-            if ledger is not None:
-                _charge(ledger, location, epsilon, round_, noise)
-            message = report(location, clients, epsilon, round_, noise)
-            file.truncate(len(whole))
-            file.write(b"\n" * (whole[-1:] not in (b"", b"\n")) + message.line().encode() + b"\n")
-            file.flush()
-        os.fsync(file.fileno())
-        _sync_folder(kept)
-    return message, drawn
-
-
-def _opened(kept: Path) -> BinaryIO:
-    """The file of messages, made where there is none; not its folder, for one that is misspelt would draw anew."""
-    try:
-        return kept.open("a+b")
-    except OSError as error:
-        raise UsageError(f"{kept}: {error.strerror}; wanted a file to write to, in a folder that is there") from None
-
-
-def _without_torn(text: bytes) -> bytes:
-    """The file less a last line without its end that is the beginning of a message and no message."""
-    place = text.rfind(b"\n") + 1
-    last = text[place:]
-    begins = last.startswith(BEGIN) or (bool(last) and BEGIN.startswith(last))
-    try:
-        Message.read(last.decode())
-    except (ValueError, RecursionError):
-        return text[:place] if begins else text
-    return text
-
-
-def _sync_folder(path: Path) -> None:
-    """Put the name of a file that may be new on the disk."""
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        if message is not None:
+            return message, False
+        if ledger is not None:
+            _charge(ledger, location, epsilon, round_, noise)
+        message = report(location, clients, epsilon, round_, noise)
+        log.add(message.line())
+    return message, True
 
 
 def _charge(ledger: Path, location: str, epsilon: Fraction, round_: str, noise: Noise) -> None:
@@ -235,26 +200,25 @@ def _charge(ledger: Path, location: str, epsilon: Fraction, round_: str, noise: 
         book.charge(location, cost)
 
 
-def _parsed(name: str, text: bytes) -> list[Message]:
-    """Messages of a file; a line that is none is named and not quoted: it may be of a file of true counts."""
-    found, faults = [], []
-    text = text.removeprefix(BOM_UTF8)
+def _parse(name: str, text: bytes, faults: Faults) -> list[Message]:
+    """Read the messages of a file; a line that is none is named and not quoted: the file may hold true counts."""
+    found, text = [], text.removeprefix(BOM_UTF8)
+    if text.startswith(b"SQLite format 3"):
+        faults.add(name, "", "a file of messages sent (--kept)", "the lines that report printed, in a text file")
+        return []
     try:
         lines = text.decode().splitlines()
     except UnicodeDecodeError as error:
         number = text.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            [Fault(name, f"line {number}", "bytes that are no UTF-8", "a message of a location")]
-        ) from None
+        faults.add(name, f"line {number}", "bytes that are not UTF-8", "a message of a location")
+        return []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found.append(Message.read(line))
+            found.append(Message.from_line(line))
         except (ValueError, ZeroDivisionError, RecursionError) as error:
-            faults.append(Fault(name, f"line {number}", f"no message ({reason_of(error)})", "a message of a location"))
-    if faults:
-        raise InputError(faults[:MOST_FAULTS])
+            faults.add(name, f"line {number}", f"no message ({reason_of(error)})", "a message of a location")
     return found
 
 
@@ -262,27 +226,26 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
     """Read the messages of files, a line each.
 
     Raises:
-        InputError: every line that is no message; or they are of several rounds, epsilons or kinds of noise, or a
+        InputError: every line that is not a message; or they are of several rounds, epsilons or kinds of noise, or a
             location has two that differ (the same message twice counts once).
     """
     found: dict[str, Message] = {}
-    faults: list[Fault] = []
+    faults = Faults()
     first: Message | None = None
     for path in paths:
-        for message in _parsed(path.name, path.read_bytes()):
+        for message in _parse(path.name, path.read_bytes(), faults):
             first = first or message
-            same = ("round", "epsilon", "noise")
+            where, same = f"location {message.location}", ("round", "epsilon", "noise")
             if any(getattr(message, key) != getattr(first, key) for key in same):
                 shown = [", ".join(f"{key} {getattr(each, key)}" for key in same) for each in (message, first)]
-                faults.append(Fault(path.name, f"location {message.location}", shown[0], f"{shown[1]}, as the first"))
+                faults.add(path.name, where, shown[0], f"{shown[1]}, as the first")
             elif found.setdefault(message.location, message) != message:
-                faults.append(Fault(path.name, f"location {message.location}", "two reports that differ", "one"))
-    if faults:
-        raise InputError(faults[:MOST_FAULTS])
+                faults.add(path.name, where, "two reports that differ", "one")
+    faults.check()
     return list(found.values())
 
 
-def collected(
+def collect_reports(
     sites: Path, messages: Sequence[Message], *, missing: Literal["refuse", "leave out"] = "refuse"
 ) -> tuple[bytes, list[str]]:
     """The locations file of the server's side: public columns, and what each location sent.
@@ -308,38 +271,38 @@ def collected(
     table = table.with_columns(pl.all().str.strip_chars())
     if "id" not in table.columns or {"clients", "noisy_clients"} & set(table.columns):
         raise InputError([Fault(sites.name, "header", ",".join(table.columns), "a column id, and none of counts")])
-    blank = (table["id"] == "").arg_true().head(MOST_FAULTS).to_list()
-    if blank:
-        raise InputError([Fault(sites.name, f"row {row + 2}, column id", "nothing", "an id") for row in blank])
-    ids, sent = table["id"].to_list(), {message.location: message.noisy for message in messages}
-    times = Counter(str(name) for name in ids)
-    faults = [
-        Fault(sites.name, "column id", f"{cut(name)} {n} times", "each once") for name, n in times.items() if n > 1
-    ]
-    faults += [
-        Fault(sites.name, "column id", "no such id", f"{cut(name)}, which sent a report")
-        for name in sent
-        if name not in times
-    ]
+    sent = {message.location: message.noisy for message in messages}
+    ids = table["id"].to_list()
     marks = table["sends"].to_list() if "sends" in table.columns else ["1"] * len(ids)
-    faults += [
-        Fault(sites.name, f"row {row}, column sends", cut(str(mark)), "0 or 1") for row, mark in enumerate(marks, 2)
-        if str(mark).strip() not in ("0", "1")
-    ]  # fmt: skip
-    alone = {str(name) for name, mark in zip(ids, marks, strict=True) if str(mark).strip() == "0"}
-    faults += [
-        Fault(sites.name, "column sends", f"0 for {cut(name)}, which sent a report", "1, or no report of it")
-        for name in sent
-        if name in alone
-    ]
-    silent = [str(name) for name in ids if name not in sent and str(name) not in alone]
+    alone = {name for name, mark in zip(ids, marks, strict=True) if mark == "0"}
+    silent = [name for name in ids if name not in sent and name not in alone]
+    faults = _sites_faults(sites.name, ids, marks, sent, alone)
     if silent and missing == "refuse":
         shown = ", ".join(cut(name) for name in silent[:5]) + (f" and {len(silent) - 5} more" if silent[5:] else "")
-        faults.append(Fault(sites.name, "column id", f"no report of {shown}", "a report of each"))
-    if faults or not sent:
-        raise InputError(faults[:MOST_FAULTS] or [Fault(sites.name, "", "no reports", "a report of some site")])
+        faults.add(sites.name, "column id", f"no report of {shown}", "a report of each")
+    elif not sent:
+        faults.add(sites.name, "", "no reports", "a report of some site")
+    faults.check()
     table = table.filter(pl.col("id").is_in([*sent, *alone])).drop("sends", strict=False)
     counts = [str(sent[name]) if name in sent else None for name in table["id"].to_list()]
     out = io.BytesIO()
     table.with_columns(pl.Series("noisy_clients", counts)).write_csv(out)
     return out.getvalue(), silent
+
+
+def _sites_faults(file: str, ids: list[str], marks: list[Any], sent: Mapping[str, Any], alone: set[str]) -> Faults:
+    """Return the faults of a table of sites: its ids, its marks, and locations that sent and may not have."""
+    faults, known = Faults(), set(ids)
+    blank = [row for row, name in enumerate(ids) if name == ""]
+    faults.add_rows(file, "id", blank, lambda row: "nothing", "an id")
+    for name, times in Counter(ids).items():
+        if times > 1 and name:
+            faults.add(file, "column id", f"{cut(name)} {times} times", "each once")
+    for name in sent:
+        if name not in known:
+            faults.add(file, "column id", "no such id", f"{cut(name)}, which sent a report")
+        elif name in alone:
+            faults.add(file, "column sends", f"0 for {cut(name)}, which sent a report", "1, or no report of it")
+    wrong = [row for row, mark in enumerate(marks) if mark not in ("0", "1")]
+    faults.add_rows(file, "sends", wrong, lambda row: cut(str(marks[row])), "0 or 1")
+    return faults

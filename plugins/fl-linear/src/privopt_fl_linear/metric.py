@@ -1,7 +1,7 @@
-"""Where locations lie: the plane, the sphere, or a metric given as a matrix; along streets: `streets`.
+"""Distances in the plane, on the sphere, or given as a matrix; those along streets are in `streets`.
 
-Each answers the few questions that the algorithms ask (cheapest facility, greedy independent set, balls, distances),
-the first two through the KD-tree of `kernels`, a matrix from its rows. Nothing here is secret.
+Each answers the few questions that the algorithms ask: points through SciPy's KD-tree, but for the cheapest facility,
+whose search is in `kernels`; a matrix from its rows. Nothing here is secret.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints, doubles
 from privopt.errors import Fault, InputError
 from privopt.execution.limits import in_threads
+from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
@@ -23,7 +24,7 @@ BLOCK_ENTRIES = 4_000_000
 
 
 class Metric(Protocol):
-    """What the algorithms ask of a metric space over n locations, numbered from 0."""
+    """A metric space over n locations, numbered from 0."""
 
     @property
     def size(self) -> int:
@@ -36,7 +37,7 @@ class Metric(Protocol):
         ...
 
     def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
-        """For every location the facility u with the least cost_u + d(u, v); ties go to the least rank.
+        """Return for every location the facility u with the least cost_u + d(u, v); ties go to the least rank.
 
         ``facilities`` are locations; ``cost`` and ``rank`` are (n,), over all locations. Returns locations.
         """
@@ -47,15 +48,15 @@ class Metric(Protocol):
         ...
 
     def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
-        """For every location the centre within ``radius`` of it, -1 where there is none."""
+        """Return for every location the centre within ``radius`` of it, -1 where there is none."""
         ...
 
-    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
-        """For every location, whether its ball holds at least ``wanted`` locations, itself included."""
+    def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
+        """Return for each of M locations whether its ball holds at least ``wanted`` locations, itself included."""
         ...
 
     def between(self, a: Ints, b: Ints) -> Floats:
-        """Distances of the pairs (a[i], b[i])."""
+        """Return the distances of the pairs (a[i], b[i])."""
         ...
 
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
@@ -117,61 +118,59 @@ class _Treed:
         diagonal = float(np.sqrt(np.sum(np.ptp(self._boxed, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
-        from privopt.numbers.distances import EARTH_RADIUS_KM
-
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
-    def _tree(self, chosen: Ints, cost: Floats, rank: Ints) -> Any:
-        from privopt_fl_linear import kernels
+    def _search(self, points: Ints) -> Any:
+        """Return SciPy's tree of some locations."""
+        from scipy.spatial import cKDTree
 
-        boxed, exact = np.ascontiguousarray(self._boxed[chosen]), np.ascontiguousarray(self._exact[chosen])
-        return kernels.build(boxed, exact, np.ascontiguousarray(cost[chosen]), np.ascontiguousarray(rank[chosen]))
+        return cKDTree(self._boxed[points])
 
     def _all(self) -> Any:
-        """The tree over all locations, without costs: kept, for balls and neighbours are asked for often."""
+        """Return SciPy's tree of all locations, made once."""
         if "all" not in self._trees:
-            n = self.size
-            self._trees["all"] = self._tree(np.arange(n), np.zeros(n), np.arange(n))
+            self._trees["all"] = self._search(np.arange(self.size))
         return self._trees["all"]
+
+    def _reach(self, radius: float) -> float:
+        """Return a straight distance that covers every point within the radius, a little more than it."""
+        straight = radius
+        if self._sphere:
+            straight = 2.0 * math.sin(min(math.pi / 2.0, radius / (2.0 * EARTH_RADIUS_KM)))
+        return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
         """See `Metric.cheapest`; about O(n log n)."""
         from privopt_fl_linear import kernels
 
-        tree = self._tree(facilities, cost, rank)
-        order = tree[4] if len(facilities) == self.size else self._all()[4]
-        if len(facilities) == self.size:
-            order = facilities[order]
+        tree = kernels.build(self._boxed[facilities], self._exact[facilities], cost[facilities], rank[facilities])
+        order = np.asarray(self._all().indices, dtype=np.int64)  # neighbours follow each other
         found: Ints = facilities[kernels.cheapest(self._sphere, tree, self._boxed, self._exact, order)]
         return found
 
     def independent(self, candidates: Ints, reach: float) -> Ints:
-        """See `Metric.independent`."""
-        from privopt_fl_linear import kernels
-
+        """See `Metric.independent`; a search within reach of each that is taken."""
         if len(candidates) == 0:
             return candidates
-        boxed, exact = self._boxed[candidates], self._exact[candidates]
-        order = np.arange(len(candidates))
-        tree = kernels.build(boxed, exact, np.zeros(len(candidates)), order)
-        taken: Ints = candidates[kernels.independent(self._sphere, tree, boxed, exact, order, reach)]
-        return taken
+        tree, straight = self._search(candidates), self._reach(reach)
+        blocked, taken = np.zeros(len(candidates), np.bool_), []
+        for number, point in enumerate(candidates.tolist()):
+            if not blocked[number]:
+                taken.append(point)
+                near = np.asarray(tree.query_ball_point(self._boxed[point], straight), dtype=np.int64)
+                blocked[near[self.between(np.full(len(near), point), candidates[near]) <= reach]] = True
+        return np.array(taken, dtype=np.int64)
 
     def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
-        """See `Metric.balls`; an overlap by rounding goes to the nearer centre."""
-        from privopt_fl_linear import kernels
+        """See `Metric.balls`: the nearest centre, of equally near ones any, for balls do not overlap."""
+        nearest = centres[self._search(centres).query(self._boxed)[1]]
+        inside = self.between(np.arange(self.size), nearest) <= radius
+        return np.where(inside, nearest, -1)
 
-        owner: Ints = kernels.balls(self._sphere, self._all(), self._boxed, self._exact, centres, rank, radius)
-        return owner
-
-    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
-        """See `Metric.crowded`; the count stops at ``wanted``."""
-        from privopt_fl_linear import kernels
-
-        answer: NDArray[np.bool_] = kernels.crowded(
-            self._sphere, self._all(), self._boxed, self._exact, radius, float(wanted)
-        )
-        return answer
+    def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
+        """See `Metric.crowded`."""
+        count = self._all().query_ball_point(self._boxed[places], self._reach(radius), return_length=True)
+        return np.asarray(count >= wanted, dtype=np.bool_)
 
     def between(self, a: Ints, b: Ints) -> Floats:
         """See `Metric.between`."""
@@ -212,8 +211,6 @@ class Sphere(_Treed):
         ok = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
         if not ok or (np.abs(degrees[:, 0]) > 90.0).any():
             raise InputError([Fault("locations", "lat, lon", "other numbers", "degrees, latitudes within [-90, 90]")])
-        from privopt.numbers.distances import directions
-
         lat, lon = np.radians(degrees).T
         exact = doubles(np.column_stack([lat, lon, np.cos(lat)]))
         self.__attrs_init__(doubles(directions(degrees)), exact, True)
@@ -230,25 +227,24 @@ class Matrix:
     """
 
     distances: Floats = field(converter=doubles)
+    source: str = field(default="matrix", repr=False)
 
-    @distances.validator
-    def _is_metric(self, attribute: Any, d: Floats) -> None:
+    def __attrs_post_init__(self) -> None:
+        d = self.distances
         wanted = "a symmetric (n, n) matrix of finite distances with zero diagonal"
         if d.ndim != 2 or d.shape[0] != d.shape[1] or not np.isfinite(d).all() or (d < 0).any():
-            raise InputError([Fault("matrix", "", f"shape {d.shape}", wanted)])
+            raise InputError([Fault(self.source, "", f"shape {d.shape}", wanted)])
         scale = float(d.max(initial=0.0))
         if np.diagonal(d).any() or (np.abs(d - d.T) > 1e-12 * scale).any():
-            raise InputError([Fault("matrix", "", "an unsymmetric matrix or a non-zero diagonal", wanted)])
+            raise InputError([Fault(self.source, "", "an unsymmetric matrix or a non-zero diagonal", wanted)])
         n = len(d)
         if n <= 400:
             excess = max((float((d - (d[:, [k]] + d[[k], :])).max()) for k in range(n)), default=0.0)
         else:
-            from privopt_fl_linear import kernels
-
-            triples = np.random.default_rng(0).integers(0, n, (3, 2_000_000))
-            excess = kernels.triangle_excess(d, triples[0], triples[1], triples[2])
+            a, b, c = np.random.default_rng(0).integers(0, n, (3, 2_000_000))
+            excess = float((d[a, c] - (d[a, b] + d[b, c])).max())
         if excess > 1e-9 * scale:
-            raise InputError([Fault("matrix", "", f"a triangle inequality broken by {excess:.6g}", "a metric")])
+            raise InputError([Fault(self.source, "", f"a triangle inequality broken by {excess:.6g}", "a metric")])
 
     @property
     def size(self) -> int:
@@ -290,9 +286,9 @@ class Matrix:
             owner[inside], nearest[inside] = centre, row[inside]
         return owner
 
-    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
+    def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
         """See `Metric.crowded`."""
-        answer: NDArray[np.bool_] = np.count_nonzero(self.distances <= radius, axis=1) >= wanted
+        answer: NDArray[np.bool_] = np.count_nonzero(self.distances[places] <= radius, axis=1) >= wanted
         return answer
 
     def between(self, a: Ints, b: Ints) -> Floats:

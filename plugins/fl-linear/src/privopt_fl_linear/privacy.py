@@ -1,14 +1,14 @@
-"""What FL-Linear promises, and what its releases are judged by."""
+"""The privacy guarantee of FL-Linear."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.execution import Executor
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
-from privopt.numbers.exp_log_bounds import float_up
+from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt_fl_linear.location import spent
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.release import FLRelease
@@ -20,7 +20,6 @@ COVERED = (
     "location from b + 1 better than epsilon allows. g clients at a location: g epsilon. A client who moves: epsilon "
     "at each of two locations. Locations, distances and costs are public."
 )
-
 
 DECLARED = (
     "that noise was drawn, freshly and at that scale; where the problem gave noisy_clients, that locations drew it for "
@@ -41,7 +40,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
 
     Attributes:
         epsilon: budget, exact.
-        locations: reports that are measured.
+        locations: reports that are checked.
         noise: ``"discrete"`` or ``"continuous"``.
         opening: whether which facilities are open was a choice, which ``verify`` takes as it is stated.
     """
@@ -70,16 +69,12 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         be read off one release.
         """
         scale = 1 / spent(self.epsilon)
-        loss = SENSITIVITY / (scale if release.scale is None else min(scale, release.scale))
-        holds, allowed = loss <= self.epsilon, float(self.epsilon)
-        return Certificate(
-            holds=holds,
-            evidence="declared",
-            kind="local-dp",
-            worst=min(float_up(loss), allowed) if holds else float_up(loss),
-            allowed=allowed,
+        call = NoiseCall(scale=scale if release.scale is None else min(scale, release.scale), sensitivity=SENSITIVITY)
+        found = certify_noise(
+            self.guarantee,
+            [call],
             checked=self.locations,
-            arithmetic="declared",
             rests_on=DECLARED + (TOLD_SITES if self.opening else ""),
-            notes={"scale": str(scale), "sensitivity": SENSITIVITY, "distribution": f"{self.noise} Laplace"},
+            notes={"distribution": f"{self.noise} Laplace"},
         )
+        return evolve(found, arithmetic="declared")

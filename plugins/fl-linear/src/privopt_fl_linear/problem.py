@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privopt.declare import File, at_least, key, non_negative, problem_html
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table, road_table
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, spent
 from privopt_fl_linear.margins import Kind, MarginRule, Split
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
@@ -24,20 +24,20 @@ from privopt_fl_linear.streets import Streets
 
 __all__ = ["FLInstance", "FLProblem", "Locations"]
 
-LEAST_EPSILON = Fraction(1, 10**10)
+MIN_EPSILON = Fraction(1, 10**10)
 """Noise of this budget stays below 1e12 but once in e**100 draws."""
-LEAST_PROBABILITY = 1e-100
-LARGEST = 1e100
+MIN_PROBABILITY = 1e-100
+MAX_SIZE = 1e100
 """Size of coordinates and costs whose squares and products are doubles."""
 
 
 def _probability(value: Any) -> str | None:
-    return None if LEAST_PROBABILITY <= value < 1 else f"a number of at least {LEAST_PROBABILITY:g} and below 1"
+    return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
 @frozen(kw_only=True)
 class LocationTable:
-    """Where the locations' data are."""
+    """The locations' data."""
 
     points: File = key(
         secret=True,
@@ -56,7 +56,7 @@ class LocationTable:
 
 @frozen(kw_only=True)
 class DistanceTable:
-    """How far locations are from one another, where neither coordinates nor a matrix say."""
+    """Distances between locations, where neither coordinates nor a matrix give them."""
 
     kind: Literal["graph"] = key(
         help="shortest ways along edges; locations are nodes, their coordinates are drawn only"
@@ -68,9 +68,9 @@ class DistanceTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """How much may leak, and how often capacities may fail."""
+    """The privacy budget, and how often capacities may fail."""
 
-    epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(LEAST_EPSILON))
+    epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(MIN_EPSILON))
     failure_probability: float = key(
         default=0.1, help="alpha: with 1 - alpha no facility overflows", check=_probability
     )
@@ -82,7 +82,7 @@ def _radius(value: Any) -> str | None:
 
 @frozen(kw_only=True)
 class Settings:
-    """How the server works."""
+    """The server's choices."""
 
     delta: float | Literal["auto"] = key(
         default="auto",
@@ -130,7 +130,7 @@ class Locations:
     noisy: Any
 
     def csv(self, noisy: NDArray[Any] | None) -> bytes:
-        """The locations file with ``noisy_clients`` in place of the clients (neither where ``noisy`` is None)."""
+        """Return the locations file with ``noisy_clients`` in place of the clients (neither if ``noisy`` is None)."""
         import polars as pl
 
         columns: dict[str, Any] = {"id": self.ids}
@@ -154,7 +154,7 @@ class Locations:
         return out.getvalue()
 
     def matrix(self) -> bytes | None:
-        """The metric as an ``.npy`` file, rows and columns by id; None where locations have coordinates."""
+        """Return the metric as an ``.npy`` file, rows and columns by id; None if locations have coordinates."""
         if not isinstance(self.site.metric, Matrix):
             return None
         out = io.BytesIO()
@@ -163,7 +163,7 @@ class Locations:
 
 
 def _emptied(values: NDArray[Any], said: NDArray[np.bool_] | None) -> Any:
-    """A column with empty cells where nothing is said."""
+    """Return a column with empty cells where nothing is said."""
     import polars as pl
 
     column = pl.Series(values)
@@ -172,7 +172,7 @@ def _emptied(values: NDArray[Any], said: NDArray[np.bool_] | None) -> Any:
 
 @frozen(kw_only=True)
 class FLProblem:
-    """What the problem file says: where the locations are, what may leak, and how the server works."""
+    """A problem file of FL-Linear."""
 
     locations: LocationTable = key(help="where clients are and facilities may be")
     distance: DistanceTable | None = key(default=None, help="distances along streets")
@@ -188,7 +188,7 @@ class FLInstance:
     """A problem and its locations.
 
     Attributes:
-        declared: what the problem file says.
+        declared: the problem file.
         data: the locations that it names.
         file: name of the problem file, for faults.
     """
@@ -202,7 +202,7 @@ class FLInstance:
         """Read the locations.
 
         Args:
-            declared: what the problem file says.
+            declared: the problem file.
             file: its name, for faults.
 
         Raises:
@@ -217,7 +217,7 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """Which noise the counts carry: as the file says; reals where ``noisy_clients`` are no integers."""
+        """The noise that the counts carry: as the file says; real where ``noisy_clients`` are not integers."""
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
         noisy = self.data.noisy
@@ -261,25 +261,22 @@ def _load(table: LocationTable, streets: DistanceTable | None, file: str, *, who
         raise InputError([Fault(file, "locations.matrix", "a matrix beside [distance]", "one of them")])
     columns = [
         Column(name="id", kind="id"),
-        Column(name="facility_cost", least=0.0, unit="for one client"),
-        Column(name="opening_cost", least=0.0, optional=True),
-        Column(name="candidate", kind="count", least=0, optional=True),
+        Column(name="facility_cost", least=0.0, most=MAX_SIZE, unit="for one client"),
+        Column(name="opening_cost", least=0.0, most=MAX_SIZE, optional=True),
+        Column(name="candidate", kind="count", one_of=(0, 1), optional=True),
         Column(name="capacity", least=0.0, optional=True, unit="clients", blank=math.inf),
-        Column(name="clients", kind="count", least=0, optional=True, blank=-1),
-        Column(name="noisy_clients", optional=True, blank=math.nan),
-        Column(name="sends", kind="count", least=0, optional=True),
+        Column(name="clients", kind="count", least=0, most=MOST_CLIENTS, optional=True, blank=-1),
+        Column(name="noisy_clients", least=-MOST_NOISY, most=MOST_NOISY, optional=True, blank=math.nan),
+        Column(name="sends", kind="count", one_of=(0, 1), optional=True),
     ]
-    if table.matrix is None:
-        columns += [Column(name=name, optional=True) for name in ("x", "y", "lat", "lon")]
-        choices = [("x", "y"), ("lat", "lon")]
-        found = read_table(table.points, columns, any_of=[] if streets is not None else choices)
-    else:
-        found = read_table(table.points, columns)
-    faults = _faults(table.points.name, found, whole)
-    if faults:
-        raise InputError(faults)
+    choices = [("x", "y"), ("lat", "lon")] if table.matrix is None else []
+    for name in [name for pair in choices for name in pair]:
+        size = 90.0 if name == "lat" else MAX_SIZE
+        columns.append(Column(name=name, least=-size, most=size, optional=True))
+    found = read_table(table.points, columns, any_of=[] if streets is not None else choices)
+    _check_rows(table.points.name, found, whole=whole)
     order = np.argsort(found["id"], kind="stable")
-    metric, coordinates = _metric(table, streets, found, order)
+    metric, coordinates = _read_metric(table, streets, found, order)
     found = {name: _canonical(values[order]) for name, values in found.items()}
     sends = _sends(found)
     for name in ("clients", "noisy_clients"):
@@ -305,7 +302,7 @@ def _load(table: LocationTable, streets: DistanceTable | None, file: str, *, who
 
 
 def _sends(found: Table) -> NDArray[np.bool_]:
-    """Which locations send a count: those whose cell of counts is not empty."""
+    """Return which locations send a count: those whose cell of counts is not empty."""
     sends = found.get("sends", np.ones(len(found["id"]), dtype=np.int64)) > 0
     if "clients" in found:
         sends = sends & (found["clients"] >= 0)
@@ -313,70 +310,51 @@ def _sends(found: Table) -> NDArray[np.bool_]:
 
 
 def _canonical(values: Any) -> Any:
-    """Numbers of which equal ones are the same bytes: no -0.0."""
+    """Return numbers of which equal ones are the same bytes: no -0.0."""
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
-def _faults(name: str, found: Table, whole: bool) -> list[Fault]:
-    faults = duplicate_faults(name, found["id"])
-    sizes = dict.fromkeys(("x", "y", "lon", "facility_cost", "opening_cost"), LARGEST)
-    sizes |= {"clients": MOST_CLIENTS, "noisy_clients": MOST_NOISY}
-    for column, most in sizes.items():
-        size = np.nan_to_num(np.abs(found.get(column, np.zeros(1)).astype(np.float64)))
-        if (size > most).any():
-            row = int(np.argmax(size))
-            wanted = f"a number of at most {most:g} in size"
-            faults.append(Fault(name, f"row {row + 2}, column {column}", str(found[column][row]), wanted))
-    if "lat" in found and (np.abs(found["lat"]) > 90.0).any():
-        row = int(np.argmax(np.abs(found["lat"])))
-        faults.append(Fault(name, f"row {row + 2}, column lat", str(found["lat"][row]), "degrees within [-90, 90]"))
-    candidate = found.get("candidate", np.ones(1, dtype=np.int64))
-    if (candidate > 1).any() or not candidate.any():
-        row = int(np.argmax(candidate))
-        wanted = "0 or 1, and 1 for some location"
-        faults.append(Fault(name, f"row {row + 2}, column candidate", str(candidate[row]), wanted))
-    faults += _silent_faults(name, found)
-    noisy = found.get("noisy_clients")
-    if whole and noisy is not None and bool((np.nan_to_num(noisy) != np.rint(np.nan_to_num(noisy))).any()):
-        row = int(np.argmax(np.nan_to_num(noisy) != np.rint(np.nan_to_num(noisy))))
-        wanted = 'a whole number, for noise = "discrete"'
-        faults.append(Fault(name, f"row {row + 2}, column noisy_clients", str(noisy[row]), wanted))
-    return faults
+def _check_rows(name: str, found: Table, *, whole: bool) -> None:
+    """Refuse rows that repeat an id or contradict themselves.
 
+    Sites that send nothing must say so in every column of counts, may not be all there are, and must be candidates.
 
-def _silent_faults(name: str, found: Table) -> list[Fault]:
-    """Sites that send nothing: alike in every column of counts, candidates, and not all there are."""
-    sends, faults = _sends(found), []
-    said = {"clients": found.get("clients", np.zeros(1)) >= 0, "sends": found.get("sends", np.ones(1)) > 0}
-    said["noisy_clients"] = ~np.isnan(found.get("noisy_clients", np.zeros(1)))
+    Raises:
+        InputError: the faults.
+    """
+    faults, sends = Faults(duplicate_faults(name, found["id"])), _sends(found)
+    candidate = found.get("candidate", np.ones(len(sends), dtype=np.int64))
+    if not candidate.any():
+        faults.add(name, "column candidate", "0 everywhere", "1 for some location")
+    said = {
+        "clients": found.get("clients", np.zeros(1)) >= 0,
+        "sends": found.get("sends", np.ones(1)) > 0,
+        "noisy_clients": ~np.isnan(found.get("noisy_clients", np.zeros(1))),
+    }
     for column, here in said.items():
-        odd = np.flatnonzero(here != sends) if column in found else np.zeros(0, dtype=np.int64)
-        for row in odd[:5].tolist():
+        if column in found:
             wanted = "nothing (or sends 0), as another column of this site says that it sends no count"
-            faults.append(
-                Fault(name, f"row {row + 2}, column {column}", "1" if column == "sends" else "a count", wanted)
-            )
+            text = "1" if column == "sends" else "a count"
+            faults.add_rows(name, column, np.flatnonzero(here != sends).tolist(), lambda row: text, wanted)  # noqa: B023
     if not sends.any():
-        faults.append(Fault(name, "", "sites alone", "some location with a count"))
-    idle = ~sends & (found.get("candidate", np.ones(len(sends), dtype=np.int64)) == 0)
-    for row in np.flatnonzero(idle)[:5].tolist():
-        wanted = "a candidate, or a location with a count: this one is neither"
-        faults.append(Fault(name, f"row {row + 2}, column candidate", "0", wanted))
-    return faults
+        faults.add(name, "", "sites alone", "some location with a count")
+    wanted = "a candidate, or a location with a count: this one is neither"
+    faults.add_rows(name, "candidate", np.flatnonzero(~sends & (candidate == 0)).tolist(), lambda row: "0", wanted)
+    noisy = np.nan_to_num(found.get("noisy_clients", np.zeros(1)))
+    if whole:
+        broken = np.flatnonzero(noisy != np.rint(noisy)).tolist()
+        wanted = 'a whole number, for noise = "discrete"'
+        faults.add_rows(name, "noisy_clients", broken, noisy.__getitem__, wanted)
+    faults.check()
 
 
-def _metric(
+def _read_metric(
     table: LocationTable, streets: DistanceTable | None, found: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    n = len(order)
+    """Return the metric, and the names and values of the coordinates where there are any."""
     if table.matrix is not None:
-        distances = _canonical(read_array(table.matrix, (n, n), what="distances", least=0.0))
-        try:
-            return Matrix(distances[np.ix_(order, order)]), None
-        except InputError as error:
-            raise InputError(
-                [Fault(table.matrix.name, fault.where, fault.found, fault.wanted) for fault in error.faults]
-            ) from None
+        distances = _canonical(read_array(table.matrix, (len(order), len(order)), what="distances", least=0.0))
+        return Matrix(distances[np.ix_(order, order)], source=table.matrix.name), None
     names = ("x", "y") if "x" in found and "y" in found else ("lat", "lon")
     if streets is not None:
         roads = road_table(streets.edges)

@@ -1,4 +1,4 @@
-"""What FL-Linear publishes: ``connections.csv`` and ``capacities.csv``."""
+"""The release of FL-Linear: ``connections.csv`` and ``capacities.csv``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.declare import File
+from privopt.declare.columns import write_columns
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt.interfaces import NoisyCounts, Release
 from privopt_fl_linear.location import spent
 from privopt_fl_linear.plan import Plan
@@ -60,13 +61,10 @@ class FLRelease(Release):
 
     def write(self, folder: Path) -> None:
         """Write both tables."""
-        import polars as pl
-
-        served = self.assignment.facility >= 0
+        served, opened = self.assignment.facility >= 0, self.assignment.opened
         facility = self.ids[self.assignment.facility[served]]
-        pl.DataFrame({"id": self.ids[served], "facility": facility}).write_csv(folder / CONNECTIONS)
-        opened = self.ids[self.assignment.opened]
-        pl.DataFrame({"id": opened, "capacity": self.capacities}).write_csv(folder / CAPACITIES)
+        write_columns(folder / CONNECTIONS, {"id": self.ids[served], "facility": facility})
+        write_columns(folder / CAPACITIES, {"id": self.ids[opened], "capacity": self.capacities})
 
     def facts(self) -> Mapping[str, Any]:
         """Sizes, and capacities in all."""
@@ -85,40 +83,26 @@ class FLRelease(Release):
         Raises:
             InputError: a table is missing, of another form, or speaks of other locations.
         """
-        ids = problem.data.ids
-        links = File(name=CONNECTIONS, path=folder / CONNECTIONS)
-        sizes = File(name=CAPACITIES, path=folder / CAPACITIES)
+        ids, known = problem.data.ids, "a location of the problem"
+        links, sizes = (File(name=name, path=folder / name) for name in (CONNECTIONS, CAPACITIES))
         found = read_table(links, [Column(name="id", kind="id"), Column(name="facility", kind="id")])
         made = read_table(sizes, [Column(name="id", kind="id"), Column(name="capacity", least=0.0)])
-        faults = duplicate_faults(CONNECTIONS, found["id"]) + duplicate_faults(CAPACITIES, made["id"])
-        if faults:
-            raise InputError(faults)
-        places = check_ids(links, found["id"], ids, "id", "a location of the problem")
-        there = problem.data.site.senders
-        other = np.setxor1d(there, places)
+        Faults(duplicate_faults(CONNECTIONS, found["id"]) + duplicate_faults(CAPACITIES, made["id"])).check()
+        places = check_ids(links, found["id"], ids, "id", known)
+        other = np.setxor1d(problem.data.site.senders, places)
         if other.size:
             row = "a row" if other[0] in places else "no row"
             wanted = "a row for each location that sends a count, and no other"
             raise InputError([Fault(CONNECTIONS, "", f"{row} for {ids[other[0]]}", wanted)])
         facility = np.full(len(ids), -1, dtype=np.int64)
-        facility[places] = check_ids(links, found["facility"], ids, "facility", "a location of the problem")
+        facility[places] = check_ids(links, found["facility"], ids, "facility", known)
         assignment = Assignment.from_facilities(facility)
-        opened = check_ids(sizes, made["id"], ids, "id", "a location of the problem")
-        order = np.argsort(opened)
-        if not np.array_equal(opened[order], assignment.opened):
-            raise InputError([Fault(CAPACITIES, "", "other facilities", f"those that {CONNECTIONS} uses, each once")])
+        opened = check_ids(sizes, made["id"], ids, "id", known)
         for name, rows in ((CONNECTIONS, places), (CAPACITIES, opened)):
             if (np.diff(rows) < 0).any():  # an order that may say something
                 raise InputError([Fault(name, "", "rows in another order", "rows sorted by id")])
-        return cls(
-            ids=ids,
-            assignment=assignment,
-            capacities=made["capacity"][order],
-            counts=problem.data.noisy,
-            epsilon=noise_of(problem),
-        )
-
-
-def noise_of(problem: FLInstance) -> float | None:
-    """Epsilon that each count's noise was drawn for; None where no noisy counts are published."""
-    return None if problem.data.noisy is None else float(spent(problem.declared.privacy.epsilon))
+        if not np.array_equal(opened, assignment.opened):
+            raise InputError([Fault(CAPACITIES, "", "other facilities", f"those that {CONNECTIONS} uses, each once")])
+        noisy = problem.data.noisy
+        epsilon = None if noisy is None else float(spent(problem.declared.privacy.epsilon))
+        return cls(ids=ids, assignment=assignment, capacities=made["capacity"], counts=noisy, epsilon=epsilon)

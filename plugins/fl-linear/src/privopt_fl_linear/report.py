@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from privopt.arrays import Floats
 from privopt.interfaces import Result
 from privopt.interfaces.report_parts import Feature, Layer
+from privopt.interfaces.reporting import Reporting
 from privopt.report import (
     Section,
     drawing,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["capacity_figure", "cost_over_delta", "figures", "plan_map", "sections", "truth_sections"]
+__all__ = ["FLReporting", "capacity_figure", "cost_over_delta", "plan_map"]
 
 BARS: Final = 40
 """Facilities that the capacities' figure shows, the largest."""
@@ -42,6 +43,26 @@ RADII: Final = 10_000
 """Locations up to which the cost is computed again over all radii."""
 PLACED: Final = 1_500
 """Locations of a matrix metric up to which a map is made from the distances."""
+
+
+class FLReporting(Reporting[FLInstance, FLRelease]):
+    """The report of FL-Linear: map, capacities against demand, costs; for the owner the true clients and costs."""
+
+    def report(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[Section]:
+        """Map, capacities against demand, cost over delta."""
+        return sections(problem, release, result)
+
+    def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> Sequence[Section]:
+        """True clients against capacities, and true costs."""
+        return truth_sections(problem, release, private)
+
+    def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Figure]:
+        """Map, capacities, costs."""
+        return figures(problem, release, result)
+
+    def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
+        """Locations with what they reported, facilities with their capacity, and connections as lines."""
+        return map_layer(problem, release)
 
 
 def _places(problem: FLInstance) -> tuple[Floats, tuple[str, str]] | None:

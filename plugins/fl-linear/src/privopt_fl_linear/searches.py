@@ -100,10 +100,12 @@ def balls(start: Ints, node: Ints, length: Floats, centres: Ints, radius: float)
 
 
 @jit()
-def crowded(start: Ints, node: Ints, length: Floats, places: Ints, radius: float, wanted: float) -> Bools:
-    """Whether at least ``wanted`` of the places (M,) are within the radius of each."""
+def crowded(
+    start: Ints, node: Ints, length: Floats, counted: Ints, places: Ints, radius: float, wanted: float
+) -> Bools:
+    """Whether at least ``wanted`` of the nodes ``counted`` are within the radius of each place (M,)."""
     here, answer = np.zeros(len(start) - 1, np.bool_), np.zeros(len(places), np.bool_)
-    here[places] = True
+    here[counted] = True
     best, touched = np.full(len(start) - 1, np.inf), np.empty(len(start) - 1, np.int64)
     for m in range(len(places)):
         count, found = search(start, node, length, places[m], radius, here, wanted, best, touched)

@@ -104,11 +104,13 @@ class Streets:
         owner = searches.balls(*self._graph, self._places[ordered], radius)[self._places]
         return np.where(owner >= 0, ordered[np.maximum(owner, 0)], -1)
 
-    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
+    def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
         """See `Metric.crowded`; the count stops at ``wanted``."""
         from privopt_fl_linear import searches
 
-        answer: NDArray[np.bool_] = searches.crowded(*self._graph, self._places, radius, float(wanted))
+        answer: NDArray[np.bool_] = searches.crowded(
+            *self._graph, self._places, self._places[places], radius, float(wanted)
+        )
         return answer
 
     def between(self, a: Ints, b: Ints) -> Floats:
