@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -118,15 +117,12 @@ class PathRows:
         pairs, graph = instance.pairs, edge_matrix(n, instance.pairs, instance.lengths)
         distances, self._before = dijkstra(graph, directed=False, indices=self.boundary, return_predecessors=True)
         between = distances[:, self.boundary]
-        known = np.zeros((n, n), dtype=np.bool_)
-        known[pairs[:, 0], pairs[:, 1]] = known[pairs[:, 1], pairs[:, 0]] = True
-        direct = known[np.ix_(self.boundary, self.boundary)]
-        a, b = np.nonzero(~direct & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
+        self._number = np.full((n, n), -1, dtype=np.int64)
+        self._number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
+        self._number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
+        apart = self._number[np.ix_(self.boundary, self.boundary)] < 0
+        a, b = np.nonzero(apart & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
         self._from, self._to, self._length = a, b, between[a, b]
-        number = np.full((n, n), -1, dtype=np.int64)
-        number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
-        number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
-        self._number = number
 
     def __call__(self, z: Floats) -> ValidRows | None:
         """Rows that ``z`` over the boundary records' entries misses; None where it misses none."""
@@ -174,11 +170,7 @@ class PathRows:
             node = int(self._before[self._from[p], node])
             nodes.append(node)
         nodes.reverse()
-        numbers, growth, reached = [], [], 0.0
-        lengths, pairs = self.pmo.instance.lengths, len(self.pmo.instance.pairs)
-        for here, there in pairwise(nodes):
-            number = int(self._number[here, there])
-            numbers.append(number)
-            growth.append(float(np.exp(reached)))
-            reached += float(lengths[number % pairs])
-        return numbers, growth
+        numbers = self._number[nodes[:-1], nodes[1:]]
+        lengths = self.pmo.instance.lengths[numbers % len(self.pmo.instance.pairs)]
+        reached = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
+        return numbers.tolist(), np.exp(reached).tolist()

@@ -6,7 +6,7 @@ import warnings
 from typing import Final
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
@@ -28,7 +28,6 @@ class Records:
         edges: (E, 2) neighbouring records.
         lengths: (E,) distances of these.
         coordinates: (N, dim), or None where records have none.
-        distances: (N, N), or None: then the shortest paths over the edges stand for them.
         count: N.
     """
 
@@ -36,7 +35,6 @@ class Records:
     lengths: Floats
     count: int
     coordinates: Floats | None = None
-    distances: Floats | None = field(default=None)
 
     @property
     def adjacency(self) -> csr_array:
@@ -44,9 +42,7 @@ class Records:
         return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
-        """(N, N): row i holds the distances from record i to all (Equation (18))."""
-        if self.distances is not None:
-            return self.distances
+        """(N, N): row i holds the lengths of shortest paths from record i to all (Equation (18))."""
         from scipy.sparse.csgraph import dijkstra
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
@@ -71,11 +67,10 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
     count = min(subsets, records.count)
     if count <= 1:
         return np.zeros(records.count, dtype=np.int64)
-    if kind == "distance-vector":
+    if kind == "records" and records.coordinates is not None:
+        return _k_means(records.coordinates, count)
+    if kind in ("distance-vector", "records"):
         return _k_means(records.distance_vectors(), count)
-    if kind == "records":
-        points = records.coordinates
-        return _k_means(records.distance_vectors() if points is None else points, count)
     if kind == "adjacency":
         return _k_means(records.adjacency.toarray(), count)
     if kind == "spectral":

@@ -23,6 +23,7 @@ from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.lr_sets import LRSet, lr_sets, reach_of
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.messages import Answer, Terms
+from privopt_lr_geo.privacy import OwnMatrices
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_lr_geo.server import NotBegunError, Solved
@@ -226,7 +227,9 @@ class _Search:
             release = rows_of_users(self.problem, self.sets, MatrixRelease.from_matrix(candidate, data, self.context))
         else:
             release = self.accepted(candidate)
-        if clock().left < np.inf:  # what follows compares rows twice again, so that counts as closing
+        if clock().left < np.inf:  # what follows measures and compares twice again, so that counts as closing
+            radius = self.problem.declared.lr_geo.radius
+            OwnMatrices.within_radius(data, radius).measure(release, executor=self.context.executor)
             across_users(data, release, release.matrices)
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 

@@ -39,8 +39,8 @@ STEPS: Final = (0.0, 0.2, 0.4, 0.6, 0.8)
 """How far from the share of epsilon that certifies towards all of it: beyond 0 rows differ too much in their sums, and
 are repaired (street maps bear .7 of epsilon where .5 certifies)."""
 AGAIN: Final = 1.5
-"""To repair and certify what is found, state it and read it back may take so many times what building and the first
-entry took together; 1.0 times were measured (10 users on 1,331 records, docs/benchmarks/lr-geo.md)."""
+"""To repair and certify what is found, state it, write it and read it back may take so many times what building and the
+first entry took together: .7 to 1.0 times were measured, with 10 users and with all on 1,331 records."""
 
 
 def exponential_matrix(data: MetricData) -> Floats | None:
