@@ -119,6 +119,10 @@ class LocalDP(_Additive[R_contra]):
         )
 
 
+NO_GUARANTEE: Final = "No privacy guarantee: "
+"""Begins the statement of kind ``"none"``, before the reason."""
+
+
 @frozen(kw_only=True)
 class NoGuarantee(PrivacyConstraint[object]):
     """Claims nothing and measures nothing.
@@ -136,7 +140,8 @@ class NoGuarantee(PrivacyConstraint[object]):
     @classmethod
     def promise(cls, result: Result) -> str:
         """A sentence that says that there is no guarantee, and why."""
-        return result.guarantee.statement or "No privacy guarantee."
+        why = result.guarantee.statement.removeprefix(NO_GUARANTEE)
+        return f"This result promises no privacy: {why}" if why else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
@@ -146,7 +151,7 @@ class NoGuarantee(PrivacyConstraint[object]):
     @property
     def guarantee(self) -> Guarantee:
         """Kind ``"none"``, with the reason."""
-        return Guarantee(kind=self.kind, statement=f"No privacy guarantee: {self.reason}.")
+        return Guarantee(kind=self.kind, statement=f"{NO_GUARANTEE}{self.reason}.")
 
     def measure(self, release: object, *, executor: Executor | None = None) -> Certificate:
         """Nothing to measure: ``holds`` is None."""

@@ -15,9 +15,9 @@ import attrs
 
 from privopt.interfaces import Result
 from privopt.interfaces.report_parts import Section
+from privopt.registry import registry
 from privopt.report.promise_text import claim, limits
 from privopt.report.theme import svg
-from privopt.specs import NOTHING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,7 +196,8 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         ("seed", result.seed),
     ]
     given = "".join(f" --{name} {value!r}" for name, value in options if value is not None)
-    unsafe = " --allow-unsafe" if result.guarantee.kind == NOTHING else ""
+    made = registry().get(result.mechanism)
+    unsafe = " --allow-unsafe" if made.spec.asks(made.method(result.method)) else ""
     command = (
         f"privopt solve {result.mechanism} {quote('problem/' + result.problem.file)} --method {result.method} "
         f"--solver {quote(asked.solver)} --gap {asked.gap!r}{given}{unsafe} --out again\nprivopt verify ."

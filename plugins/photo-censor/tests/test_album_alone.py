@@ -108,6 +108,7 @@ def test_the_report_has_list_map_and_guesses(album):
         "walk.mp4",
     ):
         assert words in page
+    assert "--allow-unsafe" not in page
     assert sorted(path.name for path in write_figures(out, album / "figures")) == ["map.png", "map.svg"]
     features = json.loads(write_geo(out, album / "map.geojson").read_text())["features"]
     assert {each["properties"]["photo"] for each in features} == {

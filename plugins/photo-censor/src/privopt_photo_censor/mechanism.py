@@ -18,9 +18,10 @@ from privopt_photo_censor.app import clean_album
 from privopt_photo_censor.app.copies import copied, copies_protected, shortfall
 from privopt_photo_censor.loss import Deleted, ProtectedK
 from privopt_photo_censor.privacy import TopK
-from privopt_photo_censor.problem import ROUNDED, FolderInstance, PhotoInstance, PhotoProblem
+from privopt_photo_censor.problem import FolderInstance, PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers, read_looked_at, read_places, read_scores
+from privopt_photo_censor.score_table import ROUNDED
 from privopt_photo_censor.solver.optimal import Plan, prove, solve
 from privopt_photo_censor.solver.proof import Tree, claim
 
