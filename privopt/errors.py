@@ -19,6 +19,9 @@
 
 Exit codes are those of the command line (0 done, 4 stopped early with a
 certified result are not errors).
+
+What these mean does not stand again in the docstrings of modules that docs/reference/python.md does not list: there a
+section ``Raises:`` says what else an error means, or names one of Python's own.
 """
 
 from __future__ import annotations

@@ -43,11 +43,7 @@ _MECHANISM = "privopt.interfaces:Mechanism"
 
 
 def _load(target: str) -> Any:
-    """Import what ``"package.module:name"`` names.
-
-    Raises:
-        RegistryError: it cannot be imported.
-    """
+    """Import what ``"package.module:name"`` names."""
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)

@@ -32,9 +32,6 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
         name: of the mechanism, for messages.
         release: to draw from.
         input_id: the record's id; one that is none raises :class:`UnknownNameError` when it is drawn for.
-
-    Raises:
-        UsageError: this kind of release cannot be sampled.
     """
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
@@ -57,11 +54,7 @@ class Sampled:
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
-    """So many draws, a block at a time: the first at once, so that a secret that is none is known before any is used.
-
-    Raises:
-        UsageError: as ``draw`` does.
-    """
+    """So many draws, a block at a time: the first at once, so that a secret that is none is known before any is used."""
     first = draw(min(BLOCK, count))
     return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
 

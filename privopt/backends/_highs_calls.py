@@ -90,11 +90,7 @@ def create() -> Highs:
 
 
 def call(status: HighsStatus, what: str) -> None:
-    """Raise where a call of HiGHS returned an error.
-
-    Raises:
-        SolverError: HiGHS refused.
-    """
+    """Raise where a call of HiGHS returned an error."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {what}")
 
@@ -146,11 +142,7 @@ def load(solver: Highs, conditioned: Conditioned, *, integers: bool = True) -> N
 
 
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
-    """Hand a model over in one call.
-
-    Raises:
-        SolverError: HiGHS refused it, or dropped coefficients.
-    """
+    """Hand a model over in one call."""
     count = len(arrays["value"])
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
     order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")

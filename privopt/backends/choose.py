@@ -18,9 +18,6 @@ def get(name: str) -> Backend:
 
     >>> get("cbc").name
     'cbc'
-
-    Raises:
-        UnknownNameError: there is none.
     """
     made: Backend = registry().kind("solver", name).load()()
     return made

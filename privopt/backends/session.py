@@ -107,9 +107,6 @@ class Session(ABC):
             time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
             basis: to start from, and from nothing else, so that the answer does not depend on what was solved before.
                 None: from the last basis where there is one for the model as it is, else from new.
-
-        Raises:
-            SolverError: the solver failed.
         """
 
 

@@ -194,9 +194,6 @@ def charge_of(
         ledger, subject, key, sticky: its options.
         whom: the value of ``--subject``, for messages.
         because: why the one option is wanted beside the other.
-
-    Raises:
-        UsageError: one of the options without the other.
     """
     given = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
     found = " and ".join(name for name, value in given.items() if value is not None)

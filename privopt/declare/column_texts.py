@@ -55,9 +55,6 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
 
     >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
     ['7', None, '3.5']
-
-    Raises:
-        InputError: a column of lists, structures or bytes.
     """
     if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary)):
         found = f"values of type {column.dtype}"

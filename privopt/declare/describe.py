@@ -18,11 +18,7 @@ __all__ = ["KeyRow", "chosen", "describe_keys", "named"]
 
 
 def named(declared: Key, name: str) -> type | None:
-    """The class that a table's key ``kind`` chooses by a name; None where there is none. No other kind is loaded.
-
-    Raises:
-        RegistryError: that kind cannot be loaded.
-    """
+    """The class that a table's key ``kind`` chooses by a name; None where there is none. No other kind is loaded."""
     found = registry()
     known = declared.kinds and name in found.names(declared.kinds)
     return found.kind(declared.kinds, name).load().keys() if known else None
@@ -84,9 +80,6 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
         cls: the problem class.
         prefix: of every key.
         takes: which registered kinds the mechanism takes; the others, and their keys, are omitted.
-
-    Raises:
-        UsageError: the class is no problem class.
     """
     if not attrs.has(cls):
         raise UsageError(f"{cls.__name__} is not an attrs class, so it cannot be a problem class")

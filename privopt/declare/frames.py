@@ -38,11 +38,7 @@ PARQUET: Final = b"PAR1"
 
 
 def text_of(file: File) -> bytes:
-    """The bytes of a text file in UTF-8, without a BOM.
-
-    Raises:
-        InputError: they are no such text; the row is named.
-    """
+    """The bytes of a text file in UTF-8, without a BOM."""
     raw = file.contents
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError([Fault(file.name, "", "text in UTF-16", "UTF-8")])
@@ -66,11 +62,7 @@ def is_parquet(file: File) -> bool:
 
 
 def table_text(file: File) -> bytes:
-    """What a CSV file holds, without a BOM: UTF-8, a header at least, no empty lines at its end.
-
-    Raises:
-        InputError: it is none such; a line is named by its row.
-    """
+    """What a CSV file holds, without a BOM: UTF-8, a header at least, no empty lines at its end."""
     raw = text_of(file)
     body = raw.rstrip()
     if not body:
@@ -87,11 +79,7 @@ def table_text(file: File) -> bytes:
 
 
 def table_of(file: File) -> DataFrame:
-    """The whole table, no spaces around names of columns: cells of CSV are text, those of Parquet what they are.
-
-    Raises:
-        InputError: it is no table; the row and byte are named.
-    """
+    """The whole table, no spaces around names of columns: cells of CSV are text, those of Parquet what they are."""
     import polars as pl
 
     if is_parquet(file):
@@ -109,9 +97,6 @@ def repeated(file: File) -> frozenset[str]:
 
     Args:
         file: that :func:`table_of` has read.
-
-    Raises:
-        InputError: names that go on and on.
     """
     if is_parquet(file):
         return frozenset()
@@ -135,9 +120,6 @@ def as_csv(file: File) -> bytes | None:
     """A Parquet file as CSV text, of which everything is read as from it; None of a file that is none.
 
     Columns that no text can hold (lists, bytes) are left out.
-
-    Raises:
-        InputError: it is no table.
     """
     return csv_bytes(_parquet(file)) if is_parquet(file) else None
 
@@ -201,11 +183,7 @@ def plain_texts(series: Series) -> Series:
 
 
 def ragged(file: File) -> Fault:
-    """The first row of a CSV file that is no row; a cell is not quoted, as it may be a secret.
-
-    Raises:
-        InputError: what :func:`table_text` refuses.
-    """
+    """The first row of a CSV file that is no row; a cell is not quoted, as it may be a secret."""
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline=""))
     with suppress(csv.Error):  # a cell longer than it takes
         width = len(next(rows))

@@ -112,11 +112,7 @@ def read_problem(path: Path | str) -> Problem:
 
 
 def _named(source: File) -> list[str]:
-    """The files that a problem file names, in order of their names.
-
-    Raises:
-        InputError: it is no TOML.
-    """
+    """The files that a problem file names, in order of their names."""
     assert source.path is not None
     try:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))

@@ -112,11 +112,7 @@ class File:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:
-        """A file with its bytes.
-
-        Raises:
-            InputError: it is missing, no regular file, too large, or may not be read.
-        """
+        """A file with its bytes."""
         name = (path.name or str(path)) if name is None else name
         try:
             return cls(name=name, path=path, kept=read_bytes(path))
@@ -125,11 +121,7 @@ class File:
 
     @property
     def contents(self) -> bytes:
-        """The bytes of a file that must be there.
-
-        Raises:
-            InputError: it is absent, or cannot be read.
-        """
+        """The bytes of a file that must be there."""
         if self.kept is not None:
             return self.kept
         return File.read(self.here, self.name).contents
@@ -141,11 +133,7 @@ class File:
 
     @property
     def here(self) -> Path:
-        """Path of a file that must be there, on disk.
-
-        Raises:
-            InputError: the file is secret and not part of what was published.
-        """
+        """Path of a file that must be there, on disk."""
         if self.path is None:
             raise InputError([Fault(self.name, "", "no such file (it is secret)", "the owner's copy")])
         return self.path

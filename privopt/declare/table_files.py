@@ -47,11 +47,7 @@ SAMPLE: Final = 1_000
 
 
 def ending_of(path: Path, option: str) -> str:
-    """``".csv"`` or ``".parquet"``.
-
-    Raises:
-        UsageError: another ending.
-    """
+    """``".csv"`` or ``".parquet"``."""
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise UsageError(f"{option} {path}: the ending {path.suffix!r}, wanted {' or '.join(ENDINGS)}")
@@ -175,11 +171,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
 
 
 def refuse_table(path: Path, found: str, wanted: str) -> NoReturn:
-    """Raise the fault of a whole table.
-
-    Raises:
-        InputError: always.
-    """
+    """Raise the fault of a whole table."""
     raise InputError([Fault(path.name, "", found, wanted)])
 
 
@@ -236,12 +228,7 @@ class TableWriter:
     _begun: bool = False
 
     def write(self, batch: pl.DataFrame) -> None:
-        """Add rows.
-
-        Raises:
-            UsageError: values that CSV cannot hold.
-            StoppedError: it cannot be written.
-        """
+        """Add rows."""
         with self._said():
             self._add(batch)
 
@@ -262,11 +249,7 @@ class TableWriter:
         self._begun = True
 
     def finish(self) -> None:
-        """Finish the file: it appears whole, under its own name.
-
-        Raises:
-            StoppedError: it cannot be written.
-        """
+        """Finish the file: it appears whole, under its own name."""
         if self._parts:
             with self._said():
                 _scan_parquet(self._parts).sink_parquet(self.path)

@@ -382,9 +382,6 @@ def load_problem(
             its own folder.
         closed: open no secret file, though it is there.
         ignore: tables of other mechanisms, which one file may hold beside this one's.
-
-    Raises:
-        InputError: every fault found in the file, one line each.
     """
     if isinstance(source, Path):
         source = File.read(source, wanted="a problem file in TOML")
@@ -401,9 +398,6 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
         cls: the class.
         data: its keys and their values.
         file: where they stand, for faults.
-
-    Raises:
-        InputError: every fault found, one line each.
     """
     try:
         made: T = _converter().structure(data, cls)

@@ -23,9 +23,6 @@ def to_toml(tables: Mapping[str, object]) -> str:
     <BLANKLINE>
     [records.grid]
     rows = 2
-
-    Raises:
-        UsageError: a value that no problem file can hold.
     """
     return str(tomli_w.dumps({str(name): _plain(inner, str(name)) for name, inner in tables.items()}))
 

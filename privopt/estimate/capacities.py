@@ -80,9 +80,6 @@ def shannon_capacity_bits(channel: Floats, *, gap: float = 1e-9, steps: int = 20
         channel: (N, K).
         gap: how far it may be below the truth, in bits.
         steps: of the method, at most.
-
-    Raises:
-        SolverError: the gap was not reached.
     """
     z = channel[:, channel.any(axis=0)]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -56,11 +56,7 @@ class Counter:
     _mark: str = FIRST
 
     def check(self, names: Sequence[str]) -> None:
-        """Refuse a table without the columns.
-
-        Raises:
-            InputError: a fault for each.
-        """
+        """Refuse a table without the columns."""
         wanted = [name for name in (self.column, self.subject, self.batch) if name is not None]
         shown = ", ".join(names)
         faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
@@ -175,9 +171,6 @@ def count_all(
     Args:
         tables: of each the channel, and a table of its reports.
         column, subject, batch: as of :class:`Counter`.
-
-    Raises:
-        InputError: columns or reports that will not do.
     """
     known: set[tuple[str, str]] = set()
     made = []
@@ -194,9 +187,6 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
     """(N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
 
     Rows of other ids whose count is empty are left out: sites where nobody is counted.
-
-    Raises:
-        InputError: columns, ids or numbers that will not do.
     """
     file = File(name=path.name, path=path)
     counted = Column(name="count", label=column, unit="people", blank=math.nan)
@@ -212,11 +202,7 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
 
 
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
-    """Records by group, from a table id,group; groups in the order in which they come.
-
-    Raises:
-        InputError: records that are unknown, or have no group or several.
-    """
+    """Records by group, from a table id,group; groups in the order in which they come."""
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
     return groups_of(dict(zip(each_once(file, table["id"], ids).tolist(), table["group"].tolist(), strict=True)))

@@ -202,11 +202,7 @@ def estimates(
     prior: Prior = None,
     progress: Progress | None = None,
 ) -> Batches:
-    """Estimates by batch; see :meth:`privopt.api.released.Released.estimate`.
-
-    Raises:
-        UsageError, InputError: what was given will not do.
-    """
+    """Estimates by batch; see :meth:`privopt.api.released.Released.estimate`."""
     channel = channel_of(opened)
     ids = list(channel.inputs)
     groups = None if by is None else _groups(by, ids)

@@ -39,10 +39,6 @@ def leakage(folder: Path, gains: Path | None = None) -> dict[str, object]:
     Args:
         folder: the release; it is checked before it is used.
         gains: a table of gains (:func:`read_gains`), or None.
-
-    Raises:
-        UsageError: a release without a channel of reports.
-        InputError: gains that will not do.
     """
     opened = open_verified(folder)
     channel = channel_of(opened)
@@ -81,11 +77,7 @@ def _capacity(z: Floats) -> tuple[float | None, str]:
 
 
 def read_gains(path: Path, ids: Sequence[str]) -> Floats:
-    """(W, N) gains, from a .npy of that shape or a table guess,id,gain, where what is left out earns 0.
-
-    Raises:
-        InputError: another shape, unknown records, or gains that are no numbers of at least 0.
-    """
+    """(W, N) gains, from a .npy of that shape or a table guess,id,gain, where what is left out earns 0."""
     file = File(name=path.name, path=path)
     if path.suffix == ".npy":
         made = read_array(file, (None, len(ids)), what="gains", most=LARGEST_GAIN)

@@ -85,9 +85,6 @@ def fit(
         prior: (N,) as of :func:`gap_of`, or None.
         progress: called with the gap after each step.
 
-    Raises:
-        SolverError: the gap was not reached.
-
     Notes:
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
     """

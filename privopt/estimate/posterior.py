@@ -19,11 +19,7 @@ Prior = Estimate | Mapping[str, float] | Sequence[float] | Floats | None
 
 
 def channel_of(opened: Opened) -> Channel | NoisyCounts:
-    """What a release makes known of its reports.
-
-    Raises:
-        UsageError: it makes nothing known.
-    """
+    """What a release makes known of its reports."""
     found: Channel | NoisyCounts | None = opened.mechanism.channel(opened.problem, opened.release)
     if found is None:
         name = opened.registered.spec.name
@@ -32,11 +28,7 @@ def channel_of(opened: Opened) -> Channel | NoisyCounts:
 
 
 def prior_of(opened: Opened, given: Prior) -> Floats:
-    """(N,) probabilities of the records.
-
-    Raises:
-        UsageError: weights of other records, or that are none.
-    """
+    """(N,) probabilities of the records."""
     channel = channel_of(opened)
     ids = list(channel.inputs)
     if given is None:

@@ -46,9 +46,6 @@ class Asked:
             the reports bear, where there are more than 300 records with distances.
         prior: (N,) weights of a Dirichlet prior that is worth ``worth`` reports; None for maximum likelihood.
         worth: see ``prior``.
-
-    Raises:
-        UsageError: values that cannot be meant so.
     """
 
     confidence: float = 0.95
@@ -295,9 +292,6 @@ def estimate_of_counts(
         counts: (N,) noisy counts, in the order of its inputs.
         asked: the confidence; intervals are finite-sample ones.
         groups: as of :func:`estimate`.
-
-    Raises:
-        UsageError: asked for what counts do not have, or no count is above 0.
     """
     if asked.intervals != "finite-sample" or asked.prior is not None or asked.resolution:
         raise UsageError("noisy counts: wanted finite-sample intervals, without a prior or a resolution")

@@ -121,11 +121,7 @@ def read_whole(stream: BufferedReader, size: int) -> bytes:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that its owner alone can enter; one that is there already becomes such a folder.
-
-    Raises:
-        UsageError: a link, a file or somebody else's folder stands in its place.
-    """
+    """Make a folder that its owner alone can enter; one that is there already becomes such a folder."""
     if not path.parent.exists():
         private_folder(path.parent)
     try:

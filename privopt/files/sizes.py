@@ -41,11 +41,7 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 
 
 def expect(needed: float, what: str) -> None:
-    """Ask for so many bytes before they are taken, where they are many; nothing outside :func:`loading`.
-
-    Raises:
-        StoppedError: they do not fit.
-    """
+    """Ask for so many bytes before they are taken, where they are many; nothing outside :func:`loading`."""
     need = _NEED.get()
     if need is not None and needed >= LEAST:
         need(needed, what)

@@ -22,11 +22,7 @@ OURS: Final = ".privopt"
 
 @contextmanager
 def claimed(target: Path) -> Iterator[Path]:
-    """A hidden folder beside ``target`` that this run has for itself; removed when the block ends.
-
-    Raises:
-        StoppedError: the disk or an interrupt came in the way; nothing was written.
-    """
+    """A hidden folder beside ``target`` that this run has for itself; removed when the block ends."""
     work = lock = None
     try:
         _remove_leftovers(target)

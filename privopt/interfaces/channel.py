@@ -35,9 +35,6 @@ class Channel:
         unit: of ``distances``.
         coordinates: (N, 2) of the secrets on a map, latitude and longitude or x and y; None without a map.
         geographic: whether they are degrees.
-
-    Raises:
-        UsageError: a matrix of another shape, or rows that do not sum to 1 within 1e-9.
     """
 
     inputs: Sequence[str]
@@ -61,9 +58,6 @@ class Channel:
 
         Args:
             other: over the same inputs; its outputs vary fastest.
-
-        Raises:
-            UsageError: other inputs.
         """
         if list(self.inputs) != list(other.inputs):
             raise UsageError("channel: found other inputs, wanted those of the first, in its order")

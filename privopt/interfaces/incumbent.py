@@ -41,11 +41,7 @@ class Closing(Protocol[C_contra, P_contra, R_co]):
     """How a mechanism turns what was found into what is said; the only code that is believed."""
 
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
-        """Make the release of a candidate, and evaluate it.
-
-        Raises:
-            CertificationError: there is none.
-        """
+        """Make the release of a candidate, and evaluate it."""
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Proof | None]:
         """Evaluate what a bound is proved from exactly; ``value`` is that of the release."""
@@ -305,12 +301,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return MARGIN_WRITING * self.cost["write"] + MARGIN_CLOSING * (self.cost["certify"] + self.cost["prove"])
 
     def answer(self, *, stopped: bool) -> Answer[R]:
-        """Return what is certified and proved.
-
-        Raises:
-            StoppedError: nothing is certified, and the time was over.
-            SolverError: nothing is certified.
-        """
+        """Return what is certified and proved."""
         value, release, origin = self.certified
         if release is None:
             tried = "; ".join(self.path)

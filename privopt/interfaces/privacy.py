@@ -102,11 +102,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         """What a release that satisfies it may claim."""
 
     def emit(self, model: Model, **symbols: Any) -> None:
-        """Add its rows to a model; ``symbols`` are the variables and indices they speak of.
-
-        Raises:
-            ModelError: this notion has no rows (additive noise, say).
-        """
+        """Add its rows to a model; ``symbols`` are the variables and indices they speak of."""
         raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
 
     @abstractmethod

@@ -30,11 +30,7 @@ class Release(ABC):
     @classmethod
     @abstractmethod
     def read(cls, folder: Path, problem: Any) -> Release:
-        """Read the artefact back from the files in ``folder`` and nothing else.
-
-        Raises:
-            InputError: the artefact is missing or not of its form.
-        """
+        """Read the artefact back from the files in ``folder`` and nothing else."""
 
     @classmethod
     def alone(cls, folder: Path) -> Release | None:
@@ -42,11 +38,7 @@ class Release(ABC):
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw outputs for one secret from the operating system's entropy.
-
-        Raises:
-            UsageError: this kind of release cannot be sampled, or the input is unknown.
-        """
+        """Draw outputs for one secret from the operating system's entropy."""
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:

@@ -26,11 +26,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
     maximise: bool = False
 
     def emit(self, model: Model, **symbols: Any) -> None:
-        """Set the model's objective; ``symbols`` are the variables and indices it speaks of.
-
-        Raises:
-            ModelError: this loss has no linear form.
-        """
+        """Set the model's objective; ``symbols`` are the variables and indices it speaks of."""
         raise ModelError(f"{type(self).__name__} has no form in a model")
 
     @abstractmethod
@@ -58,11 +54,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         return (stated, unit) if unit <= COARSEST * max(1.0, abs(stated)) else (value, None)
 
     def restate(self, release: R_contra, unit: float) -> float:
-        """The loss rounded up to a unit that a release states.
-
-        Raises:
-            CertificationError: a unit that will not do.
-        """
+        """The loss rounded up to a unit that a release states."""
         ends = self.enclose(release)
         if ends is None:
             raise CertificationError(f"a unit of {unit!r}, of a loss that is not rounded")

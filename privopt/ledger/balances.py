@@ -131,11 +131,7 @@ class Booking:
         return Terms(**dict(zip(_FIELDS.split(", "), row, strict=True)))
 
     def cost_of(self, number: int, entry: int) -> Cost:
-        """Return what an entry was charged for, by the number of its terms.
-
-        Raises:
-            DoesNotHoldError: there are none.
-        """
+        """Return what an entry was charged for, by the number of its terms."""
         terms = self.terms_of(number)
         if terms is None:
             raise DoesNotHoldError(f"{self.path}: entry {entry}: changed: what it was charged for is gone")

@@ -44,11 +44,7 @@ class Charge:
         return self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger)
 
     def check_apart(self, folder: Path, *files: Path) -> None:
-        """Refuse a ledger or a key in the release's folder, or under the name of a file of the command.
-
-        Raises:
-            UsageError: it lies there.
-        """
+        """Refuse a ledger or a key in the release's folder, or under the name of a file of the command."""
         for option, path in (("--ledger", self.path), ("--hash-subjects", self.key)):
             if path is None:
                 continue

@@ -30,9 +30,6 @@ def check_chain(
         head: number and hash of an entry that is known to have been written: entries cut off at the end leave a chain
             that is whole, and only this tells it.
         progress: called with how many entries are done.
-
-    Raises:
-        DoesNotHoldError: what was changed, naming the entry.
     """
     walk = _Walk(connection, path, head)
     last = 0
@@ -51,11 +48,7 @@ def check_chain(
 
 
 def head_of(text: str) -> tuple[int, str]:
-    """Return number and hash of a head, ``N:HASH``.
-
-    Raises:
-        UsageError: something else.
-    """
+    """Return number and hash of a head, ``N:HASH``."""
     number, _, digest = text.partition(":")
     whole = number.isascii() and number.isdecimal() and len(number) < 19
     if not (whole and len(digest) == 64 and set(digest) <= set("0123456789abcdef")):

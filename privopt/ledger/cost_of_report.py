@@ -21,11 +21,7 @@ APART: Final = Fraction(1, 2)
 
 
 def cost_of(folder: Path, result: Result, purpose: str) -> Cost:
-    """What one report of the release in a folder costs.
-
-    Raises:
-        UsageError: it promises nothing that could be counted.
-    """
+    """What one report of the release in a folder costs."""
     cost = priced(result.guarantee, sha256(folder / SUMS), purpose, mark=result.mark)
     if isinstance(cost, str):
         raise UsageError(f"{folder}: found {cost}, wanted a release whose reports cost what can be charged")

@@ -26,11 +26,7 @@ __all__ = ["spent_purely", "to_dp_accounting", "to_opendp"]
 
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """How often each epsilon was charged, of pure or local differential privacy.
-
-    Raises:
-        UsageError: another notion, or nothing charged.
-    """
+    """How often each epsilon was charged, of pure or local differential privacy."""
     spent: Counter[Fraction] = Counter()
     for cost in costs:
         kind = registry().kind("notion", cost.notion).load() if cost.notion else object
@@ -61,9 +57,6 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
 
     It is a composition (``make_composition``) of one measurement a charge between data sets at distance 0 or 1, that
     one individual changes or not; invoked, it says nothing of its argument. Epsilons are doubles, rounded up.
-
-    Raises:
-        UsageError: another notion than differential privacy, or OpenDP is not installed.
     """
     opendp = _module("opendp.prelude", "opendp")
     opendp.enable_features("contrib", "honest-but-curious")

@@ -141,9 +141,6 @@ class Sticky:
         Args:
             mechanism: what is drawn from, as charged: another one keeps reports of its own.
             visits: subject, as the ledger names it, and place, a fixed function of the position, of each.
-
-        Raises:
-            DoesNotHoldError: the store is not as it was written.
         """
         with writing(self._connection, self._path):
             digests: dict[tuple[str, str], bytes] = {}

@@ -77,12 +77,7 @@ def said_by(path: Path, what: str) -> Iterator[None]:
 
 
 def made(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Make the file, its owner's alone; where another process makes it meanwhile, that one stays.
-
-    Raises:
-        UsageError: its folder is not there.
-        StoppedError: it cannot be written.
-    """
+    """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: found no folder {path.parent}, wanted one for the {form.name}")
     with claimed(path) as work:
@@ -161,11 +156,7 @@ def _check_head(path: Path, form: Form) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """A transaction that nobody else writes beside, durable when the block ends well.
-
-    Raises:
-        PrivoptError: as :func:`said_by` has it; nothing was written.
-    """
+    """A transaction that nobody else writes beside, durable when the block ends well."""
     with said_by(path, "the database's own check"):
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -16,11 +16,7 @@ __all__ = ["subjects_of"]
 
 
 def subjects_of(column: nw.Series[Any]) -> pl.Series:
-    """Return a column of names as text, each in its one form (:func:`folded`); null where there is no name.
-
-    Raises:
-        InputError: names that a subject cannot have, or a column that :func:`texts_of` refuses.
-    """
+    """Return a column of names as text, each in its one form (:func:`folded`); null where there is no name."""
     texts = texts_of(column)
     forms = {text: folded(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
     wrong = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}

@@ -99,11 +99,7 @@ class Names:
 
     @classmethod
     def by(cls, path: Path | None, *, make: bool) -> Self:
-        """Names hashed with the key in a file; with None, names as they are.
-
-        Raises:
-            InputError, UsageError, StoppedError: see :func:`key_at`.
-        """
+        """Names hashed with the key in a file; with None, names as they are."""
         return cls() if path is None else cls(key_at(path, make=make))
 
     @property
@@ -114,11 +110,7 @@ class Names:
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
-        """Return what the ledger calls a new subject.
-
-        Raises:
-            UsageError: see :func:`subject_name`.
-        """
+        """Return what the ledger calls a new subject."""
         return self._called(subject_name(subject))
 
     def candidates(self, subject: str) -> tuple[str, ...]:
@@ -126,9 +118,6 @@ class Names:
 
         Earlier versions stored text in NFC, of tables without outer blanks. Hashes tell nothing else of it, so
         :class:`~privopt.ledger.ledger.Ledger` looks for other spellings among plain names alone.
-
-        Raises:
-            UsageError: see :func:`subject_name`.
         """
         name = subject_name(subject)
         if self.key is None:

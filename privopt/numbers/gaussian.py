@@ -35,9 +35,6 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
     """Whole t, n, d with variance <= t n / d: the least such n, for t near the deviation and d a power of 2.
 
     2 t n d stays below 2**43, so that it times the few steps of a Bernoulli draw does too below 2**64.
-
-    Raises:
-        UsageError: a variance out of range.
     """
     if not 0 < variance <= LARGEST_VARIANCE:
         raise UsageError(f"a variance is {float(variance):g}; wanted more than 0 and at most 2**40")
@@ -52,9 +49,6 @@ def variance_above(variance: Fraction) -> Fraction:
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)
-
-    Raises:
-        UsageError: not above 0, or above 2**40.
     """
     t, n, d = _terms(variance)
     return Fraction(t * n, d)
@@ -94,9 +88,6 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
         count: how many.
         variance: exact, above 0, at most 2**40.
         source: random bytes; the operating system's where left out.
-
-    Raises:
-        UsageError: a variance out of that range.
     """
     return in_bulk(count, _fill, *map(np.uint64, _terms(variance)), source=source)
 
@@ -106,9 +97,6 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
     Canonne, Kamath and Steinke 2020, Corollary 13: exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a for any a > 1.
     The best a is looked for in doubles, and the bound holds at whichever is found. It is at least 2**-1074.
-
-    Raises:
-        UsageError: rho or epsilon is not above 0.
     """
     import flint
 
@@ -128,9 +116,6 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """A rho, within a few parts in a million of the largest, whose :func:`delta_of` is proved to be at most delta.
 
     It is rounded down, so that another machine's doubles come to the same verdict.
-
-    Raises:
-        UsageError: epsilon not above 0, or a delta not between 0 and 1.
     """
     if epsilon <= 0 or not 0 < delta < 1:
         raise UsageError(f"epsilon is {epsilon} and delta {delta}; wanted epsilon above 0, delta between 0 and 1")

@@ -131,9 +131,6 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
         count: how many.
         scale_reciprocal: s / t, exact, above 0, both terms at most 2**40.
         source: random bytes; the operating system's where left out.
-
-    Raises:
-        UsageError: a scale out of that range.
     """
     s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
     if s <= 0 or max(s, t) > LARGEST_TERM:

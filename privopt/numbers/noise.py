@@ -245,11 +245,7 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
 
 
 def _whole(counts: NDArray[Any]) -> Ints:
-    """Counts as 64-bit integers.
-
-    Raises:
-        UsageError: they are none, or too large.
-    """
+    """Counts as 64-bit integers."""
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
         raise UsageError(f"counts are {values.dtype}; wanted integers")
@@ -264,11 +260,7 @@ def _positive(budget: Fraction) -> None:
 
 
 def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
-    """OpenDP's measurement whose map at 1 is within the budget, its exact scale, and that map.
-
-    Raises:
-        SolverError: the map stays above the budget (it never did).
-    """
+    """OpenDP's measurement whose map at 1 is within the budget, its exact scale, and that map."""
     # not opendp.prelude: it imports scikit-learn where that is installed, a second or more
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_laplace

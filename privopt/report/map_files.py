@@ -49,11 +49,7 @@ def point_features(
 
 
 def write_layer(layer: Layer, path: Path) -> None:
-    """Write a layer in the format that the file's ending names.
-
-    Raises:
-        UsageError: an ending of neither format.
-    """
+    """Write a layer in the format that the file's ending names."""
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"--geo {path}: the ending {path.suffix!r}, wanted one of {', '.join(ENDINGS)}")
     if path.suffix.lower() in (".parquet", ".geoparquet"):

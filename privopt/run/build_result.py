@@ -56,11 +56,7 @@ def conclude(
     options: Options,
     copy: ProblemCopy,
 ) -> Result:
-    """What is said of a release that holds; times are still to come.
-
-    Raises:
-        CertificationError: it does not hold, or states what nothing supports.
-    """
+    """What is said of a release that holds; times are still to come."""
     guarantee, certificate = _measured(registered, method, mechanism, problem, outcome, context)
     utility = mechanism.utility(problem, method.name)
     registered.expect("utility", utility, UtilityLoss)
@@ -149,11 +145,7 @@ def named(copy: ProblemCopy) -> ProblemFile:
 
 
 def _bound(bound: float, value: float, *, maximise: bool) -> float:
-    """A bound that does not contradict the value that was reached: where they meet but for rounding it is the value.
-
-    Raises:
-        CertificationError: it lies beyond the value, so it bounds nothing.
-    """
+    """A bound that does not contradict the value that was reached: where they meet but for rounding it is the value."""
     beyond = value - bound if maximise else bound - value
     if not beyond <= TOLERANCE * max(1.0, abs(value)):
         side, name = ("below", "upper") if maximise else ("above", "lower")

@@ -114,11 +114,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
 
 def check_new(target: Path, *, option: str = "--out") -> None:
-    """Refuse a folder that is there, or that cannot be made.
-
-    Raises:
-        UsageError: it is so.
-    """
+    """Refuse a folder that is there, or that cannot be made."""
     _check_parent(target, option)
     if target.exists() or target.is_symlink():
         raise UsageError(f"{option} {target}: exists already; name a new folder")

@@ -21,11 +21,7 @@ TOLERANCE: Final = 1e-9
 
 
 def read_result(folder: Path) -> Result:
-    """What the result.json of a DIR says, before anything of it is checked.
-
-    Raises:
-        InputError: see :func:`result_of`, or there is none.
-    """
+    """What the result.json of a DIR says, before anything of it is checked."""
     return result_of(read_document(folder), str(folder / RESULT))
 
 
@@ -34,9 +30,6 @@ def result_of(document: Mapping[str, Any], file: str) -> Result:
 
     What follows from other leaves (the status, epsilon as a double, the warning beside a seed) is not read: ``verify``
     compares it with :meth:`Result.to_json`.
-
-    Raises:
-        InputError: every leaf that is missing, of another kind or unknown.
     """
     stated = {name: value for name, value in document.items() if name != "status"}
     guarantee = document.get("guarantee")

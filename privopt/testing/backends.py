@@ -138,9 +138,6 @@ def check_backend(backend: Backend | str, *, how: Effort | str | None = None, se
         backend: itself, or its name.
         how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of the models drawn.
-
-    Raises:
-        UnknownNameError: no backend is called so.
     """
     tried = get(backend) if isinstance(backend, str) else backend
     how = effort(how)

@@ -46,9 +46,6 @@ def check(
 
     Returns:
         One result a method and check, in the order of methods and checks.
-
-    Raises:
-        PrivoptError: no such mechanism, method or check, or no profile to try it by.
     """
     from privopt.errors import UnknownNameError
     from privopt.execution import processes

@@ -58,11 +58,7 @@ EFFORTS: Final = {
 
 
 def effort(name: Effort | str | None = None) -> Effort:
-    """Return an effort as it is, or the profile called so; where None, the one that PRIVOPT_PROFILE names, else ci.
-
-    Raises:
-        UnknownNameError: no profile is called so.
-    """
+    """Return an effort as it is, or the profile called so; where None, the one that PRIVOPT_PROFILE names, else ci."""
     if isinstance(name, Effort):
         return name
     wanted = name or os.environ.get("PRIVOPT_PROFILE") or "ci"

@@ -66,9 +66,6 @@ def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, s
         name: what it is registered as.
         how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of what is drawn.
-
-    Raises:
-        PrivoptError: no kind is called so, at collection.
     """
     import pytest
 

@@ -46,9 +46,6 @@ def conformance(
         expected_failures: check, or ``"method:check"``, -> reason. Strict: one that passes fails the test.
         how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of the problems drawn.
-
-    Raises:
-        PrivoptError: no such mechanism or check, at collection.
     """
     import pytest
 

@@ -209,11 +209,7 @@ def _power(multiple: float) -> str:
 
 
 def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:
-    """Reasons by check for one method, out of keys ``check`` and ``method:check``.
-
-    Raises:
-        UsageError: a key names no check.
-    """
+    """Reasons by check for one method, out of keys ``check`` and ``method:check``."""
     found: dict[str, str] = {}
     for key, reason in {**subject.profile.expected_failures, **expected}.items():
         method, _, name = key.rpartition(":")
@@ -252,9 +248,6 @@ def run_checks(
         how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         expected: check, or ``"method:check"``, -> why it is expected to fail.
         seed: of the problems drawn.
-
-    Raises:
-        PrivoptError: an unknown check or profile, or an expected failure without sense.
     """
     reasons = expected_for(subject, expected or {})
     chosen = list(all_checks()) if names is None else list(names)

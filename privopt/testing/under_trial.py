@@ -184,20 +184,12 @@ class Subject:
         return stated if stated.kind == self.kind else Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
     def declared(self, problem: GeneratedProblem) -> AttrsInstance:
-        """The problem file, read by the mechanism's own problem class.
-
-        Raises:
-            InputError: as the pipeline would.
-        """
+        """The problem file, read by the mechanism's own problem class."""
         path = problem.write(self.new_folder())
         return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
 
     def load(self, problem: GeneratedProblem) -> Any:
-        """What the mechanism's methods work on.
-
-        Raises:
-            InputError: as the pipeline would.
-        """
+        """What the mechanism's methods work on."""
         return self.mechanism.load(self.declared(problem), "problem.toml")
 
     def new_folder(self) -> Path:
@@ -275,11 +267,7 @@ class Subject:
 
 
 def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
-    """What a class would be registered as: one method, called solve.
-
-    Raises:
-        UsageError: no such guarantee kind.
-    """
+    """What a class would be registered as: one method, called solve."""
     notions = registry().names("notion")
     if guarantee not in notions:
         raise UsageError(f"{cls.__name__}: wanted spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}")
@@ -309,9 +297,6 @@ def subject(
         spec: for a class: what it would be registered as.
         guarantee: for a class without a spec: the kind it claims.
         profile: its own, or its problem class's default, where None.
-
-    Raises:
-        PrivoptError: no such mechanism or method, or no profile for it.
     """
     if isinstance(mechanism, str):
         registered = registry().get(mechanism)
@@ -340,11 +325,7 @@ def subject(
 
 
 def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
-    """An installed mechanism's methods: the one named, or each that has a guarantee.
-
-    Raises:
-        PrivoptError: as :func:`subject`.
-    """
+    """An installed mechanism's methods: the one named, or each that has a guarantee."""
     if method is not None:
         alone = subject(mechanism, method)
         alone.siblings = 1

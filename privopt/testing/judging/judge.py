@@ -175,9 +175,6 @@ def judge(
 
     Returns:
         The verdict; the same for the same seed where the mechanism draws from ``rng`` and no limit cuts it short.
-
-    Raises:
-        UsageError: arguments that cannot be meant so, no two inputs to compare.
     """
     numbers: dict[str, object] = {
         "epsilon": epsilon,

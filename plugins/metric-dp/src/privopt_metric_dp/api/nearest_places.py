@@ -54,9 +54,6 @@ def nearest_of(posterior: Floats, distances: Floats, ids: list[str], k: int) -> 
         distances: (N, M) from records to places; of several at the same distance the first is the nearest.
         ids: (M,) of the places.
         k: how many to answer with, from 1 to M.
-
-    Raises:
-        UsageError: another k.
     """
     if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(ids):
         raise UsageError(f"k: found {k}, wanted a whole number from 1 to {len(ids)}, the places there are")
@@ -77,9 +74,6 @@ def radius_of(posterior: Floats, reach: Floats, confidence: float) -> float:
         reach: (N,) how far around the report one must ask where that record is the truth: the distance from the report
             to the record, or to the record's nearest place.
         confidence: in (0, 1).
-
-    Raises:
-        UsageError: another confidence.
     """
     check_number("confidence", confidence, "a number between 0 and 1")
     if not 0 < confidence < 1:
@@ -100,9 +94,6 @@ def places_of(given: object, data: MetricData) -> tuple[list[str], Floats, Float
 
     Returns:
         Their ids, (N, M) distances from the records, and (K, M) from the outputs; None where outputs lie nowhere.
-
-    Raises:
-        UsageError: no such records or columns, ids twice, or records that lie on no map.
     """
     if isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
         known = {name: row for row, name in enumerate(data.records.ids)}
@@ -164,11 +155,7 @@ def nearest(opened: Opened, report: str, places: object, k: int, prior: Prior) -
 
 
 def radius(opened: Opened, report: str, places: object, confidence: float, prior: Prior) -> float:
-    """How far around a report to ask; see :meth:`privopt.api.released.Released.radius`.
-
-    Raises:
-        UsageError: outputs that lie nowhere.
-    """
+    """How far around a report to ask; see :meth:`privopt.api.released.Released.radius`."""
     posterior = chances(opened, report, prior)
     data = _data(opened)
     at = list(data.outputs.ids).index(report)

@@ -96,11 +96,7 @@ class Claimed:
 
 
 def installed(library: str) -> str:
-    """The version that is installed.
-
-    Raises:
-        UsageError: none is.
-    """
+    """The version that is installed."""
     try:
         return version(library)
     except PackageNotFoundError:
@@ -134,9 +130,6 @@ def opendp(measurement: Measures, d_in: float = 1, *, order: float = 2.0, name: 
         d_in: distance of neighbours, in the measurement's input metric.
         order: of the Renyi divergence by which a claim of concentrated DP (rho) is judged: order times rho.
         name: for reports.
-
-    Raises:
-        UsageError: another measure.
     """
     measure, found = str(measurement.output_measure), measurement.map(d_in)
     delta, asked = 0.0, None

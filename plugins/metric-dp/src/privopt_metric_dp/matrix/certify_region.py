@@ -42,9 +42,6 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     Returns:
         The verdict; ``checked`` is simplices times outputs; ``worst`` on a plane the greatest |grad z_k| / min z_k per
         km, on streets the least epsilon whose factors 1 + a cover all ratios, each rounded up.
-
-    Raises:
-        UsageError: weights of another type, or no matrix.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:

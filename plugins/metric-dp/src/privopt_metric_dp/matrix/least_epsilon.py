@@ -104,9 +104,6 @@ def least_epsilon(
         exact: the distances themselves.
         sums: those of :func:`exact_sums`, where they are known.
         progress: called with what is being done, in words.
-
-    Raises:
-        UsageError: arguments that cannot be meant so; a row whose sum is 0.
     """
     if values.ndim != 2 or values.dtype not in (np.float64, np.uint64):
         raise UsageError(f"values are {values.dtype} of shape {values.shape}; wanted float64 or uint64 of shape (N, K)")

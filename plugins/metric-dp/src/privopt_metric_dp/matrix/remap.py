@@ -77,11 +77,7 @@ def remapped(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: Met
 
 
 def worse_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """A line for each output of a release (five at most) that another would stand for at less loss.
-
-    Raises:
-        InputError: as :func:`remapped`.
-    """
+    """A line for each output of a release (five at most) that another would stand for at less loss."""
     best = best_outputs(release, _weighted(loss, data), tie=10 * TIE)
     moved = np.flatnonzero(best != np.arange(len(best)))[:5].tolist()
     ids = release.outputs

@@ -309,11 +309,7 @@ def _off(off: Floats, cost: Floats, ground: Ground | None) -> Floats:
 
 
 def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Ground | None]:
-    """Where losses are measured, the problem's own records, and the region around them where one is asked for.
-
-    Raises:
-        InputError: every fault so far.
-    """
+    """Where losses are measured, the problem's own records, and the region around them where one is asked for."""
     distance, listed, file = problem.distance, problem.outputs, gather.file
     own = listed is None or listed.choose is not None
     records = gather.attempt(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
@@ -412,11 +408,7 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread:
 
 
 def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
-    """Hold a third party's distances to what a promise at them means: the same real number there and back.
-
-    Raises:
-        RegistryError: they are not, with a pair.
-    """
+    """Hold a third party's distances to what a promise at them means: the same real number there and back."""
     if type(metric).between.__module__.startswith("privopt."):  # the same double by how it is computed
         return
     back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))

@@ -182,9 +182,6 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
     from the rim: of points that are equally near, from that of the first street in ``simplices``, or of the first side
     of the triangles there. Positions on a plane stand where they are read, to the millimetre, on the earth where the
     table says.
-
-    Raises:
-        InputError: a table that will not do, or positions of a kind that the region does not have.
     """
     columns = [Column(name=name, optional=True, unit=unit) for name, unit in _COORDINATES]
     columns.append(Column(name="weight", optional=True, least=0.0))

@@ -31,9 +31,6 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         places: as declared.
         table, file: its name, and that of its file, for faults.
         ids_alone: whether points without coordinates will do.
-
-    Raises:
-        InputError: files that will not do.
     """
     if places.grid is not None:
         grid = places.grid
@@ -58,11 +55,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
 
 def prior_of(prior: File | None, records: Space) -> Floats:
-    """(N,) how likely each record is; evenly where nothing says.
-
-    Raises:
-        InputError: a table without a row for each record, or whose sum is not 1.
-    """
+    """(N,) how likely each record is; evenly where nothing says."""
     count = len(records)
     if prior is None:
         return np.full(count, 1.0 / count)

@@ -55,9 +55,6 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
         points: CSV, Parquet or, by its ending, GeoJSON.
         columns: their names; as in :class:`Columns` where left out.
         ids_alone: whether a table without coordinates will do.
-
-    Raises:
-        InputError: with every fault found.
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
@@ -98,9 +95,6 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
     """A points file that is no CSV as one, of which the same points are read with the same columns; None of a CSV file.
 
     A column ``geometry`` NAME becomes two, ``NAME (latitude)`` and ``NAME (longitude)``.
-
-    Raises:
-        InputError: it is of no form that points have.
     """
     import polars as pl
 

@@ -226,9 +226,6 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     Returns:
         The better of the bound from the multipliers and the trivial one (each record its cheapest output). Where P is
         0 the trivial one is the optimum. Cost: about 10 P K operations.
-
-    Raises:
-        UsageError: shapes that do not fit, a cost that is not finite.
     """
     cost = np.ascontiguousarray(cost, dtype=np.float64)
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():

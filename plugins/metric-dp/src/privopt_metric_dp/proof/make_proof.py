@@ -49,9 +49,6 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     Args:
         folder: DIR.
         shape: (N, K) of the problem.
-
-    Raises:
-        InputError: it is missing or of neither form.
     """
     path = folder / PROOF
     size = path.stat().st_size if path.is_file() else 0
@@ -170,11 +167,7 @@ def prove_over_streets(
 
 
 def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
-    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them; None without.
-
-    Raises:
-        ModelError: the family's rows are not those of ``data.needed``, both ways, for every output.
-    """
+    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them; None without."""
     if solution.duals is None:
         return None
     shape = (2, len(data.needed[0]), len(data.outputs))

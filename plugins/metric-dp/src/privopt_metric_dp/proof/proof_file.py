@@ -75,9 +75,6 @@ class Proof(ABC):
 
         Returns:
             A number that no such loss is below; minus infinity where a sum is no double.
-
-        Raises:
-            CertificationError: as of :meth:`enclosed`.
         """
         return self.enclosed(data, weighted)[0]
 
@@ -97,11 +94,7 @@ class Proof(ABC):
         return evolve(self, unit=unit), _rounded(low, unit, weighted)
 
     def stated(self, data: MetricData, weighted: Floats) -> float:
-        """What a release says that they prove.
-
-        Raises:
-            CertificationError: as of :meth:`enclosed`; a unit so fine that what is stated is in doubt.
-        """
+        """What a release says that they prove."""
         low, high = self.enclosed(data, weighted)
         found = _rounded(low, self.unit, weighted)
         if math.isfinite(high - low) and (
@@ -131,9 +124,6 @@ class Proof(ABC):
             file: its name, for faults.
             parts: its arrays.
             shape: (N, K) of the problem.
-
-        Raises:
-            InputError: what is wrong with them.
         """
         kinds: Mapping[str, tuple[str, ...]] = {"version": ("i8",), "unit": ("f8",), **cls.KINDS}
         faults = [Fault(file, name, "no such array", ", ".join(kinds)) for name in kinds if name not in parts]
@@ -175,11 +165,7 @@ def _rounded(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """(P,) at most, and at least, exp(eps d) at the exact distances of rows: of required pairs their own, else paths'.
-
-    Raises:
-        CertificationError: no path of required pairs joins the two of a row.
-    """
+    """(P,) at most, and at least, exp(eps d) at the exact distances of rows: of required pairs their own, else paths'."""
     if not len(rows):
         return np.empty(0), np.empty(0)
     alone = data.within is None and data.metric.implying() is not None  # ways over these are all others, exactly

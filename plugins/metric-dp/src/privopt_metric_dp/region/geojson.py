@@ -39,9 +39,6 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
         side_km: of a triangle.
         planar: whether coordinates are x and y in km.
         file, key: the problem file and where it gives the side, for faults.
-
-    Raises:
-        InputError: a file without polygons, or too many triangles.
     """
     polygons = polygons_of(region, planar=planar)
     if not 1e-3 <= side_km <= MOST_ACROSS:
@@ -84,11 +81,7 @@ def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
 
 
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
-    """The polygons of a GeoJSON file, each its outer ring and its holes (M, 2), closed, coordinates as written.
-
-    Raises:
-        InputError: no GeoJSON, no polygon in it, rings that are not closed, numbers out of range.
-    """
+    """The polygons of a GeoJSON file, each its outer ring and its holes (M, 2), closed, coordinates as written."""
     try:
         document = json.loads(region.contents)
     except (ValueError, RecursionError) as error:

@@ -50,9 +50,6 @@ def plane_of(records: Space) -> Plane:
 
     Args:
         records: planar in km, or geographic, which are projected (:class:`Projection`).
-
-    Raises:
-        InputError: places that span no triangle, coincide, or lie too far out.
     """
     assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
     projection = records.projection
@@ -112,9 +109,6 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     Args:
         vertices: (N, 2) distinct.
         records: what they are, for faults.
-
-    Raises:
-        InputError: points in one line, or one that is a corner of no triangle.
     """
     from scipy.spatial import Delaunay, QhullError
 
@@ -173,9 +167,6 @@ def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[P
 
     Returns:
         The finer plane, whose first vertices are those before; and the ends of the side that each added one halves.
-
-    Raises:
-        InputError: too many vertices, or sides too short to be halved.
     """
     added: list[tuple[int, int]] = []
     while True:
@@ -208,9 +199,6 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
         records: the places.
         split_km: the length that sides may have; None for any.
         file: name of the problem file, for faults.
-
-    Raises:
-        InputError: as of :func:`plane_of` and :func:`refined`.
     """
     plane = plane_of(records)
     if split_km is None:

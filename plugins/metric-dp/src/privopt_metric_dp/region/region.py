@@ -209,9 +209,6 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
         arrays: those of :data:`ARRAYS` that are there.
         count: number of vertices.
         source: name of the artefact, for faults.
-
-    Raises:
-        InputError: arrays that are missing, or of another form, or no region.
     """
     planar = "vertices" in arrays
     simplices = arrays.get("simplices", np.zeros((0, 0)))

@@ -181,9 +181,6 @@ class Snapper:
         """For a region and its epsilon, per km.
 
         Streets are straight lines between the positions of their ends; those with an end that has none are left out.
-
-        Raises:
-            UsageError: streets none of which has a position.
         """
         if isinstance(region, Plane):
             return cls(simplices=region.simplices, vertices=region.vertices, projection=region.projection)

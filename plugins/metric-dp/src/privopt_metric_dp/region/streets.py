@@ -34,9 +34,6 @@ def streets_of(
         epsilon: per km.
         split_km: the length up to which a street stays whole; left out: 0.5 / epsilon.
         file: name of the problem file, for faults.
-
-    Raises:
-        InputError: a file that will not do, records that no street names, too many pieces.
     """
     table = road_table(edges)
     number = {name: place for place, name in enumerate(records.ids)}

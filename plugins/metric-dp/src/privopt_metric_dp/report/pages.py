@@ -192,9 +192,6 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
     Args:
         space: records or outputs.
         columns: (N,) properties by name.
-
-    Raises:
-        UsageError: the space has no coordinates on a map.
     """
     if space.on_map is None:
         raise UsageError(f"--geo: {space.source} has no coordinates on a map, only {space.kind} ones")

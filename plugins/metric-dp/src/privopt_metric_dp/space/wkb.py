@@ -35,9 +35,6 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
     Returns:
         (B, 2) y before x (latitude before longitude), NaN where there is no point or an empty one; and (B,) 1.0 where
         something else stands there.
-
-    Raises:
-        InputError: a column of another type.
     """
     values = values.to_physical()  # an extension type says what the bytes mean
     import polars as pl
@@ -74,11 +71,7 @@ def _point(raw: bytes) -> tuple[float, float] | None:
 
 
 def centres_of(values: Series, file: str) -> Floats:
-    """(N, 2) y before x: points, and of polygons the centroid of their largest part; NaN where something else stands.
-
-    Raises:
-        InputError: a column of another type.
-    """
+    """(N, 2) y before x: points, and of polygons the centroid of their largest part; NaN where something else stands."""
     flat, wrong = points_of(values, file)
     binary = values.to_physical()
     for row in np.flatnonzero(wrong).tolist():
@@ -162,9 +155,6 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
         geo: GeoParquet's metadata, or None where the file has none.
         column: of the geometries.
         file: that faults are reported against.
-
-    Raises:
-        InputError: they do.
     """
     if geo is None:
         return

@@ -129,9 +129,6 @@ def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Col
             in the problem's order; measured as they stand, never mended. A file given twice counts once.
         problem: whose records, pairs and loss they are held to.
         taken: names of the other lines. A matrix is called by its file's name where nothing else is, else by its path.
-
-    Raises:
-        InputError: no such file, or not a matrix of these records and outputs.
     """
     once = list(dict.fromkeys(paths))
     alike = Counter(path.stem for path in once)

@@ -65,11 +65,7 @@ def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tup
 
 
 def _degrees(side: Floats, least: int, most: int, column: object, file: str) -> Floats:
-    """The numbers that are degrees.
-
-    Raises:
-        InputError: more of them are none than are cut off at an end.
-    """
+    """The numbers that are degrees."""
     good = (side >= least) & (side <= most)
     if (far := int((~good).sum())) > MARGIN * side.size:
         found = f"{far:,} numbers outside {least} to {most}"

@@ -92,11 +92,7 @@ def init(
     factor: float = 4.0,
     force: bool = False,
 ) -> Draft:
-    """Write a problem file for a table of places, or of positions; see :func:`draft`.
-
-    Raises:
-        UsageError: ``out`` is there already, without ``force``, or cannot be written.
-    """
+    """Write a problem file for a table of places, or of positions; see :func:`draft`."""
     check_file(out.absolute(), force=force)
     made = draft(mechanism, points, out.absolute().parent, roads=roads, within=within, factor=factor)
     with new_file(out, force=force) as path:
@@ -113,11 +109,7 @@ def init_from_map(
     factor: float = 4.0,
     force: bool = False,
 ) -> Draft:
-    """Write a problem file for the places of a street map, and their tables NAME-points.csv and NAME-roads.csv.
-
-    Raises:
-        UsageError: one of the three is there already, without ``force``, or cannot be written.
-    """
+    """Write a problem file for the places of a street map, and their tables NAME-points.csv and NAME-roads.csv."""
     points, roads = (out.with_name(f"{out.stem}-{table}.csv") for table in ("points", "roads"))
     for target in (out, points, roads):
         check_file(target.absolute(), force=force)
@@ -313,11 +305,7 @@ def _names(column: pl.Series) -> bool:
 
 
 def _spacing(data: MetricData) -> float:
-    """Distance to the nearest record elsewhere, median over (some) records.
-
-    Raises:
-        InputError: all records are at one place, or out of one another's reach.
-    """
+    """Distance to the nearest record elsewhere, median over (some) records."""
     count = len(data.records)
     nearest = []
     chosen = np.unique(np.linspace(0, count - 1, min(count, ROWS)).astype(np.int64))
@@ -334,11 +322,7 @@ def _spacing(data: MetricData) -> float:
 
 
 def _own_tables(cls: type[MetricProblem], reach: float) -> dict[str, dict[str, object]]:
-    """The tables that one mechanism needs besides: what has no default is a distance, or everybody.
-
-    Raises:
-        UsageError: a key of another kind, which only its author can fill.
-    """
+    """The tables that one mechanism needs besides: what has no default is a distance, or everybody."""
     made: dict[str, dict[str, object]] = {}
     common = {attribute.name for attribute in attrs.fields(MetricProblem)}
     for attribute in attrs.fields(cls):

@@ -61,11 +61,7 @@ class StreetMap:
 
 
 def box_area(text: str) -> Area:
-    """The places inside ``S,W,N,E``, degrees.
-
-    Raises:
-        UsageError: another text, or a box without an inside.
-    """
+    """The places inside ``S,W,N,E``, degrees."""
     try:
         south, west, north, east = map(float, text.split(","))
     except ValueError:
@@ -79,11 +75,7 @@ def box_area(text: str) -> Area:
 
 
 def polygon_area(file: Path) -> Area:
-    """The places inside the polygons of a GeoJSON file, holes left out (even-odd rule in degrees).
-
-    Raises:
-        InputError: no polygon in it, or no such file.
-    """
+    """The places inside the polygons of a GeoJSON file, holes left out (even-odd rule in degrees)."""
     from matplotlib.path import Path as Outline
 
     polygons = polygons_of(File.read(file, str(file), wanted="GeoJSON"))
@@ -105,9 +97,6 @@ def read_streets(file: Path, *, area: Area | None = None, walk: bool = False, be
         area: leaves out the nodes that it does not want; None takes all.
         walk: take footways too, and every way both ways.
         bends: keep nodes that merely bend a street.
-
-    Raises:
-        InputError: a file that cannot be read, or has no streets there.
     """
     if not file.name.lower().endswith(ENDINGS):
         raise InputError([Fault(str(file), "", "an unknown ending", f"one of {', '.join(ENDINGS)}")])

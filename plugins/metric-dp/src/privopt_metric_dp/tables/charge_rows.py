@@ -65,11 +65,7 @@ class Charging:
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Self]:
-        """With the ledger open, and the kept reports beside it where they are asked for.
-
-        Raises:
-            PrivoptError: a ledger, a key or kept reports that will not do.
-        """
+        """With the ledger open, and the kept reports beside it where they are asked for."""
         with ExitStack() as stack:
             self._ledger = stack.enter_context(self.to.opened(progress))
             self._calendar = None if self._ledger.limit is None else self._ledger.limit.calendar
@@ -94,11 +90,7 @@ class Charging:
         self.paid = Counter(self._ledger.charges_for(purpose))
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Whom each row is about, as the table writes it, for the ledger to fold; None for nobody.
-
-        Raises:
-            InputError: a name that a subject cannot have.
-        """
+        """Whom each row is about, as the table writes it, for the ledger to fold; None for nobody."""
         column = frame[self.subject]
         names, texts = subjects_of(column).to_list(), texts_of(column).to_list()
         return [None if name is None else text for name, text in zip(names, texts, strict=True)]

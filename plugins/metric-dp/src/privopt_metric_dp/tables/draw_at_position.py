@@ -69,11 +69,7 @@ def draw_at(
 
 
 def _pair(position: object, name: str) -> tuple[float, float]:
-    """Two numbers of a position.
-
-    Raises:
-        UsageError: something else.
-    """
+    """Two numbers of a position."""
     import numpy as np
 
     try:

@@ -90,9 +90,6 @@ class Snap:
         region: where the release holds at every point: snaps positions to vertices, the places' own numbers.
         source: of the random bytes by which vertices are drawn.
         farthest: km beyond which a position has no record; None for any distance.
-
-    Raises:
-        UsageError: ``farthest`` is no positive number.
     """
 
     ids: NDArray[np.str_]
@@ -108,11 +105,7 @@ class Snap:
             raise UsageError(f"max-snap: found {given}, wanted a finite number of km above 0")
 
     def check(self, secret: Secret) -> None:
-        """Refuse positions of a kind that the records do not have.
-
-        Raises:
-            UsageError: they do not.
-        """
+        """Refuse positions of a kind that the records do not have."""
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:  # of whose nodes some may have no place, and planar ones lie on the earth
             kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}

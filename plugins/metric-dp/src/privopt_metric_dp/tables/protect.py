@@ -186,11 +186,7 @@ class Protector:
         return (*reports, *self._traces, *self._marks)
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table that lacks the secret's columns, or has some that are to be added.
-
-        Raises:
-            InputError: a fault for each.
-        """
+        """Refuse a table that lacks the secret's columns, or has some that are to be added."""
         self.secret.check(names, table)
         if self.charging is not None:
             when = {} if self.charging.time is None else {self.charging.time: "when each row was"}

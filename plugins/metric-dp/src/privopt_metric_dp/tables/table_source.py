@@ -59,11 +59,7 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_memory(cls, table: object) -> Self:
-        """A table in memory, of whatever library.
-
-        Raises:
-            UsageError: it is none, or has metadata that cannot be read.
-        """
+        """A table in memory, of whatever library."""
         found = cls.of_frame(frame_of(table, TABLE), TABLE)
         if nw.dependencies.is_pyarrow_table(table):
             geo = (table.schema.metadata or {}).get(b"geo")

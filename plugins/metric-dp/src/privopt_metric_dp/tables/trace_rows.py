@@ -42,9 +42,6 @@ def check_subject(release: MatrixRelease, subject: str | None, time: str | None,
         subject, time: columns.
         charged: whether a ledger charges the subjects.
         dashes: what options begin with where they are named.
-
-    Raises:
-        UsageError: it needs a subject and has none, or has one of the two and no use for it.
     """
     if release.walker is not None:
         if subject is None:
@@ -121,11 +118,7 @@ class Tracer:
         source: Source,
         charging: Charging | None = None,
     ) -> Self | None:
-        """For a release that reports traces; None for others.
-
-        Raises:
-            UsageError: kept reports of places beside it.
-        """
+        """For a release that reports traces; None for others."""
         if release.walker is None or subject is None:
             return None
         if charging is not None and charging.to.sticky:
@@ -155,9 +148,6 @@ class Tracer:
             records: (B,) record of each row; at every point of a region the vertex that was drawn for it.
             reason: (B,) why a row has none, as a place in :data:`REASONS`, else -1.
             far: steps (M, K) from the positions of rows (M,) to outputs; None for those from their records.
-
-        Raises:
-            InputError: rows without a time, or times that have no order.
         """
         subjects = self._subjects(frame)
         some = np.flatnonzero(subjects >= 0)

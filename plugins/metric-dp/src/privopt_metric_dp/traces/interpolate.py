@@ -49,11 +49,7 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """The ways of a problem whose guarantee holds at every point.
-
-        Raises:
-            InputError: outputs without a place on the plane, or ways too long for doubles.
-        """
+        """The ways of a problem whose guarantee holds at every point."""
         region = data.region
         assert region is not None  # whoever asks has looked
         if isinstance(region, Plane):

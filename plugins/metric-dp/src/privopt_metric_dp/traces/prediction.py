@@ -92,11 +92,7 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Count distances in steps, and make the noise as wide as they ask for.
-
-        Raises:
-            InputError: distances that are none of a metric, or too uneven for 64 bits.
-        """
+        """Count distances in steps, and make the noise as wide as they ask for."""
         return cls._on(_fine(data, terms), data, terms) if data.region is None else cls._everywhere(data, terms)
 
     @classmethod
@@ -181,11 +177,7 @@ class Prediction:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read prediction.npz.
-
-        Raises:
-            InputError: it is missing or not of its form.
-        """
+        """Read prediction.npz."""
         wanted: dict[str, tuple[int | None, ...]] = {"steps": (None, None), "level": (1,), "rates": (2, 2)}
         found = read_npz(folder / ARTEFACT, ", ".join(wanted), only=tuple(wanted))
         faults = [
@@ -215,11 +207,7 @@ def _fits(array: Any, shape: tuple[int | None, ...]) -> bool:
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
-    """Refuse noise that 64 bits do not hold.
-
-    Raises:
-        InputError: distances too uneven.
-    """
+    """Refuse noise that 64 bits do not hold."""
     if min(rates) > 0 and max(rates) < 1 and level <= FARTHEST:
         return
     distances = data.standing[1]
