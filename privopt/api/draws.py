@@ -54,7 +54,7 @@ class Sampled:
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
-    """So many draws, a block at a time: the first at once, so that a secret that is none is known before any is used."""
+    """So many draws, a block at a time: the first at once, so that what is no secret is known before any is used."""
     first = draw(min(BLOCK, count))
     return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, Literal
 
 import numpy as np
 from attrs import frozen
@@ -30,7 +32,20 @@ from privopt.numbers.gaussian import draw_gaussian, variance_above
 from privopt.numbers.laplace import draw_laplace
 from privopt.numbers.sampling import seeded
 
-__all__ = ["NoiseRecord", "continuous_laplace", "discrete_gaussian", "discrete_laplace", "split_budget", "stated_scale"]
+__all__ = [
+    "Law",
+    "NoiseRecord",
+    "NoiseSource",
+    "continuous_laplace",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "noise_from",
+    "split_budget",
+    "stated_scale",
+]
+
+Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
+"""A distribution of noise."""
 
 
 #: Up to here OpenDP draws; it takes about 12 microseconds a draw, the bulk sampler under one.
@@ -60,7 +75,7 @@ class NoiseRecord:
     """
 
     engine: str
-    distribution: str
+    distribution: Law
     scale: Fraction
     map: float | None
     draws: int
@@ -106,15 +121,7 @@ def discrete_laplace(
         spent = f"{Decimal(scale_reciprocal.numerator) / scale_reciprocal.denominator:.3g}"
         least = f"at least {1 / _LARGEST_SCALE:.3g}, whose noise is below 2**62"
         raise UsageError(f"epsilon for each unit of sensitivity is {spent}; wanted {least}: wider noise leaves 64 bits")
-    if seed is None and values.size <= OPENDP_DRAWS:
-        measurement, scale, mapped = _opendp(scale_reciprocal, "i64")
-        drawn = measurement(values.ravel().tolist()) if values.size else []
-        noisy = np.array(drawn, dtype=np.int64).reshape(values.shape)
-        return noisy, NoiseRecord("opendp", "discrete-laplace", scale, mapped, values.size)
-    noise = draw_laplace(values.size, scale_reciprocal, source=seeded(seed))
-    engine = "exact-integer" if seed is None else "seeded"
-    record = NoiseRecord(engine, "discrete-laplace", 1 / scale_reciprocal, None, values.size)
-    return values + noise.reshape(values.shape), record
+    return _drawn(values, "discrete-laplace", 1 / scale_reciprocal, seed)
 
 
 def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | None = None) -> tuple[Ints, NoiseRecord]:
@@ -136,16 +143,7 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
     >>> noisy.shape, record.spent <= Fraction(1, 200), record.seeded
     ((2,), True, False)
     """
-    values = _whole(counts)
-    noise, drawn = _gaussian(values, variance, seed)
-    record = NoiseRecord("exact-integer" if seed is None else "seeded", "discrete-gaussian", drawn, None, values.size)
-    return noise, record
-
-
-def _gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
-    """The values with their noise, and the variance drawn at."""
-    noise = draw_gaussian(values.size, variance, source=seeded(seed))
-    return values + noise.reshape(values.shape), variance_above(variance)
+    return _drawn(_whole(counts), "discrete-gaussian", variance, seed)
 
 
 def continuous_laplace(
@@ -168,14 +166,58 @@ def continuous_laplace(
     if not np.isfinite(numbers).all():
         raise UsageError("values must be finite")
     _positive(scale_reciprocal)
-    if seed is None:
-        measurement, scale, mapped = _opendp(scale_reciprocal, "f64")
-        drawn = measurement(numbers.ravel().tolist()) if numbers.size else []
-        noisy = np.array(drawn, dtype=np.float64).reshape(numbers.shape)
-        return noisy, NoiseRecord("opendp", "laplace", scale, mapped, numbers.size)
-    steps = draw_laplace(numbers.size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(numbers.shape)
-    noise = steps * (2.0**-40 * float(1 / scale_reciprocal))
-    return numbers + noise, NoiseRecord("seeded", "laplace", 1 / scale_reciprocal, None, numbers.size)
+    return _drawn(numbers, "laplace", 1 / scale_reciprocal, seed)
+
+
+class NoiseSource:
+    """Draw the noise of this module; in a trial another stands in its place (:func:`noise_from`)."""
+
+    def draw(
+        self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
+    ) -> tuple[NDArray[Any], NoiseRecord]:
+        """Add noise to values that were found sound.
+
+        Args:
+            values: integers, of continuous noise doubles; of any shape.
+            law: of the noise.
+            scale: exact, above 0; of a Gaussian the variance.
+            seed: for experiments only.
+        """
+        size, engine = values.size, "exact-integer" if seed is None else "seeded"
+        if law == "discrete-gaussian":
+            noise = draw_gaussian(size, scale, source=seeded(seed)).reshape(values.shape)
+            return values + noise, NoiseRecord(engine, law, variance_above(scale), None, size)
+        if seed is None and (law == "laplace" or size <= OPENDP_DRAWS):
+            measurement, drawn_at, mapped = _opendp(1 / scale, "f64" if law == "laplace" else "i64")
+            drawn = measurement(values.ravel().tolist()) if size else []
+            noisy = np.array(drawn, dtype=values.dtype).reshape(values.shape)
+            return noisy, NoiseRecord("opendp", law, drawn_at, mapped, size)
+        if law == "laplace":
+            steps = draw_laplace(size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(values.shape)
+            return values + steps * (2.0**-40 * float(scale)), NoiseRecord(engine, law, scale, None, size)
+        noise = draw_laplace(size, 1 / scale, source=seeded(seed)).reshape(values.shape)
+        return values + noise, NoiseRecord(engine, law, scale, None, size)
+
+
+_SOURCES: Final = [NoiseSource()]
+
+
+def _drawn(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None) -> tuple[NDArray[Any], NoiseRecord]:
+    return _SOURCES[-1].draw(values, law, scale, seed)
+
+
+@contextmanager
+def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
+    """A block in which all noise comes from another source, made of the one before: for trials alone.
+
+    The kit records what noise is added to, answers calls alike, or draws at another scale. What is released inside is
+    not private.
+    """
+    _SOURCES.append(source(_SOURCES[-1]))
+    try:
+        yield
+    finally:
+        _SOURCES.pop()
 
 
 def stated_scale(text: str) -> Fraction:
@@ -259,6 +301,7 @@ def _positive(budget: Fraction) -> None:
         raise UsageError(f"a privacy budget is {budget}; wanted more than 0")
 
 
+@lru_cache(maxsize=64)  # a third of the time where noise is drawn again and again at one scale
 def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
     """OpenDP's measurement whose map at 1 is within the budget, its exact scale, and that map."""
     # not opendp.prelude: it imports scikit-learn where that is installed, a second or more

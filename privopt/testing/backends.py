@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -26,8 +27,8 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import PrivoptError
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.models import TOLERANCE, fail, kkt_faults, linear_programs, try_solver
-from privopt.testing.runner import CheckResult
+from privopt.testing.models import TOLERANCE, fail, kkt_faults, linear_programs
+from privopt.testing.runner import CheckResult, run_examples
 from privopt.testing.under_trial import error_text
 
 __all__ = ["BACKEND_CHECKS", "check_backend"]
@@ -146,5 +147,5 @@ def check_backend(backend: Backend | str, *, how: Effort | str | None = None, se
         if name == "integers" and not tried.capabilities.mip:
             results.append(CheckResult(check=name, version=1, status="skipped", reason="takes no integers"))
             continue
-        results.append(try_solver(name, function, tried, how, seed))
+        results.append(run_examples(name, partial(function, tried), how, seed))
     return results

@@ -13,6 +13,7 @@ What ``solve`` returns must have ``x``, ``objective`` and ``bound`` (None withou
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,8 +25,8 @@ from privopt.errors import InfeasibleError, PrivoptError
 from privopt.interfaces import Decomposer, SolveContext
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.models import TOLERANCE, fail, kkt_faults, split_programs, try_solver
-from privopt.testing.runner import CheckResult
+from privopt.testing.models import TOLERANCE, fail, kkt_faults, split_programs
+from privopt.testing.runner import CheckResult, run_examples
 from privopt.testing.under_trial import error_text
 
 __all__ = ["DECOMPOSER_CHECKS", "check_decomposer"]
@@ -107,4 +108,5 @@ def check_decomposer(decomposer: Decomposer, *, how: Effort | str | None = None,
         seed: of the models drawn.
     """
     how = effort(how)
-    return [try_solver(name, check, decomposer, how, seed) for name, check in DECOMPOSER_CHECKS.items()]
+    checks = DECOMPOSER_CHECKS.items()
+    return [run_examples(name, partial(check, decomposer), how, seed) for name, check in checks]

@@ -1,24 +1,17 @@
-"""Small linear programs, what an optimum of one must meet, and the loop that tries solvers on them."""
+"""Small linear programs, and what an optimum of one must meet."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
-import hypothesis
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.errors import Flaky
 
 from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
-from privopt.errors import PrivoptError
-from privopt.testing.efforts import Effort
-from privopt.testing.runner import CheckResult
-from privopt.testing.under_trial import error_text
+from privopt.testing.checks.base import CheckFailedError
 
-__all__ = ["TOLERANCE", "FoundError", "fail", "kkt_faults", "linear_programs", "split_programs", "try_solver"]
+__all__ = ["TOLERANCE", "fail", "kkt_faults", "linear_programs", "split_programs"]
 
 TOLERANCE: Final = 1e-6
 """Room for a solver's own tolerances, relative to the numbers at hand, which are all small."""
@@ -88,16 +81,8 @@ def split_programs(draw: st.DrawFn) -> tuple[StandardForm, list[list[int]]]:
     return form, blocks
 
 
-class FoundError(AssertionError):
-    """A solver's answer is wrong."""
-
-
 def fail(what: str, form: StandardForm) -> NoReturn:
-    """Say what is wrong, and on which model.
-
-    Raises:
-        FoundError: always.
-    """
+    """Fail a check: say what is wrong, and on which model."""
     shown = [f"{form.sense} {form.c.tolist()}"]
     shown += [
         f"{low:g} <= {row} <= {up:g}"
@@ -106,7 +91,7 @@ def fail(what: str, form: StandardForm) -> NoReturn:
     shown.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
     if form.is_mip:
         shown.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}")
-    raise FoundError(f"{what}\nsmallest model found:\n" + "\n".join(shown))
+    raise CheckFailedError(f"{what}\nsmallest model found:\n" + "\n".join(shown), None)
 
 
 def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Floats | None) -> list[str]:
@@ -143,28 +128,3 @@ def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Flo
             if y < -room and values[n] < high[n] - room:
                 faults.append(f"{what} {n} has the price {sign * y:.6g}, but is not at its upper side")
     return faults
-
-
-T = TypeVar("T")
-
-
-def try_solver(
-    name: str, function: Callable[[T, st.DataObject], None], tried: T, how: Effort, seed: int
-) -> CheckResult:
-    """Run one check of a solver on as many models as ``how`` says."""
-    start, count = time.monotonic(), 0
-
-    def body(data: st.DataObject) -> None:
-        nonlocal count
-        count += 1
-        try:
-            function(tried, data)
-        except PrivoptError as error:
-            raise FoundError(f"it raised {error_text(error)}") from error
-
-    try:
-        hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))()
-    except (FoundError, Flaky) as error:
-        seconds = time.monotonic() - start
-        return CheckResult(check=name, version=1, status="failed", reason=str(error), seconds=seconds, examples=count)
-    return CheckResult(check=name, version=1, status="passed", seconds=time.monotonic() - start, examples=count)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from fractions import Fraction
-from functools import cache
-from typing import Any, Final, Literal, ParamSpec, TypeVar
-from unittest.mock import patch
+from typing import Any, Final, Literal
 
 import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
 
-import privopt.numbers.noise
-from privopt.arrays import Ints
 from privopt.numbers.gaussian import variance_above
+from privopt.numbers.noise import Law, NoiseRecord, NoiseSource, noise_from
 from privopt.testing.profile import Query
 
 __all__ = [
@@ -27,11 +26,13 @@ __all__ = [
     "noted",
     "recorded",
     "rescaled",
-    "same_measurements",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
+    "discrete-laplace": "laplace",
+    "laplace": "laplace",
+    "discrete-gaussian": "gaussian",
+}
 
 CALLS: Final = 5_000
 """Calls of the noise in one solve of the kit's small problems; more of them have no end."""
@@ -44,32 +45,46 @@ class AgainError(Exception):
     """One solve called the noise more often than :data:`CALLS`."""
 
 
-Answer = Callable[[list[Any], Fraction, str], list[Any]]
-"""``answer(values, scale, kind)``: what a call of the noise returns; kind is ``"i64"``, ``"f64"`` or ``"gaussian"``
-(integers, the scale being the variance)."""
+Answer = Callable[[list[Any], Fraction, Law], list[Any]]
+"""``answer(values, scale, law)``: what a call of the noise returns; of Gaussian noise the scale is the variance."""
 
 
-def _replaced(answer: Answer) -> AbstractContextManager[Any]:
-    """A block in which every call of the noise without a seed is answered so."""
+@frozen
+class _Answered(NoiseSource):
+    """Every call without a seed is answered so; under one noise is drawn as ever."""
 
-    def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
-        scale = 1 / scale_reciprocal
-        return lambda values: answer(values, scale, kind), scale, float(scale_reciprocal)
+    inner: NoiseSource
+    answer: Answer
 
-    real = privopt.numbers.noise._gaussian
-
-    def gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
+    def draw(
+        self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
+    ) -> tuple[NDArray[Any], NoiseRecord]:
         if seed is not None:
-            return real(values, variance, seed)
-        drawn = variance_above(variance)
-        answered = answer(values.ravel().tolist(), drawn, "gaussian")
-        return np.array(answered, dtype=np.int64).reshape(values.shape), drawn
-
-    return patch.multiple(privopt.numbers.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62)
+            return self.inner.draw(values, law, scale, seed)
+        at = variance_above(scale) if law == "discrete-gaussian" else scale
+        made = np.array(self.answer(values.ravel().tolist(), at, law), dtype=values.dtype)
+        return made.reshape(values.shape), NoiseRecord("exact-integer", law, at, None, values.size)
 
 
-Other = Callable[[int, list[float], Fraction, str], list[float]]
-"""``other(number, values, scale, kind)``: what call ``number``, from 0, returns instead of its values; of Gaussian
+@frozen
+class _Watched(NoiseSource):
+    """Noise is drawn as ever, at ``factor`` times the scale; what came is told."""
+
+    inner: NoiseSource
+    told: Callable[[NDArray[Any], NoiseRecord], object]
+    factor: Fraction = Fraction(1)
+
+    def draw(
+        self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
+    ) -> tuple[NDArray[Any], NoiseRecord]:
+        factor = self.factor**2 if law == "discrete-gaussian" else self.factor
+        noisy, record = self.inner.draw(values, law, scale * factor, seed)
+        self.told(noisy - values, record)
+        return noisy, record
+
+
+Other = Callable[[int, list[float], Fraction, Law], list[float]]
+"""``other(number, values, scale, law)``: what call ``number``, from 0, returns instead of its values; of Gaussian
 noise the scale is the variance."""
 
 
@@ -84,14 +99,13 @@ def recorded(other: Other | None = None) -> Iterator[list[Query]]:
     """
     calls: list[Query] = []
 
-    def keep(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
+    def keep(values: list[Any], scale: Fraction, law: Law) -> list[Any]:
         number = len(calls)
         name = f"noise call {number + 1} ({len(values)} values)"
-        law: Literal["laplace", "gaussian"] = "gaussian" if kind == "gaussian" else "laplace"
-        calls.append(Query(name=name, values=values, scale=scale, law=law))
-        return values if other is None else other(number, values, scale, kind)
+        calls.append(Query(name=name, values=values, scale=scale, law=_LAWS[law]))
+        return values if other is None else other(number, values, scale, law)
 
-    with _replaced(keep):
+    with noise_from(lambda inner: _Answered(inner, keep)):
         yield calls
 
 
@@ -106,11 +120,11 @@ def farther(call: int, signs: tuple[int, int], *, scales: int, more: int, answer
         answers: where what each call was answered is put, for :func:`alike`.
     """
 
-    def other(number: int, values: list[float], scale: Fraction, kind: str) -> list[float]:
+    def other(number: int, values: list[float], scale: Fraction, law: Law) -> list[float]:
         answers.append(values)
         if number != call:
             return values
-        wide = math.sqrt(scale) if kind == "gaussian" else float(scale)
+        wide = math.sqrt(scale) if law == "discrete-gaussian" else float(scale)
         beside = more + 2 * max(map(abs, values), default=0) if more else 0
         by = math.ceil(min(scales * wide + beside, FAR))
         answers[-1] = [value + signs[place % 2] * by for place, value in enumerate(values)]
@@ -122,7 +136,7 @@ def farther(call: int, signs: tuple[int, int], *, scales: int, more: int, answer
 def alike(answers: Sequence[list[float]]) -> Other:
     """The answers that another run got, as long as this one calls for as many: to be given to :func:`recorded`."""
 
-    def other(number: int, values: list[float], scale: Fraction, kind: str) -> list[float]:
+    def other(number: int, values: list[float], scale: Fraction, law: Law) -> list[float]:
         same = number < len(answers) and len(answers[number]) == len(values)
         return answers[number] if same else values
 
@@ -136,28 +150,16 @@ def limited() -> Iterator[None]:
     Raises:
         AgainError: it is called once more, as by a mechanism that draws again until it likes what comes.
     """
-    module, count = privopt.numbers.noise, 0
-    held = {name: getattr(module, name) for name in ("_opendp", "_gaussian", "draw_laplace")}
+    count = 0
 
-    def counted(real: Callable[P, T]) -> Callable[P, T]:
-        def call(*args: P.args, **named: P.kwargs) -> T:
-            nonlocal count
-            count += 1
-            if count > CALLS:
-                raise AgainError(
-                    f"noise is drawn again and again, depending on what came out: {CALLS} times in one solve"
-                )
-            return real(*args, **named)
+    def counted(noise: NDArray[Any], record: NoiseRecord) -> None:
+        nonlocal count
+        count += 1
+        if count > CALLS:
+            raise AgainError(f"noise is drawn again and again, depending on what came out: {CALLS} times in one solve")
 
-        return call
-
-    for name, real in held.items():  # not by unittest.mock, which takes longer than many a solve
-        setattr(module, name, counted(real))
-    try:
+    with noise_from(lambda inner: _Watched(inner, counted)):
         yield
-    finally:
-        for name, real in held.items():
-            setattr(module, name, real)
 
 
 @contextmanager
@@ -170,19 +172,7 @@ def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
         The scales drawn at, call by call; of Gaussian noise the variances.
     """
     scales: list[Fraction] = []
-    real, real_gaussian = privopt.numbers.noise._opendp, privopt.numbers.noise._gaussian
-
-    def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
-        drawn, scale, _ = real(scale_reciprocal / factor, kind)
-        scales.append(scale)
-        return drawn, scale, float(1 / scale)
-
-    def gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
-        noisy, drawn = real_gaussian(values, variance * factor**2, seed)
-        scales.append(drawn)
-        return noisy, drawn
-
-    with patch.multiple(privopt.numbers.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62):
+    with noise_from(lambda inner: _Watched(inner, lambda noise, record: scales.append(record.scale), factor)):
         yield scales
 
 
@@ -194,24 +184,7 @@ def noted() -> Iterator[list[list[float]]]:
         What each call added to its values.
     """
     calls: list[list[float]] = []
-    real, real_gaussian = privopt.numbers.noise._opendp, privopt.numbers.noise._gaussian
-
-    def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
-        draw, scale, mapped = real(scale_reciprocal, kind)
-
-        def drawn(values: list[Any]) -> list[Any]:
-            noisy: list[Any] = draw(values)
-            calls.append([float(after - before) for before, after in zip(values, noisy, strict=True)])
-            return noisy
-
-        return drawn, scale, mapped
-
-    def gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
-        noisy, drawn = real_gaussian(values, variance, seed)
-        calls.append((noisy - values).ravel().astype(float).tolist())
-        return noisy, drawn
-
-    with patch.multiple(privopt.numbers.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62):
+    with noise_from(lambda inner: _Watched(inner, lambda noise, record: calls.append(noise.ravel().tolist()))):
         yield calls
 
 
@@ -231,19 +204,11 @@ def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
     before: dict[int, int] = {}
     calls: list[list[float]] = []
 
-    def same(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
+    def same(values: list[Any], scale: Fraction, law: Law) -> list[Any]:
         calls.append(list(values))
         call = before[len(values)] = before.get(len(values), 0) + 1
         numbers = np.random.default_rng([len(values), call]).integers(0, 9, len(values))
-        numbers = np.full(len(values), 5) if tied else numbers
-        return [float(n) for n in numbers] if kind == "f64" else [int(n) for n in numbers]
+        return [5] * len(values) if tied else list(numbers.tolist())
 
-    with _replaced(same):
+    with noise_from(lambda inner: _Answered(inner, same)):
         yield calls
-
-
-@contextmanager
-def same_measurements() -> Iterator[None]:
-    """A block in which OpenDP's measurement for a scale is made once: drawing many times takes a third of the time."""
-    with patch.object(privopt.numbers.noise, "_opendp", cache(privopt.numbers.noise._opendp)):
-        yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import hypothesis
@@ -13,7 +13,7 @@ from attrs import asdict, define, evolve, field, frozen
 from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
 
-from privopt.errors import UnknownNameError, UsageError
+from privopt.errors import PrivoptError, UnknownNameError, UsageError
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.checks.attack import LIKELY
 from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, Elsewhere, EnoughError, Trial
@@ -21,7 +21,7 @@ from privopt.testing.efforts import Effort, effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, error_text
 
-__all__ = ["CheckResult", "expected_for", "run_check", "run_checks"]
+__all__ = ["CheckResult", "expected_for", "run_check", "run_checks", "run_examples"]
 
 
 def spent() -> float:
@@ -71,7 +71,6 @@ class _State:
     start: float
     examples: int = 0
     failed_at: float | None = None
-    failure: CheckFailedError | None = None
     known: dict[Any, CheckFailedError | None] = field(factory=dict)
     once: dict[str, Any] = field(factory=dict)
     earlier: list[GeneratedProblem] = field(factory=list)
@@ -113,8 +112,7 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
     )
     try:
         check.function(trial)
-    except CheckFailedError as error:
-        state.failure = error
+    except CheckFailedError:
         state.fail()
         raise
     except EnoughError:
@@ -128,11 +126,10 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         raise
     except Exception as error:
         # what a mechanism's own code raises while it is asked about its release is a finding
-        state.failure = CheckFailedError(
-            f"the check could not be done, for the mechanism raised {error_text(error)}", None
-        )
         state.fail()
-        raise state.failure from error
+        raise CheckFailedError(
+            f"the check could not be done, for the mechanism raised {error_text(error)}", None
+        ) from error
     else:
         state.passed()
 
@@ -164,33 +161,60 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
         return evolve(made, status="skipped", reason=str(reason), missed=not isinstance(reason, Elsewhere))
     share = how.seconds / (len(all_checks()) * subject.siblings)
     how = evolve(how, examples=max(check.least, round(how.examples * check.share)), seconds=share)
-    start = time.monotonic()
     state = _State(spent())
-
-    def body(data: st.DataObject) -> None:
-        _one(check, subject, how, state, data)
-
-    run = hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))
-    status: Status = "passed"
-    reason = ""
-    try:
-        run()
-    except CheckFailedError as error:
-        status, reason = "failed", str(error)
-    except (Unsatisfiable, FailedHealthCheck):
-        status, reason = _nothing_done(check, state)
-    except (Flaky, ExceptionGroup) as error:
-        status = "failed"
-        reason = str(state.failure) if state.failure is not None else f"differs from run to run: {error_text(error)}"
-    if status == "passed" and not state.examples:
+    result = run_examples(name, lambda data: _one(check, subject, how, state, data), how, seed)
+    status, reason = result.status, result.reason
+    if status == "skipped" or (status == "passed" and not state.examples):
         status, reason = _nothing_done(check, state)
     seen = min(state.powers, default=None) if status == "passed" else None
     note = "" if seen is None else _power(seen)
-    seconds = time.monotonic() - start
     missed = status == "skipped" and not isinstance(state.cannot, Elsewhere)
     return evolve(
-        made, status=status, reason=reason, seconds=seconds, examples=state.examples, note=note, missed=missed
+        made, status=status, reason=reason, seconds=result.seconds, examples=state.examples, note=note, missed=missed
     )
+
+
+def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
+    """Run the examples of one check of anything: a mechanism, a kind, a solver, a ledger's keeper.
+
+    Args:
+        check: its name.
+        example: draws what it tries, and raises :class:`CheckFailedError` where it finds something; a PrivoptError is
+            a finding too.
+        how: how many, how long.
+        seed: of what is drawn.
+
+    Returns:
+        Its result, with the smallest failure found; skipped where nothing could be drawn.
+    """
+    start, count = time.monotonic(), 0
+    failure: CheckFailedError | None = None
+
+    def body(data: st.DataObject) -> None:
+        nonlocal count, failure
+        count += 1
+        try:
+            example(data)
+        except CheckFailedError as error:
+            failure = error
+            raise
+        except PrivoptError as error:
+            failure = CheckFailedError(f"it raised {error_text(error)}", None)
+            raise failure from error
+
+    status: Status = "passed"
+    reason = ""
+    try:
+        hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))()
+    except CheckFailedError as error:
+        status, reason = "failed", str(error)
+    except (Unsatisfiable, FailedHealthCheck):
+        status, reason = "skipped", "nothing could be drawn to try it on"
+    except (Flaky, ExceptionGroup) as error:
+        status = "failed"
+        reason = str(failure) if failure is not None else f"differs from run to run: {error_text(error)}"
+    seconds = time.monotonic() - start
+    return CheckResult(check=check, version=1, status=status, reason=reason, seconds=seconds, examples=count)
 
 
 def _nothing_done(check: Check, state: _State) -> tuple[Status, str]:

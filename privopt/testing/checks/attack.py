@@ -22,7 +22,7 @@ from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, new
 from privopt.testing.judging import judge
 from privopt.testing.judging.bounds import seen_from
 from privopt.testing.nature import missing_traits
-from privopt.testing.noise import limited, same_measurements
+from privopt.testing.noise import limited
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
@@ -182,39 +182,38 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         one, two = (_draws(trial, trial.load(each), count) for each in pair)
         return _best_attack(one, two, confidence=0.5) if one.shape[1] == two.shape[1] else math.inf
 
-    with same_measurements():
-        for count, kept in ((few, 3), (4 * few, 1)):
-            if len(candidates) > kept:
-                order = np.argsort([-excess(each, count) for each in candidates], kind="stable")
-                candidates = [candidates[place] for place in order[:kept].tolist()]
-        pair = candidates[0]
-        loaded = [trial.load(each) for each in pair]
-        curve = trial.subject.notion.curve(trial.subject.claimed(loaded[0]))
-        if not curve:
-            trial.cannot(f"a guarantee of kind {trial.subject.kind} with no epsilon implies none")
-        started = time.process_time()
-        one, two = (_draws(trial, each, trial.effort.draws) for each in loaded)
-        pace = (time.process_time() - started) / (2 * len(one))
-        if one.shape[1] != two.shape[1]:
-            trial.fail(
-                f"{one.shape[1]} numbers are observed of the release, {two.shape[1]} for a neighbour: how many there "
-                f"are is no secret kept. The neighbour:\n{news(*pair)}",
-                pair[0],
-            )
+    for count, kept in ((few, 3), (4 * few, 1)):
+        if len(candidates) > kept:
+            order = np.argsort([-excess(each, count) for each in candidates], kind="stable")
+            candidates = [candidates[place] for place in order[:kept].tolist()]
+    pair = candidates[0]
+    loaded = [trial.load(each) for each in pair]
+    curve = trial.subject.notion.curve(trial.subject.claimed(loaded[0]))
+    if not curve:
+        trial.cannot(f"a guarantee of kind {trial.subject.kind} with no epsilon implies none")
+    started = time.process_time()
+    one, two = (_draws(trial, each, trial.effort.draws) for each in loaded)
+    pace = (time.process_time() - started) / (2 * len(one))
+    if one.shape[1] != two.shape[1]:
+        trial.fail(
+            f"{one.shape[1]} numbers are observed of the release, {two.shape[1]} for a neighbour: how many there "
+            f"are is no secret kept. The neighbour:\n{news(*pair)}",
+            pair[0],
+        )
+    _hold(trial, pair, (one, two), curve)
+    if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
+        error = (1 - CONFIDENCE) / (LOOKS * _views(one))
+        seen = seen_from(curve[0][0], LIKELY, _tested(one) // 2, error)  # one half chooses the event
+        trial.powers.append(math.inf if seen is None else seen)
+    used = 0.0 if trial.shrinking else trial.once.get("looked longer", 0.0)
+    share = trial.subject.siblings
+    seconds = SECONDS * min(1.0, trial.effort.draws / AT) / share
+    longer = min(LONGER * len(one) // share, int((seconds - used) / (2 * max(pace, 1e-9))))
+    suspected = any(_best_attack(one, two, SUSPECTED, delta) > epsilon for epsilon, delta in curve)
+    if suspected and longer > 2 * len(one):
+        trial.once["looked longer"] = used + 2 * longer * pace
+        one, two = (_draws(trial, each, longer) for each in loaded)
         _hold(trial, pair, (one, two), curve)
-        if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
-            error = (1 - CONFIDENCE) / (LOOKS * _views(one))
-            seen = seen_from(curve[0][0], LIKELY, _tested(one) // 2, error)  # one half chooses the event
-            trial.powers.append(math.inf if seen is None else seen)
-        used = 0.0 if trial.shrinking else trial.once.get("looked longer", 0.0)
-        share = trial.subject.siblings
-        seconds = SECONDS * min(1.0, trial.effort.draws / AT) / share
-        longer = min(LONGER * len(one) // share, int((seconds - used) / (2 * max(pace, 1e-9))))
-        suspected = any(_best_attack(one, two, SUSPECTED, delta) > epsilon for epsilon, delta in curve)
-        if suspected and longer > 2 * len(one):
-            trial.once["looked longer"] = used + 2 * longer * pace
-            one, two = (_draws(trial, each, longer) for each in loaded)
-            _hold(trial, pair, (one, two), curve)
 
 
 def _hold(
@@ -274,10 +273,9 @@ def drawn_as_stated(trial: Trial) -> None:
         asked = [each for one in drawn for each in (one, at_one(one))]
         likeliest = [stated_distribution(trial.subject, trial.load(each)).max() for each in asked]
         problem = asked[int(np.argmin(np.abs(np.array(likeliest) - TELLING)))]
-    with same_measurements():
-        loaded = trial.load(problem)
-        stated = stated_distribution(trial.subject, loaded)
-        draws = _draws(trial, loaded, trial.effort.draws)
+    loaded = trial.load(problem)
+    stated = stated_distribution(trial.subject, loaded)
+    draws = _draws(trial, loaded, trial.effort.draws)
     for place, probability in enumerate(stated.tolist()):
         hits = int((draws[:, 0] == place).sum())
         if not plausible(hits, len(draws), min(1.0, probability), len(stated)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import hypothesis
 import numpy as np
 from attrs import evolve
-from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
 from privopt.declare import load_problem
@@ -22,10 +21,10 @@ from privopt.interfaces import SolveContext
 from privopt.numbers.sampling import TOTAL
 from privopt.registry import registry
 from privopt.run.verify import verify
+from privopt.testing.checks.base import CheckFailedError
 from privopt.testing.efforts import Effort
-from privopt.testing.models import FoundError, try_solver
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.runner import CheckResult
+from privopt.testing.runner import CheckResult, run_examples
 from privopt.testing.under_trial import error_text, subject
 from privopt_metric_dp.kit.problems import metric_problems
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
@@ -234,33 +233,21 @@ KIND_CHECKS: Final[dict[str, dict[str, KindCheck]]] = {
 }
 
 
-def _try(
-    check: str,
-    function: KindCheck,
-    problems: Sequence[SearchStrategy[GeneratedProblem]],
-    how: Effort,
-    seed: int,
-) -> CheckResult:
-    def one(_: object, data: st.DataObject) -> None:
-        problem = data.draw(problems[0])
+def _check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
+    def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:
+        problem = data.draw(problems)
         with tempfile.TemporaryDirectory() as folder:
             loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder))))
-            found = function(loaded, problem)
+            found = KIND_CHECKS[role][check](loaded, problem)
         if found is not None:
-            raise FoundError(f"{found}\nsmallest problem found:\n{problem.show()}")
+            raise CheckFailedError(found, problem)
 
-    try:
-        return try_solver(check, one, None, how, seed)
-    except Unsatisfiable:
-        if problems[1:]:
-            return _try(check, function, problems[1:], how, seed)
-        reason = 'no problem was drawn that names it; wanted kit = "package.module:STRATEGY" on its class'
-        return CheckResult(check=check, version=1, status="failed", reason=reason)
-
-
-def _check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
-    found = _try(check, KIND_CHECKS[role][check], _problems(role, name), how, seed)
-    return evolve(found, note=NOTES.get(check, "") if found.status == "passed" else "")
+    for problems in _problems(role, name):
+        found = run_examples(check, partial(example, problems), how, seed)
+        if found.status != "skipped":
+            return evolve(found, note=NOTES.get(check, "") if found.status == "passed" else "")
+    reason = 'no problem was drawn that names it; wanted kit = "package.module:STRATEGY" on its class'
+    return evolve(found, status="failed", reason=reason)
 
 
 distances = partial(_check, "distance", "distances")

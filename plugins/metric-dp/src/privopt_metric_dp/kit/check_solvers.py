@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from privopt.backends import Backend, get
+from privopt.testing.checks.base import CheckFailedError
 from privopt.testing.efforts import Effort
-from privopt.testing.models import FoundError, try_solver
-from privopt.testing.runner import CheckResult
+from privopt.testing.runner import CheckResult, run_examples
 
 __all__ = ["privacy_rows"]
 
 
 def privacy_rows(name: str, how: Effort, seed: int) -> CheckResult:
     """Solve models of metric DP with a registered solver: answers are as good as certified mechanisms."""
-    return try_solver("privacy-rows", _privacy, get(name), how, seed)
+    return run_examples("privacy-rows", partial(_privacy, get(name)), how, seed)
 
 
 def _privacy(backend: Backend, data: Any) -> None:
@@ -38,11 +39,11 @@ def _privacy(backend: Backend, data: Any) -> None:
     solution = model.solve(backend.name, gap=1e-9)
     reached = best_loss(loaded)
     if solution.objective is None or solution.objective > reached + 1e-5 * (1 + abs(reached)):
-        raise FoundError(f"objective {solution.objective!r}; a certified mechanism has {reached!r}\n{problem.show()}")
+        raise CheckFailedError(f"objective {solution.objective!r}; a certified mechanism has {reached!r}", problem)
     found = multipliers_of(solution, loaded)
     if found is None:
         return
     pairs, distances = loaded.needed
     bound = lower_bound(loaded.weighted, pairs, distances, loaded.epsilon, found)
     if bound < reached - 1e-4 * (1 + abs(reached)):
-        raise FoundError(f"its multipliers prove {bound!r} only; the optimum is {reached!r}\n{problem.show()}")
+        raise CheckFailedError(f"its multipliers prove {bound!r} only; the optimum is {reached!r}", problem)

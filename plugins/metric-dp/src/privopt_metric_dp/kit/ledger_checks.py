@@ -34,9 +34,9 @@ from privopt.ledger.cost_of_report import cost_of
 from privopt.ledger.entries import MICROS
 from privopt.ledger.ledger import Ledger
 from privopt.numbers.sampling import Source
+from privopt.testing.checks.base import CheckFailedError
 from privopt.testing.efforts import Effort, effort
-from privopt.testing.models import FoundError, try_solver
-from privopt.testing.runner import CheckResult
+from privopt.testing.runner import CheckResult, run_examples
 from privopt_metric_dp.api.problem_parts import grid, metric_problem
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import matrix_of
@@ -350,11 +350,11 @@ def check_keeper(
 def _try(name: str, make: Maker, how: Effort, seed: int) -> CheckResult:
     function, only = KEEPER_CHECKS[name]
 
-    def one(_: object, data: st.DataObject) -> None:
+    def example(data: st.DataObject) -> None:
         with tempfile.TemporaryDirectory() as folder:
             found = function(_Trial(make, data, Path(folder)))
         if found is not None:
-            raise FoundError(found)
+            raise CheckFailedError(found, None)
 
     with tempfile.TemporaryDirectory() as folder:
         keeper = make(Setting(folder=Path(folder)))
@@ -362,4 +362,4 @@ def _try(name: str, make: Maker, how: Effort, seed: int) -> CheckResult:
         keeper.close()
     if only and not keeps:
         return CheckResult(check=name, version=1, status="skipped", reason="no reports are kept")
-    return try_solver(name, one, None, how, seed)
+    return run_examples(name, example, how, seed)

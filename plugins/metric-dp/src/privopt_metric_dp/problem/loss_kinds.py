@@ -119,7 +119,7 @@ class TravelCost(LossKind):
         return np.asarray((summed + off[0] + off[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
-        """Ways from records, and from outputs that are others, to targets; shares; the unit of ways that are counted."""
+        """Ways from records, and from outputs that are others, to targets; shares; the unit of counted ways."""
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.ends(records, metric)
         if self.targets is None and spaces.listed is not None:

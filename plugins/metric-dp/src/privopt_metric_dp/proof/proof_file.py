@@ -165,7 +165,7 @@ def _rounded(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """(P,) at most, and at least, exp(eps d) at the exact distances of rows: of required pairs their own, else paths'."""
+    """(P,) at most, and at least, exp(eps d) at the exact distances of rows: required pairs' own, else paths'."""
     if not len(rows):
         return np.empty(0), np.empty(0)
     alone = data.within is None and data.metric.implying() is not None  # ways over these are all others, exactly

@@ -71,7 +71,7 @@ def _point(raw: bytes) -> tuple[float, float] | None:
 
 
 def centres_of(values: Series, file: str) -> Floats:
-    """(N, 2) y before x: points, and of polygons the centroid of their largest part; NaN where something else stands."""
+    """(N, 2) y before x: points, and of polygons the centroid of their largest part; NaN for anything else."""
     flat, wrong = points_of(values, file)
     binary = values.to_physical()
     for row in np.flatnonzero(wrong).tolist():
