@@ -122,7 +122,7 @@ def _forget(book: Ledger, subject: str) -> None:
 
     book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
     with Sticky.beside(book, make=False) as kept:
-        gone = sum(kept.forget(name) for name in book.names_of([subject])[subject])
+        gone = kept.forget(book.name_of(subject))
     complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
 
 

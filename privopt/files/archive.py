@@ -175,7 +175,8 @@ def read_npz(
     return arrays
 
 
-Shape = tuple[int | None, ...]
+Shape = tuple[int | str | None, ...]
+"""Sides of an array: a length; a name, where sides of one name have one length; None for any length."""
 
 
 def read_arrays(
@@ -186,9 +187,13 @@ def read_arrays(
 ) -> dict[str, NDArray[Any]]:
     """Read the arrays of an .npz file of a release: these by name, of these types and shapes, and no others.
 
+    ::
+
+        read_arrays(path, {"weights": (np.uint64, ("N", "K")), "records": (np.str_, ("N",))})
+
     Args:
         path: of the file: a regular one, no link.
-        wanted: type and shape by name; a side of None may have any length. ``np.str_`` takes texts of any length.
+        wanted: type and shape by name; ``np.str_`` takes texts of any length.
         optional: likewise, for arrays that may be absent.
 
     Returns:
@@ -199,17 +204,16 @@ def read_arrays(
             named.
     """
     known = {**wanted, **(optional or {})}
-    listed = ", ".join(known)
-    arrays = read_npz(path, f"arrays {listed}", only=known, largest=_most_bytes(known))
-    faults = Faults()
+    arrays = read_npz(path, f"arrays {', '.join(known)}", only=known, largest=_most_bytes(known))
+    faults, sides = Faults(), dict[str, int]()
     for name, (dtype, shape) in known.items():
-        array = arrays.get(name)
         said = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shown(shape)}"
+        array = arrays.get(name)
         if array is None:
-            if name in wanted:
-                faults.add(str(path), name, "no such array", said)
-        elif not (_of_type(array, np.dtype(dtype)) and _of_shape(array, shape)):
-            faults.add(str(path), name, f"{array.dtype.name} of shape {_shown(array.shape)}", said)
+            faults.extend([Fault(str(path), name, "no such array", said)] if name in wanted else [])
+        elif not (_of_type(array, np.dtype(dtype)) and _of_shape(array, shape, sides)):
+            lengths = f" with {', '.join(f'{side} = {n}' for side, n in sides.items())}" if sides else ""
+            faults.add(str(path), name, f"{array.dtype.name} of shape {_shown(array.shape)}", said + lengths)
         else:
             array.setflags(write=False)
     faults.check()
@@ -221,16 +225,31 @@ def _shown(shape: Shape) -> str:
 
 
 def _of_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    return array.dtype.kind == "U" if dtype.kind == "U" else array.dtype == dtype
+    if dtype.kind != "U" or array.dtype.kind != "U":
+        return array.dtype == dtype
+    try:
+        array.tolist()
+    except ValueError:  # numbers that are no characters
+        return False
+    return True
 
 
-def _of_shape(array: NDArray[Any], shape: Shape) -> bool:
-    return array.ndim == len(shape) and all(s in (None, n) for s, n in zip(shape, array.shape, strict=True))
+def _of_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
+    """Whether an array has a shape; sides whose names are new get their lengths."""
+    if array.ndim != len(shape):
+        return False
+    lengths = [
+        sides.setdefault(side, n) if isinstance(side, str) else side for side, n in zip(shape, array.shape, strict=True)
+    ]
+    return all(side in (None, n) for side, n in zip(lengths, array.shape, strict=True))
 
 
 def _most_bytes(known: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
     """Bytes of all arrays together, at most; None where a side may have any length: those of the file then."""
-    if any(side is None for _, shape in known.values() for side in shape):
-        return None
-    sides = ((np.dtype(dtype).itemsize or _TEXT, shape) for dtype, shape in known.values())
-    return sum(_HEADER + itemsize * math.prod(side or 0 for side in shape) for itemsize, shape in sides)
+    total = 0
+    for dtype, shape in known.values():
+        lengths = [side for side in shape if isinstance(side, int)]
+        if len(lengths) < len(shape):
+            return None
+        total += _HEADER + (np.dtype(dtype).itemsize or _TEXT) * math.prod(lengths)
+    return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -187,27 +187,10 @@ class Booking:
         row = self.connection.execute("SELECT id FROM terms WHERE kind = 'charge' ORDER BY id LIMIT 1").fetchone()
         return None if row is None else self.terms_of(row[0])
 
-    def knows(self, name: str) -> bool:
-        """Whether a subject was charged under a name."""
-        return self.connection.execute("SELECT 1 FROM subjects WHERE name = ?", (name,)).fetchone() is not None
-
-    def odd_names(self, after: int) -> tuple[list[str], int]:
-        """Return stored names that may not be in their one form, of subjects after a number; and the last number.
-
-        Printable ASCII without a dot, a sign in front or a zero in front is in its form
-        (:func:`privopt.ledger.subject_names.folded`); SQLite leaves that out faster than Python would look at it.
-        """
-        odd = "name GLOB '*[^!-~]*' OR name GLOB '*.*' OR name GLOB '[+-]*' OR name GLOB '0?*'"
-        named = f"(SELECT id, {SUBJECT} AS name FROM subjects WHERE id > ?)"
-        found = self.connection.execute(f"SELECT name FROM {named} WHERE {odd} ORDER BY id", (after,))
-        last = self.connection.execute("SELECT coalesce(max(id), 0) FROM subjects").fetchone()[0]
-        return [name for (name,) in found if isinstance(name, str)], last
-
-    def knows_others(self, names: Sequence[str]) -> bool:
-        """Return whether anybody was charged under a name that is none of these."""
-        marks = ", ".join("?" * len(names))
-        found = self.connection.execute(f"SELECT 1 FROM subjects WHERE {SUBJECT} NOT IN ({marks}) LIMIT 1", names)
-        return found.fetchone() is not None
+    def knows_others(self, name: str) -> bool:
+        """Return whether anybody was charged under another name."""
+        other = f"SELECT 1 FROM subjects WHERE {SUBJECT} != ? LIMIT 1"
+        return self.connection.execute(other, (name,)).fetchone() is not None
 
     def balance(self, name: str, micros: int | None) -> tuple[int | None, Fraction, int, Fraction]:
         """A subject's number, what it has spent and how often; and what it had spent before the window that ends now.
@@ -230,27 +213,23 @@ class Booking:
 
     # --- what is added ------------------------------------------------------------------------------------
 
-    def charge(self, names: Sequence[str], cost: Cost, terms: Terms, limit: Limit | None) -> bool:
+    def charge(self, name: str, cost: Cost, terms: Terms, limit: Limit | None) -> bool:
         """Charge a subject, and return True; if that would pass the limit, charge nothing and return False.
 
         Args:
-            names: all names under which the ledger may hold the subject; the first is charged, the sum is limited.
+            name: as the ledger has it.
             cost: of the report.
             terms: of the entry.
             limit: in force.
         """
-        first = self._held(names[0], limit)
-        total = first.total + cost.epsilon
-        if limit is not None:
-            spent = total - first.before
-            for other in (self._held(name, limit) for name in names[1:]):
-                spent += other.total - other.before
-            if spent > limit.amount:
-                return False
-        if first.number is None:
-            first.number = self.connection.execute("INSERT INTO subjects (name) VALUES (?)", (names[0],)).lastrowid
-        first.total, first.count = total, first.count + 1
-        self.add(terms, name=names[0], subject=first.number, total=str(first.total), count=first.count)
+        held = self._held(name, limit)
+        total = held.total + cost.epsilon
+        if limit is not None and total - held.before > limit.amount:
+            return False
+        if held.number is None:
+            held.number = self.connection.execute("INSERT INTO subjects (name) VALUES (?)", (name,)).lastrowid
+        held.total, held.count = total, held.count + 1
+        self.add(terms, name=name, subject=held.number, total=str(held.total), count=held.count)
         return True
 
     def _held(self, name: str, limit: Limit | None) -> _Balance:

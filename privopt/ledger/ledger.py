@@ -32,7 +32,7 @@ from privopt.ledger.entries import (
 )
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
 from privopt.ledger.periods import Calendar
-from privopt.ledger.subject_names import Names, folded, subject_name
+from privopt.ledger.subject_names import Names, subject_name
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement
@@ -85,8 +85,6 @@ class Ledger:
     clock: Callable[[], int] = field(default=time.time_ns, kw_only=True, repr=False)
     _names: Names = field(init=False, repr=False)
     _connection: sqlite3.Connection = field(init=False, repr=False)
-    _older: dict[str, list[str]] = field(init=False, factory=dict, repr=False)
-    _looked_at: int = field(init=False, default=0, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.make and not self.path.exists():
@@ -128,9 +126,7 @@ class Ledger:
         with said_by(self.path, "the database's own check"):
             self._connection.execute("BEGIN")
             try:
-                book = Booking(connection=self._connection, path=self.path, clock=self.clock)
-                self._look_for_older(book)
-                yield book
+                yield Booking(connection=self._connection, path=self.path, clock=self.clock)
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
@@ -139,21 +135,8 @@ class Ledger:
     def _booking(self) -> Iterator[Booking]:
         with writing(self._connection, self.path):
             book = Booking(connection=self._connection, path=self.path, clock=self.clock)
-            self._look_for_older(book)
             yield book
             book.close()
-
-    def _look_for_older(self, book: Booking) -> None:
-        """Find plain names that an earlier version stored as they were written, by the form that they have now.
-
-        To be called before a transaction adds names, which a rollback would take away again.
-        """
-        if self.key is not None:
-            return
-        odd, self._looked_at = book.odd_names(self._looked_at)
-        for name in odd:
-            if (form := folded(name)) not in ("", name):
-                self._older.setdefault(form, []).append(name)
 
     # --- charging -----------------------------------------------------------------------------------------
 
@@ -173,11 +156,11 @@ class Ledger:
             UsageError: no name of a subject, or one that is not alone though it must be; nothing was charged.
         """
         with self._charging(cost) as (book, terms, limit):
-            names = self._stored(book, subject)
-            if alone and book.knows_others(names):
+            name = self._names.of(subject)
+            if alone and book.knows_others(name):
                 why = f"a default, {cut(subject)}, could give the same people a second budget"
                 raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
-            charged = book.charge(self._accounts_of(book, names, period, limit), cost, terms, limit)
+            charged = book.charge(self._account_of(book, name, period, limit), cost, terms, limit)
         if not charged:
             raise self.refusal(subject, cost, period)
 
@@ -222,16 +205,15 @@ class Ledger:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
         with self._charging(cost) as (book, terms, limit):
-            names = self._accounts_of(book, self._stored(book, subject), None, limit)
-            return next((done for done in range(times) if not book.charge(names, cost, terms, limit)), times)
+            name = self._account_of(book, self._names.of(subject), None, limit)
+            return next((done for done in range(times) if not book.charge(name, cost, terms, limit)), times)
 
     def booked(self, subjects: Sequence[str], cost: Cost, periods: Sequence[str] | None = None) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
-            when: Sequence[str | None] = periods or [None] * len(subjects)
-            whose = list(zip(subjects, when, strict=True))
-            names = {subject: self._stored(book, subject) for subject in dict.fromkeys(subjects)}
-            accounts = {each: self._accounts_of(book, names[each[0]], each[1], limit) for each in dict.fromkeys(whose)}
+            whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
+            names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
+            accounts = {each: self._account_of(book, names[each[0]], each[1], limit) for each in dict.fromkeys(whose)}
             return [
                 (book.head.number, book.head.hash)
                 if book.charge(accounts[each], cost, terms, limit) and book.head
@@ -239,10 +221,8 @@ class Ledger:
                 for each in whose
             ]
 
-    def _accounts_of(
-        self, book: Booking, names: Sequence[str], period: str | None, limit: Limit | None
-    ) -> tuple[str, ...]:
-        """Name the accounts of a subject that a charge falls on: of all its names, in the period.
+    def _account_of(self, book: Booking, name: str, period: str | None, limit: Limit | None) -> str:
+        """Name the account of a subject, as the ledger calls it, that a charge falls on: the period's.
 
         Raises:
             UsageError: a period, where the limit is not by the calendar.
@@ -252,21 +232,8 @@ class Ledger:
             if period is not None:
                 cure = "privopt budget FILE --set AMOUNT --per day, before the first charge"
                 raise UsageError(f"{self.path}: limit must be by the calendar to charge {period}: {cure}")
-            return tuple(names)
-        period = calendar.period_now(book.now) if period is None else period
-        return tuple(account_name(name, period) for name in names)
-
-    def _stored(self, book: Booking, subject: str) -> tuple[str, ...]:
-        """Return all names that the ledger may have for a subject, the one that new charges go to first.
-
-        That is the first that the ledger knows, so that kept reports are found again. What was spent under all of them
-        counts: no spelling has a budget of its own.
-        """
-        names = self._names.candidates(subject)
-        if self._names.key is None:
-            names += tuple(self._older.get(names[0], ()))
-        charged = next((name for name in names if len(names) > 1 and book.knows(name)), names[0])
-        return (charged, *(name for name in names if name != charged))
+            return name
+        return account_name(name, calendar.period_now(book.now) if period is None else period)
 
     def charge_disjoint(self, subjects: Sequence[str], cost: Cost) -> None:
         """Charge one release to all the subjects that it is about, each of whom is in one part of its data alone.
@@ -288,8 +255,7 @@ class Ledger:
             raise UsageError(f"subjects: found {found}, wanted each once: parts with a person in common add up")
         with self._charging(cost) as (book, terms, limit):
             for subject in subjects:
-                accounts = self._accounts_of(book, self._stored(book, subject), None, limit)
-                if not book.charge(accounts, cost, terms, limit):
+                if not book.charge(self._account_of(book, whose[subject], None, limit), cost, terms, limit):
                     raise BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent; nobody was charged")
 
     @contextmanager
@@ -359,37 +325,25 @@ class Ledger:
         """
         with self._reading() as book:
             self._check_names(book)
-            name, limit = subject_name(subject), book.limit
-            names = self._accounts_of(book, self._stored(book, subject), period, limit)
-            return self._account(book, names, name, _micros(hours), limit)
+            name, limit = self._names.of(subject), book.limit
+            account = self._account_of(book, name, period, limit)
+            return self._account(book, account, subject_name(subject), _micros(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None) -> list[Account]:
-        """Every subject's account, by name as the ledger has it, and by period; see :meth:`account`.
-
-        Names of one form are one account. Hashes of an earlier version's spellings cannot be told apart from other
-        subjects': each has a line.
-        """
+        """Every subject's account, by name as the ledger has it, and by period; see :meth:`account`."""
         with self._reading() as book:
+            names = [name for (name,) in self._connection.execute("SELECT name FROM subjects ORDER BY name")]
             limit, micros = book.limit, _micros(hours)
-            form = {name: form for form, names in self._older.items() for name in names}
-            whose: dict[str, list[str]] = {}
-            for (name,) in self._connection.execute("SELECT name FROM subjects ORDER BY name"):
-                whose.setdefault(form.get(name, name), []).append(name)
-            return [self._account(book, whose[name], name_and_period(name)[0], micros, limit) for name in sorted(whose)]
+            return [self._account(book, name, name_and_period(name)[0], micros, limit) for name in names]
 
-    def _account(
-        self, book: Booking, names: Sequence[str], subject: str, micros: int | None, limit: Limit | None
-    ) -> Account:
-        held = [book.balance(name, micros) for name in names]
-        spent, reports = (
-            sum((total - before for _, total, _, before in held), Fraction(0)),
-            sum(each[2] for each in held),
-        )
+    def _account(self, book: Booking, name: str, subject: str, micros: int | None, limit: Limit | None) -> Account:
+        _, total, reports, before = book.balance(name, micros)
         left = None
         if limit is not None:
-            within = held if limit.micros == micros else [book.balance(name, limit.micros) for name in names]
-            left = max(Fraction(0), limit.amount - sum(total - before for _, total, _, before in within))
-        return Account(subject=subject, spent=spent, left=left, reports=reports, period=name_and_period(names[0])[1])
+            _, _, _, earlier = book.balance(name, limit.micros)
+            left = max(Fraction(0), limit.amount - (total - earlier))
+        period = name_and_period(name)[1]
+        return Account(subject=subject, spent=total - before, left=left, reports=reports, period=period)
 
     def charges(self, subject: str | None = None) -> list[Charge]:
         """Each charge, oldest first.
@@ -397,8 +351,8 @@ class Ledger:
         Args:
             subject: whose; None for everybody's.
         """
-        values = () if subject is None else self.names_of([subject])[subject]
-        whose = f"WHERE subject_name IN ({', '.join('?' * len(values))}) " if values else ""
+        values = () if subject is None else (self._names.of(subject),)
+        whose = "WHERE subject_name = ? " if values else ""
         named = f"(SELECT id, name, {SUBJECT} AS subject_name FROM subjects)"
         query = f"SELECT s.name, e.terms, e.time, e.number FROM entries e JOIN {named} s ON s.id = e.subject "
         known: dict[int, Cost] = {}
@@ -434,13 +388,9 @@ class Ledger:
         """A subject's charges as one event of dp-accounting: see :func:`privopt.ledger.exports.to_dp_accounting`."""
         return events.to_dp_accounting(charge.cost for charge in self.charges(subject))
 
-    def names_of(self, subjects: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return all names that the ledger may have for each subject: as it is called, or keyed hashes of that.
-
-        New charges go to the first. The others are spellings that an earlier version stored apart.
-        """
-        with self._reading() as book:
-            return {subject: self._stored(book, subject) for subject in dict.fromkeys(subjects)}
+    def name_of(self, subject: str) -> str:
+        """Return what the ledger calls a subject: its name in the one form, or a keyed hash of that."""
+        return self._names.of(subject)
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
         """Which of some entries are in this ledger: none of another ledger's, nor those that a backup has lost."""

@@ -110,22 +110,8 @@ class Names:
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
-        """Return what the ledger calls a new subject."""
-        return self._called(subject_name(subject))
-
-    def candidates(self, subject: str) -> tuple[str, ...]:
-        """Return the names that the ledger may have for a subject as it is written here, that of new subjects first.
-
-        Earlier versions stored text in NFC, of tables without outer blanks. Hashes tell nothing else of it, so
-        :class:`~privopt.ledger.ledger.Ledger` looks for other spellings among plain names alone.
-        """
+        """Return what the ledger calls a subject, by the one form of its name."""
         name = subject_name(subject)
-        if self.key is None:
-            return (name,)
-        given = unicodedata.normalize("NFC", subject)
-        return tuple(self._called(each) for each in dict.fromkeys((name, given, given.strip())))
-
-    def _called(self, name: str) -> str:
         return name if self.key is None else hmac.new(self.key, name.encode("utf-8"), hashlib.sha256).hexdigest()
 
 

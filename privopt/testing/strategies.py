@@ -1,28 +1,15 @@
-"""Hypothesis strategies for what privacy mechanisms work on; all of them shrink to something one can read.
-
-===================  ==========================================================================
-`metric_spaces`      finite metric spaces: grids, points, paths, cliques, clusters, twins, islands
-`priors`             probabilities, zeros and point masses among them
-`costs`              loss matrices of small whole numbers
-`count_vectors`      people at each place, zeros among them
-`hierarchies`        trees of regions with groups by size in the leaves
-`score_matrices`     log-probabilities, ties and minus infinity among them
-`epsilons`           budgets as decimal texts, exact
-===================  ==========================================================================
-"""
+"""Hypothesis strategies of counts, scores and budgets; all of them shrink to something one can read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from attrs import field, frozen
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-__all__ = ["Hierarchy", "count_vectors", "epsilons", "hierarchies", "score_matrices", "sizes"]
+__all__ = ["count_vectors", "epsilons", "score_matrices", "sizes"]
 
 
 def sizes(most: int) -> st.SearchStrategy[int]:
@@ -38,54 +25,6 @@ def epsilons(texts: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0")) 
 def count_vectors(count: int, most: int = 9) -> st.SearchStrategy[tuple[int, ...]]:
     """People at each of ``count`` places, 0 to ``most``."""
     return st.lists(st.integers(0, most), min_size=count, max_size=count).map(tuple)
-
-
-@frozen(kw_only=True, eq=False)
-class Hierarchy:
-    """A tree of regions whose leaves count groups by size.
-
-    Attributes:
-        leaves: path of names of each leaf, from the root's name to its own; all of one length L.
-        groups: (leaves, N) number of groups of size 1 to N (N means "N or more") in each leaf.
-    """
-
-    leaves: tuple[tuple[str, ...], ...]
-    groups: NDArray[np.int64] = field()
-
-    @property
-    def levels(self) -> int:
-        """L."""
-        return len(self.leaves[0])
-
-    @property
-    def sizes(self) -> int:
-        """N."""
-        return int(self.groups.shape[1])
-
-    def table(self) -> tuple[list[str], list[list[Any]]]:
-        """Header and rows: level_1, ..., level_L, size, groups; a row for each leaf and size."""
-        header = [f"level_{n + 1}" for n in range(self.levels)] + ["size", "groups"]
-        rows = [
-            [*path, size + 1, int(self.groups[leaf, size])]
-            for leaf, path in enumerate(self.leaves)
-            for size in range(self.sizes)
-        ]
-        return header, rows
-
-
-@st.composite
-def hierarchies(draw: st.DrawFn, levels: int = 3, children: int = 3, sizes: int = 4, most: int = 5) -> Hierarchy:
-    """Trees of at most ``levels`` levels and ``children`` children a node, sizes to ``sizes``, counts to ``most``.
-
-    Shrinks to one region of one level, without groups.
-    """
-    depth = draw(st.integers(1, levels))
-    paths: list[tuple[str, ...]] = [("R",)]
-    for _ in range(depth - 1):
-        paths = [(*path, f"{path[-1]}{'abcdefgh'[n]}") for path in paths for n in range(draw(st.integers(1, children)))]
-    width = draw(st.integers(2, max(2, sizes)))
-    flat = draw(st.lists(st.integers(0, most), min_size=len(paths) * width, max_size=len(paths) * width))
-    return Hierarchy(leaves=tuple(paths), groups=np.array(flat, dtype=np.int64).reshape(len(paths), width))
 
 
 @st.composite

@@ -1,11 +1,10 @@
-"""One person, one budget: however a name is written, in ledgers of this version and of those before."""
+"""One person, one budget, however a name is written."""
 
 import unicodedata
-from fractions import Fraction
 
 import pytest
 from charging import BY_ID, charged, said, table
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import privopt as po
@@ -22,15 +21,6 @@ BLANKS = " \u00a0\u2003\u3000\t\n\u2028\u1680\x85"
 NAMES = st.text(min_size=1, max_size=8)
 ANNA = ["anna", "\ufeffanna", "an\u200bna", "anna\u00a0", " anna", "anna\ufe0f", "\uff41nna", "an\u00adna"]
 SEVEN = ["7", "7.0", "007", "+7", "7.", "\u0667", "\uff17", "\u2466"]
-
-
-def earlier(monkeypatch):
-    """Charge as the version before did: each spelling (NFC) is a subject of its own."""
-
-    def stored(ledger, book, subject):
-        return (ledger._names._called(unicodedata.normalize("NFC", subject)),)
-
-    monkeypatch.setattr(Ledger, "_stored", stored)
 
 
 # --- the form --------------------------------------------------------------------------------------------
@@ -77,7 +67,7 @@ def test_a_name_has_one_budget_however_it_is_written(tmp_path, names, hashed):
         assert ledger.charge_each(names, ONE) == [True, True] + [False] * (len(names) - 2)
         with pytest.raises(BudgetSpentError, match="0 is left"):
             ledger.charge(names[-1], ONE)
-        assert len({called[0] for called in ledger.names_of(names).values()}) == len(ledger.accounts()) == 1
+        assert len({ledger.name_of(name) for name in names}) == len(ledger.accounts()) == 1
         assert [ledger.account(name).spent for name in names] == [2] * len(names)
         assert {len(ledger.charges(name)) for name in names} == {2}
         with pytest.raises(UsageError, match="twice, wanted each once"):
@@ -118,61 +108,3 @@ def test_a_limit_is_said_in_ascii_digits(tmp_path):
         assert (code, "wanted an amount" in err) == (2, True)
         assert said("budget", tmp_path / "l", "--set", "1", "--window", amount)[0] == 2
     assert not (tmp_path / "l").exists()
-
-
-# --- ledgers of the version before -----------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(ANNA + SEVEN), st.integers(1, 3)), min_size=1, max_size=8),
-    st.sampled_from(ANNA + SEVEN),
-)
-@settings(max_examples=25, deadline=None)
-def test_no_spelling_of_an_earlier_ledger_has_a_budget_of_its_own(tmp_path_factory, before, asked):
-    path = tmp_path_factory.mktemp("l") / "l"
-    same = sum(times for name, times in before if folded(name) == folded(asked))
-    with pytest.MonkeyPatch.context() as patch, Ledger(path) as ledger:
-        earlier(patch)
-        for name, times in before:
-            ledger.charge_times(name, times, ONE)
-    with Ledger(path) as ledger:
-        ledger.set_limit(same + 2)
-        assert (ledger.account(asked).spent, ledger.account(asked).reports, ledger.account(asked).left) == (
-            same,
-            same,
-            2,
-        )
-        assert ledger.charge_each([folded(asked), asked, asked], ONE) == [True, True, False]
-        assert {each.subject: each.spent for each in ledger.accounts()}[folded(asked)] == same + 2
-        assert {each.subject for each in ledger.accounts()} == {folded(name) for name, _ in before} | {folded(asked)}
-        assert len(ledger.charges(asked)) == same + 2
-        ledger.check()
-
-
-@pytest.mark.parametrize("name", ["007", "7.0", "anna\u200b", "\uff41nna"])
-def test_a_hashed_name_of_an_earlier_ledger_is_found_as_it_is_written(town, tmp_path, monkeypatch, name):
-    """Also where it stands in a table, which is read before the ledger is asked."""
-    with monkeypatch.context() as patch, Ledger(tmp_path / "l", key=tmp_path / "key") as ledger:
-        earlier(patch)
-        ledger.set_limit("1.4")
-        ledger.charge(name, ONE)
-    with Ledger(tmp_path / "l", key=tmp_path / "key") as ledger:
-        assert ledger.account(name).left == Fraction(2, 5)
-        for table in ({"who": [name], "at": ["p0"]}, {"who": [f" {name}", ""], "at": ["p0", "p0"]}):
-            with pytest.raises(UsageError, match="no row could be reported"):
-                po.open(town).apply(table, id="at", ledger=ledger, subject="who")
-        ledger.set_limit(2)
-        assert ledger.charge_each([folded(name), name], ONE) == [True, False]  # what both spent counts
-        ledger.check()
-
-
-def test_kept_reports_of_an_earlier_ledger_are_repeated_and_forgotten(town, tmp_path, monkeypatch):
-    rows = table(tmp_path / "t.csv", ["007,p0", "\ufeffanna,p1"])
-    charge = Charge(ledger=tmp_path / "l", subject="who", sticky=True)
-    with monkeypatch.context() as patch:
-        earlier(patch)
-        apply(town, rows, tmp_path / "before.csv", BY_ID, charge=charge)
-    apply(town, rows, tmp_path / "after.csv", BY_ID, charge=charge)
-    assert (tmp_path / "before.csv").read_text() == (tmp_path / "after.csv").read_text()
-    assert [name for name, _ in charged(tmp_path / "l")] == ["007", "\ufeffanna"]
-    assert "1 kept reports of 7 removed" in said("budget", tmp_path / "l", "--forget", "7")[2]

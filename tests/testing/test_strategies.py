@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privopt.declare import load_problem
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
 from privopt.testing.exports import exports
-from privopt.testing.strategies import count_vectors, hierarchies, score_matrices
+from privopt.testing.strategies import count_vectors, score_matrices
 from privopt_metric_dp.kit import metric_problems, metric_profile
 from privopt_metric_dp.kit.strategies import SHAPES, costs, metric_spaces, priors
 from privopt_metric_dp.problem.data import MetricInstance
@@ -99,13 +99,9 @@ class TestStrategies:
         assert (cost >= 0).all()
         assert all(n >= 0 for n in people)
 
-    @given(hierarchies(), score_matrices())
+    @given(score_matrices())
     @few
-    def test_hierarchies_and_scores(self, tree, scores):
-        header, rows = tree.table()
-        assert len(header) == tree.levels + 2
-        assert len(rows) == len(tree.leaves) * tree.sizes
-        assert len({path[-1] for path in tree.leaves}) == len(tree.leaves)
+    def test_scores_are_log_probabilities(self, scores):
         assert (scores <= 0).all()
 
 

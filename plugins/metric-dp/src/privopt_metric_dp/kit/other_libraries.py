@@ -3,9 +3,9 @@
 ::
 
     from diffprivlib.mechanisms import Laplace
-    from privopt.testing import adapters
+    from privopt_metric_dp.kit import other_libraries
 
-    claimed = adapters.diffprivlib(Laplace(epsilon=1, sensitivity=1))
+    claimed = other_libraries.diffprivlib(Laplace(epsilon=1, sensitivity=1))
     print(claimed.judge([0.0, 1.0], lambda x: [1 - x]))
 
 The claim is what the object itself states. No library is imported here, and none is needed for the others. Written
@@ -14,55 +14,22 @@ against diffprivlib 0.6.6, opendp 0.16.0, multi-freq-ldpy 0.2.5, privkit 0.5.1, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, Protocol
+from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import UsageError
+from privopt.numbers.distances import cosine_of_latitude, great_circle
 from privopt.testing.judging import Verdict, judge
 from privopt.testing.judging.inputs import Inputs
 from privopt_metric_dp.matrix.least_epsilon import Least, least_epsilon
 
 __all__ = ["Claimed", "diffprivlib", "installed", "least_of", "multi_freq_ldpy", "opendp", "privkit"]
-
-EARTH_M: Final = 6_371_000.0
-
-
-class Randomises(Protocol):
-    """A mechanism of diffprivlib."""
-
-    epsilon: float
-    delta: float
-
-    def randomise(self, value: object, /) -> object:
-        """An output for one input."""
-
-
-class Measures(Protocol):
-    """A measurement of OpenDP."""
-
-    output_measure: object
-
-    def __call__(self, value: object, /) -> object:
-        """An output for one input."""
-
-    def map(self, d_in: float, /) -> float | tuple[float, float]:
-        """The privacy loss between inputs at a distance."""
-
-
-class Obfuscates(Protocol):
-    """A location mechanism of privkit."""
-
-    epsilon: float
-
-    def get_obfuscated_point(self, latitude: float, longitude: float, /) -> Sequence[float]:
-        """Latitude, longitude, and further figures."""
 
 
 @frozen(kw_only=True)
@@ -79,7 +46,7 @@ class Claimed:
 
     name: str
     library: str
-    version: str
+    version: str = field(init=False, default=Factory(lambda self: installed(self.library), takes_self=True))
     mechanism: Callable[..., Any] = field(repr=False)
     notion: str = "pure-dp"
     epsilon: float
@@ -105,7 +72,7 @@ def installed(library: str) -> str:
         ) from None
 
 
-def diffprivlib(mechanism: Randomises) -> Claimed:
+def diffprivlib(mechanism: Any) -> Claimed:
     """A mechanism of diffprivlib (``diffprivlib.mechanisms``), with the epsilon and delta that it was made with.
 
     Args:
@@ -114,14 +81,13 @@ def diffprivlib(mechanism: Randomises) -> Claimed:
     return Claimed(
         name=type(mechanism).__name__,
         library="diffprivlib",
-        version=installed("diffprivlib"),
         mechanism=mechanism.randomise,
         epsilon=float(mechanism.epsilon),
         delta=float(mechanism.delta),
     )
 
 
-def opendp(measurement: Measures, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
+def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
     """A measurement of OpenDP, with what its privacy map says of inputs at a distance.
 
     Args:
@@ -144,7 +110,6 @@ def opendp(measurement: Measures, d_in: float = 1, *, order: float = 2.0, name: 
     return Claimed(
         name=name,
         library="opendp",
-        version=installed("opendp"),
         mechanism=measurement,
         epsilon=epsilon,
         delta=delta,
@@ -165,14 +130,13 @@ def multi_freq_ldpy(client: Callable[..., object], k: int, epsilon: float, **opt
     return Claimed(
         name=str(getattr(client, "__name__", client)),
         library="multi-freq-ldpy",
-        version=installed("multi-freq-ldpy"),
         mechanism=lambda value: client(value, k, epsilon, *further),
         notion="local-dp",
         epsilon=epsilon,
     )
 
 
-def privkit(mechanism: Obfuscates, epsilon: float | None = None) -> Claimed:
+def privkit(mechanism: Any, epsilon: float | None = None) -> Claimed:
     """A location mechanism of privkit: inputs are (latitude, longitude) in degrees; epsilon is per metre.
 
     Args:
@@ -182,19 +146,18 @@ def privkit(mechanism: Obfuscates, epsilon: float | None = None) -> Claimed:
     return Claimed(
         name=type(mechanism).__name__,
         library="privkit",
-        version=installed("privkit"),
         mechanism=lambda place: tuple(mechanism.get_obfuscated_point(*place)[:2]),
         notion="metric-dp",
         epsilon=float(mechanism.epsilon if epsilon is None else epsilon),
-        distance=great_circle,
+        distance=_metres,
     )
 
 
-def great_circle(one: Sequence[float], two: Sequence[float]) -> float:
-    """Metres between two places in degrees, on a sphere of 6371 km."""
-    (a, b), (c, d) = (map(math.radians, place) for place in (one, two))
-    root = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
-    return 2.0 * EARTH_M * math.asin(math.sqrt(min(1.0, root)))
+def _metres(one: Sequence[float], two: Sequence[float]) -> float:
+    """How far two places in degrees lie apart, on a sphere of 6371 km."""
+    cosines = cosine_of_latitude(np.array([one[0], two[0]]))
+    places = [np.array([x]) for x in (one[0], one[1], cosines[0], two[0], two[1], cosines[1])]
+    return 1000.0 * float(great_circle(*places)[0])
 
 
 def least_of(channel: NDArray[np.float64], distance: Callable[[int, int], float], epsilon: float) -> Least:

@@ -15,8 +15,8 @@ from attrs import evolve, field, fields, frozen
 from numpy.typing import NDArray
 
 from privopt.declare.notebook import card, grid
-from privopt.errors import Fault, InputError, UnknownNameError
-from privopt.files.archive import read_npz
+from privopt.errors import Faults, UnknownNameError
+from privopt.files.archive import read_arrays
 from privopt.interfaces import Channel, Release, SolveContext
 from privopt.numbers.sampling import TOTAL, draw
 from privopt_metric_dp.matrix.repair import Repaired, repair
@@ -31,6 +31,15 @@ else:
 __all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes"]
 
 ARTEFACT: Final = "mechanism.npz"
+
+_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
+    "weights": (np.uint64, ("N", "K")),
+    "records": (np.str_, ("N",)),
+    "outputs": (np.str_, ("K",)),
+    "pairs": (np.int64, ("P", 2)),
+    "distances": (np.float64, ("P",)),
+}
+"""Arrays of mechanism.npz, beside those of a region."""
 
 ROWS_SHOWN: Final = 5
 """Records that a notebook shows."""
@@ -177,40 +186,15 @@ class MatrixRelease(Release):
         Raises:
             InputError: it is missing or not of its form.
         """
-        wanted = ("weights", "records", "outputs", "pairs", "distances")
-        found = read_npz(path, ", ".join(wanted), only=(*wanted, *ARRAYS))
-        if missing := [name for name in wanted if name not in found]:
-            raise InputError([Fault(path.name, name, "no such array", ", ".join(wanted)) for name in missing])
-        parts: dict[str, Any] = {name: found[name] for name in wanted}
-        for name in ("records", "outputs"):
-            try:
-                parts[name].tolist()
-            except ValueError as error:  # numbers that are no characters
-                raise InputError([Fault(path.name, name, str(error), "text ids")]) from None
-        single = [Fault(path.name, name, "a single value", "an array") for name, p in parts.items() if p.ndim == 0]
-        if single:
-            raise InputError(single)
-        count, width = len(parts["records"]), len(parts["outputs"])
-        pairs = parts["pairs"]
-        shapes = {"weights": (count, width), "pairs": (len(pairs), 2), "distances": (len(pairs),)}
-        shapes |= {"records": (count,), "outputs": (width,)}
-        kinds = {"weights": "<u8", "records": "<U", "outputs": "<U", "pairs": "<i8", "distances": "<f8"}
-        faults = [
-            Fault(path.name, name, f"shape {parts[name].shape}", f"shape {shape}")
-            for name, shape in shapes.items()
-            if parts[name].shape != shape
-        ]
-        faults += [
-            Fault(path.name, name, f"type {parts[name].dtype}", f"type {kind}")
-            for name, kind in kinds.items()
-            if parts[name].dtype.str.rstrip("0123456789" if kind == "<U" else "") != kind
-        ]
-        if not faults and pairs.size and (pairs.min() < 0 or pairs.max() >= count):
-            faults.append(Fault(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}"))
-        if not faults and not (np.isfinite(parts["distances"]).all() and (parts["distances"] >= 0).all()):
-            faults.append(Fault(path.name, "distances", "a negative or infinite distance", "distances of at least 0"))
-        if faults:
-            raise InputError(faults)
+        found = read_arrays(path, _FORM, optional=ARRAYS)
+        parts: dict[str, Any] = {name: found[name] for name in _FORM}
+        pairs, distances, count = parts["pairs"], parts["distances"], len(parts["records"])
+        faults = Faults()
+        if pairs.size and (pairs.min() < 0 or pairs.max() >= count):
+            faults.add(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}")
+        if not (np.isfinite(distances) & (distances >= 0)).all():
+            faults.add(path.name, "distances", "a negative or infinite distance", "distances of at least 0")
+        faults.check()
         ground = {name: found[name] for name in ARRAYS if name in found}
         return cls(**parts, region=region_of(ground, count, path.name) if ground else None)
 

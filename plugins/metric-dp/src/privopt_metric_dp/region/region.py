@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from attrs import field, frozen
@@ -22,7 +22,7 @@ from attrs.converters import optional
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, doubles, read_only
-from privopt.errors import Fault, InputError
+from privopt.errors import Faults
 from privopt.numbers.exp_log_bounds import log_bounds
 from privopt.numbers.graphs import shortest_rows
 from privopt_metric_dp.space.projection import Projection
@@ -40,8 +40,13 @@ __all__ = [
     "unlike",
 ]
 
-ARRAYS = ("simplices", "vertices", "lengths", "snap_steps")
-"""Names of a region's arrays in an artefact."""
+ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
+    "simplices": (np.int64, ("simplices", None)),
+    "vertices": (np.int64, ("N", 2)),
+    "lengths": (np.float64, ("simplices",)),
+    "snap_steps": (np.int64, (1,)),
+}
+"""Types and shapes of a region's arrays in an artefact of N records: of a plane vertices, of streets lengths."""
 
 MM_PER_KM = 1_000_000
 
@@ -211,30 +216,24 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
         source: name of the artefact, for faults.
     """
     planar = "vertices" in arrays
-    simplices = arrays.get("simplices", np.zeros((0, 0)))
-    size = len(simplices) if simplices.ndim else 0
-    wanted = {"simplices": ("i8", (size, 3 if planar else 2)), "snap_steps": ("i8", (1,))}
-    wanted |= {"vertices": ("i8", (count, 2))} if planar else {"lengths": ("f8", (size,))}
-    faults = [Fault(source, name, "an array too many", ", ".join(wanted)) for name in arrays if name not in wanted]
-    for name, (kind, shape) in wanted.items():
-        if name not in arrays:
-            faults.append(Fault(source, name, "no such array", f"{kind} of shape {shape}"))
-        elif arrays[name].dtype.str[1:] != kind or arrays[name].shape != shape:
-            found = f"{arrays[name].dtype.str[1:]} of shape {arrays[name].shape}"
-            faults.append(Fault(source, name, found, f"{kind} of shape {shape}"))
-    if faults:
-        raise InputError(faults)
+    wanted = {"simplices", "snap_steps", "vertices" if planar else "lengths"}
+    faults = Faults()
+    if set(arrays) != wanted:
+        faults.add(source, "", f"arrays {', '.join(sorted(arrays))}", f"of a region {', '.join(sorted(wanted))}")
+    faults.check()
+    simplices = arrays["simplices"]
+    if simplices.shape[1] != (3 if planar else 2):
+        faults.add(source, "simplices", f"{simplices.shape[1]} corners", "3 of a triangle, 2 of a street")
     steps = int(arrays["snap_steps"][0])
     if simplices.size and not (simplices.min() >= 0 and simplices.max() < count):
-        faults.append(Fault(source, "simplices", "a record that is not there", f"rows from 0 to {count - 1}"))
+        faults.add(source, "simplices", "a record that is not there", f"rows from 0 to {count - 1}")
     if not 0 <= steps <= (0 if planar else MOST_STEPS):
-        faults.append(Fault(source, "snap_steps", str(steps), "0 on a plane" if planar else f"0 to {MOST_STEPS}"))
+        faults.add(source, "snap_steps", str(steps), "0 on a plane" if planar else f"0 to {MOST_STEPS}")
     if planar and (np.abs(arrays["vertices"].astype(np.float64)) > MOST_MM).any():
-        faults.append(Fault(source, "vertices", "a coordinate beyond 4,000,000 km", "millimetres of one region"))
+        faults.add(source, "vertices", "a coordinate beyond 4,000,000 km", "millimetres of one region")
     if not planar and not (np.isfinite(arrays["lengths"]) & (arrays["lengths"] >= 0)).all():
-        faults.append(Fault(source, "lengths", "a negative or infinite length", "lengths of at least 0"))
-    if faults:
-        raise InputError(faults)
+        faults.add(source, "lengths", "a negative or infinite length", "lengths of at least 0")
+    faults.check()
     if planar:
         return Plane(size=count, simplices=simplices, vertices=arrays["vertices"])
     return Streets(size=count, simplices=simplices, km=arrays["lengths"], steps=steps)

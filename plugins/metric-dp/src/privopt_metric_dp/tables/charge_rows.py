@@ -158,9 +158,9 @@ class Charging:
         All rows of an account cost the same and are charged in order, and none after one that was refused. So what
         earlier runs charged are its first rows, and how many they are is in the ledger.
         """
-        called = self._ledger.names_of(whose)
+        called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
         accounts = [
-            account_name(called[name][0], period)
+            account_name(called[name], period)
             for name, period in zip(whose, periods if periods else repeat(None, len(whose)), strict=True)
         ]
         granted = np.zeros(len(whose), dtype=bool)
@@ -190,8 +190,8 @@ class Charging:
     ) -> Drawn:
         numbers, reason = places(rows)
         at = ["" if why >= 0 else str(place) for place, why in zip(numbers.tolist(), reason.tolist(), strict=True)]
-        called = self._ledger.names_of(whose)
-        visits = [(called[name][0], place) for name, place in zip(whose, at, strict=True)]
+        called = {name: self._ledger.name_of(name) for name in set(whose)}
+        visits = [(called[name], place) for name, place in zip(whose, at, strict=True)]
         with sticky.visits(self.cost.mechanism, visits) as kept:
             first = np.array(kept.first, dtype=np.int64)
             periods = None if period is None else [period] * len(first)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
-from privopt.files.archive import read_npz
+from privopt.files.archive import read_arrays
 from privopt.numbers.graphs import components
 from privopt.numbers.laplace import LARGEST_TERM
 from privopt_metric_dp.problem.data import MetricData
@@ -178,32 +178,15 @@ class Prediction:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read prediction.npz."""
-        wanted: dict[str, tuple[int | None, ...]] = {"steps": (None, None), "level": (1,), "rates": (2, 2)}
-        found = read_npz(folder / ARTEFACT, ", ".join(wanted), only=tuple(wanted))
-        faults = [
-            Fault(ARTEFACT, name, _form(found.get(name)), f"whole numbers of {len(shape)} dimensions, 64 bits")
-            for name, shape in wanted.items()
-            if not _fits(found.get(name), shape)
-        ]
-        if faults:
-            raise InputError(faults)
-        steps, level, rates = (found[name] for name in wanted)
+        form = {"steps": (np.int64, ("N", None)), "level": (np.int64, (1,)), "rates": (np.int64, (2, 2))}
+        found = read_arrays(folder / ARTEFACT, form)
+        steps, level, rates = (found[name] for name in form)
         if steps.min(initial=0) < 0 or steps.max(initial=0) > FARTHEST or not 0 <= level[0] <= FARTHEST:
             raise InputError([Fault(ARTEFACT, "steps, level", "numbers out of range", f"0 to {FARTHEST:,}")])
         if (rates < 1).any() or (rates > LARGEST_TERM).any() or (rates[:, 0] >= rates[:, 1]).any():
             raise InputError([Fault(ARTEFACT, "rates", str(rates.tolist()), "two rates above 0 and below 1")])
         first, second = (Fraction(*rate) for rate in rates.tolist())
         return cls(steps=steps.copy(), level=int(level[0]), threshold=first, test=second)
-
-
-def _form(array: Any) -> str:
-    return "no such array" if array is None else f"{array.dtype} of shape {array.shape}"
-
-
-def _fits(array: Any, shape: tuple[int | None, ...]) -> bool:
-    if array is None or array.dtype != np.int64 or array.ndim != len(shape):
-        return False
-    return all(side in (None, own) for side, own in zip(shape, array.shape, strict=True))
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
