@@ -107,8 +107,8 @@ def __getattr__(name: str) -> object:
         return found
     from privopt.registry import registry
 
-    if name in registry().python_names:
-        return registry().python_name(name)
+    if name in registry().of("name"):
+        return registry().imported("name", name)
     missing = "comes with privopt-metric-dp, which is not installed" if name in _OF_METRIC_DP else "is not there"
     raise AttributeError(f"module 'privopt' has no attribute {name!r}: it {missing}")
 
@@ -116,4 +116,4 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     from privopt.registry import registry
 
-    return sorted({*_HOMES, *registry().python_names, "__version__"})
+    return sorted({*_HOMES, *registry().of("name"), "__version__"})

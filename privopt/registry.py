@@ -97,7 +97,7 @@ class Kind(Brought[KindSpec]):
         Raises:
             RegistryError: the target cannot be imported or has not the base class of its role.
         """
-        return cast("type[Any]", self.imported(self.spec.target, registry().roles[self.spec.role].spec.base))
+        return cast("type[Any]", self.imported(self.spec.target, registry().of("role")[self.spec.role].spec.base))
 
 
 @frozen(kw_only=True)
@@ -166,26 +166,14 @@ class Registry:
     Attributes:
         mechanisms: by name.
         kinds: by role and name, in the order in which the plugins give them; privopt's own come first.
-        roles: of kinds, by name.
-        commands: that plugins add to the command line, by name.
-        python_names: that plugins add to the package ``privopt``, by name.
-        templates: of projects that ``privopt new`` writes, by name.
-        traits: of releases, that plugins add to the conformance kit, by name.
-        checks: that plugins add to it, by name.
-        kind_checks: of kinds, that plugins add to it, by role and name.
+        others: what else plugins bring, by category and name: see :meth:`of`.
         broken: plugins that could not be taken in.
         manager: pluggy's, with every plugin that was.
     """
 
     mechanisms: Mapping[str, Registered] = field(factory=dict)
     kinds: Mapping[tuple[str, str], Kind] = field(factory=dict)
-    roles: Mapping[str, Brought[RoleSpec]] = field(factory=dict)
-    commands: Mapping[str, Brought[CommandSpec]] = field(factory=dict)
-    python_names: Mapping[str, Brought[NameSpec]] = field(factory=dict)
-    templates: Mapping[str, Brought[TemplateSpec]] = field(factory=dict)
-    traits: Mapping[str, Brought[TraitSpec]] = field(factory=dict)
-    checks: Mapping[str, Brought[CheckSpec]] = field(factory=dict)
-    kind_checks: Mapping[tuple[str, str], Brought[KindCheckSpec]] = field(factory=dict)
+    others: Mapping[tuple[str, str], Brought[Any]] = field(factory=dict)
     broken: tuple[Broken, ...] = ()
     manager: pluggy.PluginManager
 
@@ -231,28 +219,26 @@ class Registry:
             manager=discover([]).manager,
         )
 
-    def command(self, name: str) -> object:
-        """Import the command of a plugin.
+    def of(self, category: str) -> dict[str, Brought[Any]]:
+        """What plugins bring of a category, by name.
+
+        Args:
+            category: ``"role"`` (of kinds), ``"command"``, ``"name"`` (of the package ``privopt``), ``"template"`` (of
+                ``privopt new``), ``"trait"`` or ``"check"`` (of the conformance kit), ``"check of each ROLE"``.
+        """
+        return {name: one for (its, name), one in self.others.items() if its == category}
+
+    def imported(self, category: str, name: str) -> object:
+        """Import what a plugin brings of a category under a name.
 
         Raises:
-            UnknownNameError: no plugin brings a command of that name.
+            UnknownNameError: no plugin brings it.
             RegistryError: two distributions claim the name, or it cannot be imported.
         """
-        return self._imported("command", name, self.commands)
-
-    def python_name(self, name: str) -> object:
-        """Import what a plugin adds to the package ``privopt`` under a name.
-
-        Raises:
-            UnknownNameError: no plugin brings the name.
-            RegistryError: two distributions claim the name, or it cannot be imported.
-        """
-        return self._imported("name", name, self.python_names)
-
-    def _imported(self, what: str, name: str, known: Mapping[str, Brought[Any]]) -> object:
-        self._refuse_clash(what, name)
+        self._refuse_clash(category, name)
+        known = self.of(category)
         if name not in known:
-            raise self._unknown(what, name, known)
+            raise self._unknown(category, name, known)
         return known[name].imported(known[name].spec.target)
 
     def _refuse_clash(self, role: str, name: str) -> None:
@@ -431,24 +417,8 @@ def _checked(
         if not missing:
             mechanisms[one.spec.name] = taken
 
-    def of(category: str) -> dict[str, Brought[Any]]:
-        return {name: one for (its, name), one in found.items() if its == category}
-
-    return Registry(
-        mechanisms=mechanisms,
-        kinds=kinds,
-        roles=of("role"),
-        commands=of("command"),
-        python_names=of("name"),
-        templates=of("template"),
-        traits=of("trait"),
-        checks=of("check"),
-        kind_checks={
-            (one.spec.role, one.spec.name): one for one in found.values() if isinstance(one.spec, KindCheckSpec)
-        },
-        broken=broken,
-        manager=manager,
-    )
+    others = {key: one for key, one in found.items() if not isinstance(one, Kind | Registered)}
+    return Registry(mechanisms=mechanisms, kinds=kinds, others=others, broken=broken, manager=manager)
 
 
 _instead: ContextVar[Registry | None] = ContextVar("registry", default=None)

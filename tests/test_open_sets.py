@@ -14,7 +14,7 @@ from privopt.testing.nature import missing_traits, nature
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 
-NAMES = {role: set(registry().names(role)) for role in registry().roles}
+NAMES = {role: set(registry().names(role)) for role in registry().of("role")}
 NOTIONS = NAMES["notion"] - {NOTHING}
 RELEASES = (MatrixRelease, TraceRelease, Release)
 LISTS = {"privopt.builtin", "privopt.checker"}

@@ -64,7 +64,7 @@ FEW = evolve(EFFORTS["dev"], draws=500)
 
 
 def test_every_kind_is_tried_here():
-    assert set(TRAITS) == set(registry().templates)
+    assert set(TRAITS) == set(registry().of("template"))
 
 
 @pytest.mark.parametrize(

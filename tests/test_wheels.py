@@ -10,7 +10,7 @@ import pytest
 
 from privopt.checker.run import GROUP as PARTS
 from privopt.registry import registry
-from privopt.specs import GROUP, RoleSpec
+from privopt.specs import GROUP, RoleSpec, TemplateSpec
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = sorted(path.parent for path in (ROOT / "plugins").glob("*/pyproject.toml"))
@@ -53,17 +53,9 @@ def unused(package, commands=()):
 def registered(distribution):
     """Modules of what a distribution registers, whose names its hooks may put together, and the one of the hooks."""
     found, targets = registry(), []
-    for brought in (
-        found.mechanisms,
-        found.kinds,
-        found.roles,
-        found.commands,
-        found.python_names,
-        found.traits,
-        found.checks,
-        found.kind_checks,
-    ):
-        own = [one.spec for one in brought.values() if one.plugin == distribution]
+    for brought in (found.mechanisms, found.kinds, found.others):
+        specs = [one.spec for one in brought.values() if one.plugin == distribution]
+        own = [spec for spec in specs if not isinstance(spec, TemplateSpec)]
         targets += [spec.base if isinstance(spec, RoleSpec) else spec.target for spec in own]
     points = [*entry_points(group=GROUP), *entry_points(group=PARTS)]
     hooks = [point.value for point in points if point.dist.name == distribution]

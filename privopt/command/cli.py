@@ -50,7 +50,7 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from privopt.registry import registry
 
-        return sorted({*super().list_commands(ctx), *registry().commands})
+        return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from privopt.registry import registry
@@ -58,8 +58,8 @@ class _Commands(click.Group):
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        if cmd_name in registry().commands:
-            return cast("click.Command", registry().command(cmd_name))
+        if cmd_name in registry().of("command"):
+            return cast("click.Command", registry().imported("command", cmd_name))
         if cmd_name in COMMANDS_OF_METRIC_DP:
             ctx.fail(f"The command {cmd_name!r} comes with privopt-metric-dp, which is not installed.")
         return None
@@ -71,7 +71,9 @@ class _Commands(click.Group):
         rows = []
         for name in self.list_commands(ctx):
             own = super().get_command(ctx, name)
-            rows.append((name, registry().commands[name].spec.summary if own is None else own.get_short_help_str(80)))
+            rows.append(
+                (name, registry().of("command")[name].spec.summary if own is None else own.get_short_help_str(80))
+            )
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

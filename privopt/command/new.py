@@ -38,7 +38,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         UsageError: no such kind, a name that cannot be a distribution, a mechanism and a package, or that is taken,
             by an installed package too.
     """
-    templates = registry().templates
+    templates = registry().of("template")
     if kind not in templates:
         raise UnknownNameError("kind of project", kind, templates)
     package, target = _package(name), into / name

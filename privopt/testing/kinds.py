@@ -23,7 +23,7 @@ __all__ = ["check_kind", "kind_conformance"]
 
 
 def _of_plugins(role: str) -> dict[str, Brought[KindCheckSpec]]:
-    return {name: one for (its, name), one in registry().kind_checks.items() if its == role}
+    return registry().of(f"check of each {role}")
 
 
 def _names(role: str) -> list[str]:

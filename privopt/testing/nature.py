@@ -25,7 +25,7 @@ TRAITS: Final = {
 
 def missing_traits() -> dict[str, str]:
     """Return what is said of a release without a trait, by trait: the core's, and those that plugins bring."""
-    return TRAITS | {name: one.spec.missing for name, one in registry().traits.items()}
+    return TRAITS | {name: one.spec.missing for name, one in registry().of("trait").items()}
 
 
 def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
@@ -46,7 +46,7 @@ def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> froz
         found.add("matrix")
     if getattr(release, "sample", Release.sample) is not Release.sample:
         found.add("sampler")
-    for name, one in registry().traits.items():
+    for name, one in registry().of("trait").items():
         has = cast("Callable[[type[Release]], bool]", one.imported(one.spec.target))
         found |= {name} if has(release) else set()
     if not found & {"matrix", "sampler"}:

@@ -97,7 +97,7 @@ def test_plugins_import_public_names_alone():
         assert list(hidden_imports(path)) == [], path
 
 
-@pytest.mark.parametrize("kind", registry().templates)
+@pytest.mark.parametrize("kind", registry().of("template"))
 def test_what_a_new_plugin_imports_is_listed(tmp_path, kind):
     for path in scaffold.new_plugin("acme-mech", tmp_path, kind).rglob("*.py"):
         assert list(unlisted_imports(path)) == [], path

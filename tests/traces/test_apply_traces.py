@@ -148,13 +148,11 @@ def test_a_ledger_refuses_before_a_segment_begins(folder, tmp_path):
         assert Fraction(book.account("a").spent) == FIRST
 
 
-def test_a_trace_has_one_subject_however_it_is_written_and_is_charged_as_it_is_written(folder, tmp_path, monkeypatch):
+def test_a_trace_has_one_subject_however_it_is_written(folder, tmp_path):
     key, ledger = tmp_path / "key", tmp_path / "phones.ledger"
     with privopt.Ledger(ledger, key=key) as book:
         book.set_limit("1.5")
-        with monkeypatch.context() as patch:  # the version before hashed names as they are written
-            patch.setattr(type(book), "_stored", lambda book, _, subject: (book._names._called(subject),))
-            book.charge("007", privopt.Cost(epsilon=1, unit="per km"))
+        book.charge("007", privopt.Cost(epsilon=1, unit="per km"))
     rows = [(who, n, "0-0") for n, who in enumerate(["007", "007.0", "\ufeff7", "b"])]
     options = ["--subject", "who", "--ledger", str(ledger), "--hash-subjects", str(key), "--json"]
     done, out = applied(folder, table(tmp_path, rows), *options)

@@ -40,7 +40,7 @@ PROBLEM = GeneratedProblem(toml="", secrets=["a"])
 
 def test_plugins_type_check_under_strict(tmp_path):
     """One process for all of them: the time goes into reading privopt, 10 s of a processor."""
-    files = [new_plugin(f"acme-{kind}", tmp_path, kind) / "src" for kind in registry().templates]
+    files = [new_plugin(f"acme-{kind}", tmp_path, kind) / "src" for kind in registry().of("template")]
     files += [Path(__file__).with_name("patterns.py"), *EXAMPLES.glob("*_*.py"), *EXAMPLES.glob("third-party*/src")]
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "mypy.ini").write_text(CONFIG.format(files=", ".join(map(str, [*files, tmp_path / "planted.py"]))))
@@ -55,6 +55,6 @@ def test_plugins_type_check_under_strict(tmp_path):
 
 
 def test_a_new_plugin_says_that_it_has_types(tmp_path):
-    for kind in registry().templates:
+    for kind in registry().of("template"):
         [package] = (new_plugin(f"acme-{kind}", tmp_path, kind) / "src").iterdir()
         assert (package / "py.typed").read_bytes() == b""

@@ -28,6 +28,6 @@ __all__ = [
 
 def checks() -> dict[str, Check]:
     """Return every check by name; those of plugins enter themselves as they are imported."""
-    for brought in registry().checks.values():
+    for brought in registry().of("check").values():
         brought.imported(brought.spec.target)
     return CHECKS

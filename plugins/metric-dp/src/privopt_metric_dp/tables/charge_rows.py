@@ -18,7 +18,6 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.arrays import Ints
-from privopt.declare.column_texts import texts_of
 from privopt.errors import UsageError
 from privopt.interfaces import Progress
 from privopt.ledger.batches import Batch
@@ -90,10 +89,8 @@ class Charging:
         self.paid = Counter(self._ledger.charges_for(purpose))
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Whom each row is about, as the table writes it, for the ledger to fold; None for nobody."""
-        column = frame[self.subject]
-        names, texts = subjects_of(column).to_list(), texts_of(column).to_list()
-        return [None if name is None else text for name, text in zip(names, texts, strict=True)]
+        """Whom each row is about, each name in its one form; None for nobody."""
+        return list(subjects_of(frame[self.subject]).to_list())
 
     @property
     def by_calendar(self) -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from privopt.arrays import Bools, Ints
-from privopt.declare.column_texts import texts_of
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 from privopt.ledger.subject_columns import subjects_of
@@ -101,7 +100,6 @@ class Tracer:
     limit: Limit = field(init=False)
     _state: State = field(factory=State, init=False)
     _numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
-    _written: list[tuple[str, str | None]] = field(factory=list, init=False)
     _subject_of: list[int] = field(factory=list, init=False)
     _first_of: dict[str, int] = field(factory=dict, init=False)
 
@@ -188,22 +186,20 @@ class Tracer:
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
         """(B,) number of each row's trace: of a subject, in a period; below 0 for nobody, or for no usable time."""
         names = subjects_of(frame[self.subject]).to_list()
-        texts = texts_of(frame[self.subject]).to_list()
         calendar = self.charging is not None and self.charging.by_calendar
         periods = self.charging.periods(frame) if self.charging is not None else [None] * len(names)
         return np.array(
             [
-                -1 if name is None else _UNTIMED if calendar and period is None else self._number(name, text, period)
-                for name, text, period in zip(names, texts, periods, strict=True)
+                -1 if name is None else _UNTIMED if calendar and period is None else self._number(name, period)
+                for name, period in zip(names, periods, strict=True)
             ],
             dtype=np.int64,
         )
 
-    def _number(self, name: str, text: str, period: str | None) -> int:
-        """The number of a trace, by the subject's one form and the period; the text is how it was first written."""
+    def _number(self, name: str, period: str | None) -> int:
+        """The number of a trace, by the subject's one form and the period."""
         number = self._numbers.setdefault((name, period), len(self._numbers))
-        if number == len(self._written):
-            self._written.append((text, period))
+        if number == len(self._subject_of):
             self._subject_of.append(self._first_of.setdefault(name, number))
         return number
 
@@ -212,7 +208,8 @@ class Tracer:
         allowed = np.array(self.limit([self._subject_of[trace] for trace in subjects], epsilon), dtype=bool)
         if self.charging is None or not allowed.any():
             return [bool(each) for each in allowed]
-        charged = [self._written[trace] for trace, good in zip(subjects, allowed, strict=True) if good]
+        traces = list(self._numbers)
+        charged = [traces[trace] for trace, good in zip(subjects, allowed, strict=True) if good]
         cost = evolve(self.charging.cost, epsilon=epsilon)
         whose, periods = [name for name, _ in charged], [period for _, period in charged if period is not None]
         allowed[allowed] = self.charging.charge(whose, cost, periods)
