@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
-from privopt.arrays import Floats
+from privopt.backends.raw import Raw
 from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
 from privopt.dsl.outcome import Outcome
@@ -29,7 +29,6 @@ else:
 __all__ = [
     "BEARING",
     "TOLERANCE",
-    "Said",
     "answer",
     "call",
     "create",
@@ -204,29 +203,7 @@ def run(solver: Highs) -> None:
             channel.unsubscribe(asked)
 
 
-@frozen(eq=False, kw_only=True)
-class Said:
-    """What HiGHS says of a model, before anything is checked.
-
-    Attributes:
-        outcome: None where it gave up.
-        either: whether it calls the model infeasible or unbounded, and does not know which.
-        status: in its own words.
-        interrupted: whether an interrupt ended it.
-    """
-
-    outcome: Outcome | None
-    either: bool = False
-    status: str = ""
-    x: Floats | None = None
-    bound: float | None = None
-    duals: Floats | None = None
-    reduced: Floats | None = None
-    iterations: int = 0
-    interrupted: bool = False
-
-
-def said_by(solver: Highs, *, is_mip: bool) -> Said:
+def said_by(solver: Highs, *, is_mip: bool) -> Raw:
     """Read a solver that was run."""
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
     x = duals = reduced = None
@@ -240,10 +217,10 @@ def said_by(solver: Highs, *, is_mip: bool) -> Said:
             bound = float(info.objective_function_value)
             duals = np.array(solution.row_dual, dtype=np.float64)
             reduced = np.array(solution.col_dual, dtype=np.float64)
-    return Said(
+    return Raw(
         outcome=outcome,
         either=status == highspy_module().HighsModelStatus.kUnboundedOrInfeasible,
-        status=solver.modelStatusToString(status),
+        message=solver.modelStatusToString(status),
         x=x,
         bound=bound,
         duals=duals,
@@ -252,7 +229,7 @@ def said_by(solver: Highs, *, is_mip: bool) -> Said:
     )
 
 
-def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Said:
+def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Raw:
     """Solve a model: an LP here, one with integers in a process that can be ended.
 
     HiGHS looks at its clock and at interrupts between the steps of its search, and some steps take minutes. Where the
@@ -274,20 +251,20 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Said:
     )
     if reply.answer is None:
         best = reply.latest or {}
-        return Said(
+        return Raw(
             outcome=Outcome.FEASIBLE if "x" in best else Outcome.STOPPED,
-            status="interrupted" if reply.interrupted else "killed at the time limit",
+            message="interrupted" if reply.interrupted else "killed at the time limit",
             x=best.get("x"),
             bound=best.get("bound"),
             interrupted=reply.interrupted,
         )
-    said: Said = reply.answer["said"]
+    said: Raw = reply.answer["said"]
     return evolve(said, interrupted=reply.interrupted)
 
 
 def _solve_here(
     arrays: dict[str, Any], settings: dict[str, Any], prepare: Callable[[Highs], None] | None = None
-) -> Said:
+) -> Raw:
     started = time.monotonic()
     solver = create()
     for name, value in settings.items():

@@ -11,6 +11,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
+from privopt.backends.raw import Raw
 from privopt.backends.session import ColdSession, Session
 from privopt.dsl.condition import Bearing, Conditioned, condition, tightening_cost
 from privopt.dsl.duality import dual_bound
@@ -64,21 +65,6 @@ class Capabilities:
     mip: bool = True
     duals: bool = True
     bearing: Bearing = field(factory=Bearing)
-
-
-@frozen(eq=False, kw_only=True)
-class Raw:
-    """What a solver said, on the scaled rows, before anything is checked."""
-
-    outcome: Outcome
-    x: Floats | None = None
-    bound: float | None = None
-    duals: Floats | None = None
-    reduced: Floats | None = None
-    iterations: int = 0
-    seconds: float = 0.0
-    message: str = ""
-    interrupted: bool = False
 
 
 class Backend(ABC):
@@ -226,6 +212,8 @@ def may_run_off(conditioned: Conditioned) -> bool:
 
 def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
     """Check what a solver said, and bring it back to the form's rows, units and sense."""
+    if raw.outcome is None:
+        raise Unsound(f"{solver} gave up: {raw.message}")
     made = Result(
         outcome=raw.outcome,
         solver=solver,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
@@ -82,19 +83,8 @@ class Highs(Backend):
             free["time_limit"] = _limit_told(options.time_limit, started)
             outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"])}, free).outcome
             outcome = Outcome.UNBOUNDED if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE) else outcome
-        if outcome is None:
-            raise Unsound(f"highs gave up: {said.status}")
-        return Raw(
-            outcome=outcome,
-            x=said.x,
-            bound=said.bound,
-            duals=said.duals,
-            reduced=said.reduced,
-            iterations=said.iterations,
-            seconds=time.monotonic() - started,
-            message=said.status if outcome in (Outcome.FEASIBLE, Outcome.STOPPED) else "",
-            interrupted=said.interrupted,
-        )
+        message = "" if outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE, Outcome.UNBOUNDED) else said.message
+        return evolve(said, outcome=outcome, seconds=time.monotonic() - started, message=message)
 
 
 def _limit_told(seconds: float | None, started: float) -> float:

@@ -7,29 +7,28 @@ from fractions import Fraction
 from html import escape
 from typing import Any, Final
 
-__all__ = ["card", "grid"]
+__all__ = ["card", "grid", "shown"]
 
 CELL: Final = "text-align:left;padding:.15em .9em .15em 0;vertical-align:top"
 CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:nowrap"
 
 
-def shown(value: object) -> str:
-    """A value in words, escaped: nine digits, thousands parted."""
+def shown(value: object, digits: int = 9) -> str:
+    """A value for people, escaped: figures of so many digits, thousands parted; "none" where there is none."""
     if value is None:
-        text = "none"
-    elif isinstance(value, bool):
-        text = "yes" if value else "no"
-    elif isinstance(value, int):
-        text = f"{value:,}"
-    elif isinstance(value, Fraction):
-        text = str(value) if value.denominator < 1000 else f"{float(value):.9g}"
-    elif isinstance(value, float):
-        text = f"{value:.9g}"
-    elif isinstance(value, (list, tuple)):
-        return ", ".join(shown(inner) for inner in value)
-    else:
-        text = str(value)
-    return escape(text)
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Fraction):
+        return str(value) if value.denominator < 1000 else f"{float(value):.9g}"
+    if isinstance(value, float):
+        places = max(0, min(2, digits - 6))
+        return f"{value:,.{places}f}" if 1e5 <= abs(value) < 1e15 else f"{value:.{digits}g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(shown(inner, digits) for inner in value)
+    return escape(str(value))
 
 
 def card(title: str, facts: Mapping[str, Any], *, more: str = "") -> str:

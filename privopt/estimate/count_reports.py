@@ -17,7 +17,7 @@ from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, naming, te
 from privopt.declare.schema import File, show
 from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, each_once, read_table
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt.estimate.shares import Observed
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.ledger.subject_columns import subjects_of
@@ -192,10 +192,9 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
     counted = Column(name="count", label=column, unit="people", blank=math.nan)
     table = read_table(file, [Column(name="id", kind="id"), counted])
     kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))
-    lost = np.flatnonzero(kept & np.isnan(table["count"]))[:20].tolist()
-    if lost:
-        wanted = "a finite number (people)"
-        raise InputError([Fault(file.name, f"row {row + 2}, column {column}", "nothing", wanted) for row in lost])
+    faults, lost = Faults(), np.flatnonzero(kept & np.isnan(table["count"])).tolist()
+    faults.add_rows(file.name, column, lost, lambda row: "nothing", "a finite number (people)")
+    faults.check()
     counts = np.zeros(len(channel.inputs))
     counts[each_once(file, table["id"][kept], channel.inputs)] = table["count"][kept]
     return counts

@@ -19,7 +19,7 @@ from privopt.estimate.page import estimate_page
 from privopt.estimate.posterior import Prior, channel_of, prior_of
 from privopt.estimate.shares import Asked, Estimate, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
-from privopt.run.publish import check_file, new_file
+from privopt.run.publish import check_files, new_file
 from privopt.run.verify import Opened, open_verified
 
 __all__ = ["Batches", "estimates", "write_estimate"]
@@ -136,7 +136,8 @@ def write_estimate(
         DoesNotHoldError: a release does not hold.
     """
     read = [path for path in (reports, *(path for _, path in also), groups, prior) if path is not None]
-    _check_targets(out, page, read, [folder, *(other for other, _ in also)], force=force)
+    folders = [folder, *(other for other, _ in also)]
+    check_files({"--out": out, "--report": page}, force=force, read=read, folders=folders)
     if page is not None and batch is not None:
         raise UsageError("--report: shows one estimate; wanted it without --batch")
     opened = open_verified(folder)
@@ -171,19 +172,6 @@ def _beside(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
     if not isinstance(channel, Channel):
         raise UsageError(f"--also {folder}: publishes noisy counts, wanted a release that draws reports")
     return channel, TableSource.of_file(reports)
-
-
-def _check_targets(out: Path, page: Path | None, read: Sequence[Path], folders: Sequence[Path], *, force: bool) -> None:
-    """Refuse to write over what is read, or into a release."""
-    for path in (out,) if page is None else (out, page):
-        check_file(path.absolute(), force=force)
-        if path.resolve() in [each.resolve() for each in read]:
-            raise UsageError(f"{path}: is read, so nothing is written over it; name another file")
-        for folder in folders:
-            if path.resolve().is_relative_to(folder.resolve()):
-                raise UsageError(f"{path}: lies in {folder}, which holds the release alone; name a file elsewhere")
-    if page is not None and page.resolve() == out.resolve():
-        raise UsageError(f"--report {page}: is --out too; name two files")
 
 
 # --- in memory --------------------------------------------------------------------------------------------

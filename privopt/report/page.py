@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from privopt.declare.notebook import shown
 from privopt.interfaces import Result
 from privopt.interfaces.report_parts import Section
 from privopt.registry import registry
@@ -38,23 +39,6 @@ __all__ = [
 
 
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
-
-
-def shown(value: object, digits: int = 9) -> str:
-    """A figure for people, escaped: so many digits, thousands parted, none where there is none."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        if 1e5 <= abs(value) < 1e15:
-            return f"{value:,.{max(0, min(2, digits - 6))}f}"
-        return f"{value:.{digits}g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(shown(inner, digits) for inner in value)
-    return escape(str(value))
 
 
 def document(title: str, body: str) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from privopt.files.working_folder import claimed
 __all__ = [
     "Copies",
     "check_file",
+    "check_files",
     "check_new",
     "check_target",
     "discard_partial",
@@ -89,6 +90,31 @@ def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
         raise UsageError(f"{option} {target}: is no regular file")
     if target.exists() and not force:
         raise UsageError(f"{option} {target}: exists already; --force replaces it")
+
+
+def check_files(
+    targets: Mapping[str, Path | None], *, force: bool, read: Iterable[Path] = (), folders: Iterable[Path] = ()
+) -> None:
+    """Refuse files to be written, by their options, that :func:`check_file` refuses, or that others need.
+
+    Raises:
+        UsageError: one is read, lies in a folder of a release, or is to be written twice.
+    """
+    held = {path.absolute().resolve() for path in read}
+    options: dict[Path, str] = {}
+    for option, target in targets.items():
+        if target is None:
+            continue
+        check_file(target.absolute(), force=force, option=option)
+        place = target.absolute().resolve()
+        if place in held:
+            raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
+        for folder in folders:
+            if place.is_relative_to(folder.absolute().resolve()):
+                wanted = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{option} {target}: lies in {folder}, {wanted}")
+        if options.setdefault(place, option) != option:
+            raise UsageError(f"{option} {target}: is {options[place]} too; name two files")
 
 
 @contextmanager

@@ -9,16 +9,24 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import hypothesis
-from attrs import asdict, define, evolve, field, frozen
+from attrs import asdict, evolve, frozen
 from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
 
 from privopt.errors import PrivoptError, UnknownNameError, UsageError
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.checks.attack import LIKELY
-from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, Elsewhere, EnoughError, Trial
+from privopt.testing.checks.base import (
+    INSIDE,
+    CannotError,
+    Check,
+    CheckFailedError,
+    Elsewhere,
+    EnoughError,
+    History,
+    Trial,
+)
 from privopt.testing.efforts import Effort, effort
-from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, error_text
 
 __all__ = ["CheckResult", "expected_for", "run_check", "run_checks", "run_examples"]
@@ -66,72 +74,36 @@ class CheckResult:
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
-@define
-class _State:
-    start: float
-    examples: int = 0
-    failed_at: float | None = None
-    known: dict[Any, CheckFailedError | None] = field(factory=dict)
-    once: dict[str, Any] = field(factory=dict)
-    earlier: list[GeneratedProblem] = field(factory=list)
-    powers: list[float] = field(factory=list)
-    solved: set[Any] = field(factory=set)
-    cannot: str = ""
-    rejected: int = 0
-
-    def passed(self) -> None:
-        """Count an example; the clock starts after the first one, which pays for imports and compilation."""
-        if self.failed_at is None:
-            self.examples += 1
-            self.start = spent() if self.examples == 1 else self.start
-
-    def fail(self) -> None:
-        """Count the example that failed first."""
-        if self.failed_at is None:
-            self.examples += 1
-            self.failed_at = time.monotonic()
-
-
-def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) -> None:
-    if state.failed_at is None:
-        late = state.examples + state.rejected // 2 >= check.least and spent() - state.start > how.seconds
+def _one(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
+    if history.failed_at is None:
+        late = history.examples + history.rejected // 2 >= check.least and spent() - history.start > how.seconds
     else:
-        late = time.monotonic() - state.failed_at > how.shrinking
-    trial = Trial(
-        subject=subject,
-        data=data,
-        effort=how,
-        late=late,
-        known=state.known,
-        once=state.once,
-        number=state.examples,
-        shrinking=state.failed_at is not None,
-        earlier=state.earlier,
-        powers=state.powers,
-        solved=state.solved,
-    )
+        late = time.monotonic() - history.failed_at > how.shrinking
+    trial = Trial(subject=subject, data=data, effort=how, history=history, late=late)
     try:
         check.function(trial)
     except CheckFailedError:
-        state.fail()
+        history.fail()
         raise
     except EnoughError:
         return
     except CannotError as error:
-        state.cannot = str(error)
+        history.cannot = str(error)
         return
     except HypothesisException:
-        state.rejected += 1
-        state.cannot = trial.over or state.cannot
+        history.rejected += 1
+        history.cannot = trial.over or history.cannot
         raise
     except Exception as error:
         # what a mechanism's own code raises while it is asked about its release is a finding
-        state.fail()
+        history.fail()
         raise CheckFailedError(
             f"the check could not be done, for the mechanism raised {error_text(error)}", None
         ) from error
     else:
-        state.passed()
+        history.passed()
+        if history.examples == 1 and history.failed_at is None:
+            history.start = spent()  # the clock starts after the first one, which pays for imports and compilation
 
 
 def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, seed: int = 0) -> CheckResult:
@@ -161,16 +133,16 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
         return evolve(made, status="skipped", reason=str(reason), missed=not isinstance(reason, Elsewhere))
     share = how.seconds / (len(all_checks()) * subject.siblings)
     how = evolve(how, examples=max(check.least, round(how.examples * check.share)), seconds=share)
-    state = _State(spent())
-    result = run_examples(name, lambda data: _one(check, subject, how, state, data), how, seed)
+    history = History(spent())
+    result = run_examples(name, lambda data: _one(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason
-    if status == "skipped" or (status == "passed" and not state.examples):
-        status, reason = _nothing_done(check, state)
-    seen = min(state.powers, default=None) if status == "passed" else None
+    if status == "skipped" or (status == "passed" and not history.examples):
+        status, reason = _nothing_done(check, history)
+    seen = min(history.powers, default=None) if status == "passed" else None
     note = "" if seen is None else _power(seen)
-    missed = status == "skipped" and not isinstance(state.cannot, Elsewhere)
+    missed = status == "skipped" and not isinstance(history.cannot, Elsewhere)
     return evolve(
-        made, status=status, reason=reason, seconds=result.seconds, examples=state.examples, note=note, missed=missed
+        made, status=status, reason=reason, seconds=result.seconds, examples=history.examples, note=note, missed=missed
     )
 
 
@@ -217,12 +189,12 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
     return CheckResult(check=check, version=1, status=status, reason=reason, seconds=seconds, examples=count)
 
 
-def _nothing_done(check: Check, state: _State) -> tuple[Status, str]:
+def _nothing_done(check: Check, history: History) -> tuple[Status, str]:
     """Return the status and the reason of a check that no example could be done of."""
     if check.must_solve:
-        return "failed", state.cannot or UNSOLVED
-    nothing = NOTHING_TO_CHECK.format(len(state.solved)) if state.solved else f"{UNSOLVED}: see the check solves"
-    return "skipped", state.cannot or nothing
+        return "failed", history.cannot or UNSOLVED
+    nothing = NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
+    return "skipped", history.cannot or nothing
 
 
 def _power(multiple: float) -> str:

@@ -136,7 +136,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
                 f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
                 problem,
             )
-        trial.powers.append(verdict.by_event[f"{LIKELY:g}"] or math.inf)
+        trial.history.powers.append(verdict.by_event[f"{LIKELY:g}"] or math.inf)
 
 
 def _tried(pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float) -> dict[tuple[int, int], float]:
@@ -204,14 +204,14 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
         error = (1 - CONFIDENCE) / (LOOKS * _views(one))
         seen = seen_from(curve[0][0], LIKELY, _tested(one) // 2, error)  # one half chooses the event
-        trial.powers.append(math.inf if seen is None else seen)
-    used = 0.0 if trial.shrinking else trial.once.get("looked longer", 0.0)
+        trial.history.powers.append(math.inf if seen is None else seen)
+    used = 0.0 if trial.shrinking else trial.history.once.get("looked longer", 0.0)
     share = trial.subject.siblings
     seconds = SECONDS * min(1.0, trial.effort.draws / AT) / share
     longer = min(LONGER * len(one) // share, int((seconds - used) / (2 * max(pace, 1e-9))))
     suspected = any(_best_attack(one, two, SUSPECTED, delta) > epsilon for epsilon, delta in curve)
     if suspected and longer > 2 * len(one):
-        trial.once["looked longer"] = used + 2 * longer * pace
+        trial.history.once["looked longer"] = used + 2 * longer * pace
         one, two = (_draws(trial, each, longer) for each in loaded)
         _hold(trial, pair, (one, two), curve)
 

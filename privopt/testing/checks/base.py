@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import zlib
 from collections.abc import Callable, Hashable, Iterable
 from decimal import Decimal
@@ -192,6 +193,44 @@ def check(
     return enter
 
 
+@define
+class History:
+    """What is known of the examples of one check on one subject.
+
+    Attributes:
+        start: processor seconds when the clock was started.
+        examples: done, the first that failed among them.
+        failed_at: when that was, on the monotonic clock; None before.
+        known: what is known to fail, and with what; None on the way there.
+        once: which example took each step that is too dear for all.
+        earlier: problems of the examples before.
+        powers: of the attacks made: the least multiple of epsilon that each would have seen.
+        solved: identities of the problems that a run of the pipeline solved.
+        cannot: why the check could not be done on the last example that was passed over.
+        rejected: examples that were passed over.
+    """
+
+    start: float
+    examples: int = 0
+    failed_at: float | None = None
+    known: dict[Any, CheckFailedError | None] = field(factory=dict)
+    once: dict[str, Any] = field(factory=dict)
+    earlier: list[GeneratedProblem] = field(factory=list)
+    powers: list[float] = field(factory=list)
+    solved: set[Any] = field(factory=set)
+    cannot: str = ""
+    rejected: int = 0
+
+    def passed(self) -> None:
+        """Count an example, unless smaller ones of a failure are looked for."""
+        self.examples += self.failed_at is None
+
+    def fail(self) -> None:
+        """Count the example that failed first."""
+        self.passed()
+        self.failed_at = time.monotonic() if self.failed_at is None else self.failed_at
+
+
 @define(kw_only=True, eq=False)
 class Trial:
     """One example of a check: draws problems, runs the pipeline, fails.
@@ -200,31 +239,29 @@ class Trial:
         subject: what is tried.
         data: Hypothesis's source of choices.
         effort: how hard.
+        history: what is known of the examples before.
         late: True when the time is over: only what is known to fail goes on, after the same draws as ever.
-        known: what is known to fail, and with what; None on the way there.
-        once: which example took each step that is too dear for all.
-        number: of the example, from 0.
-        shrinking: whether something was found, and a smaller example is looked for.
-        earlier: problems of the examples before.
-        powers: of the attacks made: the least multiple of epsilon that each would have seen.
-        solved: identities of the problems that a run of the pipeline solved.
         over: why this example was passed over.
     """
 
     subject: Subject
     data: Any
     effort: Effort
+    history: History
     late: bool = False
-    known: dict[Any, CheckFailedError | None] = field(factory=dict)
-    once: dict[str, Any] = field(factory=dict)
-    number: int = 0
-    shrinking: bool = False
-    earlier: list[GeneratedProblem] = field(factory=list)
-    powers: list[float] = field(factory=list)
-    solved: set[Any] = field(factory=set)
     over: str = ""
     _drawn: list[Any] = field(factory=list, init=False)
     _asked: set[Any] = field(factory=set, init=False)
+
+    @property
+    def number(self) -> int:
+        """Number of the example, from 0."""
+        return self.history.examples
+
+    @property
+    def shrinking(self) -> bool:
+        """Whether something was found, and a smaller example is looked for."""
+        return self.history.failed_at is not None
 
     def problem(self) -> GeneratedProblem:
         """Draw a problem from the profile's strategy."""
@@ -248,10 +285,7 @@ class Trial:
         if self.number < 2:
             return False
         mine = (what, self._key())
-        if what in self.once and self.once[what] != mine:
-            return False
-        self.once[what] = mine
-        return True
+        return bool(self.history.once.setdefault(what, mine) == mine)
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
         """Random choices that are always the same for a problem."""
@@ -262,7 +296,7 @@ class Trial:
         self._still()
         made = self.subject.run(problem, fresh=fresh, **options)
         if made.error is None:
-            self.solved.add(problem.identity)
+            self.history.solved.add(problem.identity)
         return made
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
@@ -304,8 +338,8 @@ class Trial:
         """
         error = CheckFailedError(what, problem)
         for key in self._asked:
-            self.known.setdefault(key, None)
-        self.known[self._key()] = error
+            self.history.known.setdefault(key, None)
+        self.history.known[self._key()] = error
         raise error
 
     def _key(self) -> Any:
@@ -314,10 +348,10 @@ class Trial:
     def _still(self) -> None:
         key = self._key()
         self._asked.add(key)
-        found = self.known.get(key)
+        found = self.history.known.get(key)
         if found is not None:
             raise found
-        if self.late and key not in self.known:
+        if self.late and key not in self.history.known:
             raise EnoughError
 
 

@@ -156,9 +156,9 @@ def seed_determinism(trial: Trial) -> None:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "nightly") and trial.once_only("another process"):
-        runs = [first, *(trial.attempt(each, seed=SEED) for each in trial.earlier)]
+        runs = [first, *(trial.attempt(each, seed=SEED) for each in trial.history.earlier)]
         _elsewhere(trial, [run for run in runs if run.error is None])
-    trial.earlier.append(problem)
+    trial.history.earlier.append(problem)
 
 
 def _elsewhere(trial: Trial, runs: list[Run]) -> None:

@@ -30,7 +30,7 @@ from privopt.declare.schema import File
 from privopt.declare.tables import csv_bytes, plain_texts
 from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
-from privopt.errors import Fault, InputError, UsageError, reason_of
+from privopt.errors import Fault, Faults, InputError, UsageError, reason_of
 from privopt_metric_dp.problem.data import space_of
 from privopt_metric_dp.problem.declared import Places
 from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
@@ -138,7 +138,7 @@ def vectors(array: object, ids: object = None) -> Part:
             if name and name.splitlines() != [name]
         ]
         if faults:
-            raise InputError(faults[:20])
+            Faults(faults).check()
         values["ids"] = "ids.txt"
         files["ids.txt"] = ("\n".join(named) + "\n").encode()
     return Part(values=values, files=files)
@@ -364,16 +364,12 @@ def _prior(given: object, places: Part) -> bytes:
         of = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
         frame = pl.read_csv(_renamed(given, "prior", {"id": "id", "p": of}), infer_schema=False)
         ids, weights = frame["id"].to_list(), frame["p"].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    total = float(weights.sum()) if not bad.size else 0.0
-    faults = [
-        Fault("prior", f"id {ids[row]}", str(weights[row]), "a finite weight of at least 0")
-        for row in bad[:20].tolist()
-    ]
-    if not faults and not 0 < total < np.inf:
-        faults = [Fault("prior", "", f"weights that sum to {total:g}", "a finite sum above 0")]
-    if faults:
-        raise InputError(faults)
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0))).tolist()
+    wanted = "a finite weight of at least 0"
+    Faults(Fault("prior", f"id {ids[row]}", str(weights[row]), wanted) for row in bad).check()
+    total = float(weights.sum())
+    if not 0 < total < np.inf:
+        raise InputError([Fault("prior", "", f"weights that sum to {total:g}", "a finite sum above 0")])
     return csv_bytes(pl.DataFrame({"id": ids, "p": weights / total}))
 
 

@@ -20,7 +20,8 @@ from privopt.command.exit_codes import (
     say_when_compiling,
     share,
 )
-from privopt.command.terminal import complain, progress_display, say, say_json
+from privopt.command.program import say_result
+from privopt.command.terminal import complain, progress_display
 from privopt.errors import UsageError
 
 __all__ = ["certify", "curve", "init"]
@@ -155,7 +156,6 @@ def certify(
     from privopt.command.terminal import summary
     from privopt.declare.schema import File
     from privopt.execution.limits import limited_to
-    from privopt.files.release_folder import dump_json
     from privopt.run.options import Options
     from privopt.run.publish import check_target
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
@@ -180,11 +180,7 @@ def certify(
         complain(f"warning: {line}")
     if found.stopped:
         complain("note: the time limit came before the bound met the gap asked for")
-    if as_json:
-        say_json(dump_json(found.to_json()))
-    else:
-        for line in found.sentences():
-            say(line)
+    say_result(found.to_json(), "\n".join(found.sentences()), as_json=as_json)
     if solved is not None and not (quiet or as_json):
         summary(solved)
     return DONE if found.holds or solved is not None else DOES_NOT_HOLD

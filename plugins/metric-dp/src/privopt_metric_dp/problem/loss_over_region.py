@@ -42,7 +42,13 @@ LEAST: Final = 1e-200
 """The sum of weights of a table is above it, so that each that matters is a double with all its bits."""
 
 _STEP: Final = 512  # points at once
-_COORDINATES: Final = (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
+_COLUMNS: Final = (
+    Column(name="lat", optional=True, unit="degrees", least=-90.0, most=90.0),
+    Column(name="lon", optional=True, unit="degrees", least=-180.0, most=360.0),
+    Column(name="x", optional=True, unit="km", least=-LARGEST, most=LARGEST),
+    Column(name="y", optional=True, unit="km", least=-LARGEST, most=LARGEST),
+    Column(name="weight", optional=True, least=0.0),
+)
 _FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
 _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
@@ -183,24 +189,14 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
     of the triangles there. Positions on a plane stand where they are read, to the millimetre, on the earth where the
     table says.
     """
-    columns = [Column(name=name, optional=True, unit=unit) for name, unit in _COORDINATES]
-    columns.append(Column(name="weight", optional=True, least=0.0))
-    table = read_table(file, columns, any_of=[("lat", "lon"), ("x", "y")])
+    table = read_table(file, _COLUMNS, any_of=[("lat", "lon"), ("x", "y")])
     degrees = {"lat", "lon"} <= table.keys()
     names = ("lat", "lon") if degrees else ("x", "y")
     positions = np.column_stack([table[name] for name in names])
     weight = table.get("weight", np.ones(len(positions)))
-    least, most = ([-90.0, -180.0], [90.0, 360.0]) if degrees else ([-LARGEST] * 2, [LARGEST] * 2)
-    wrong = (positions < least) | (positions > most)
-    faults = [
-        Fault(file.name, f"row {row + 2}", f"{positions[row].tolist()}", f"{' and '.join(names)} of a position")
-        for row in np.flatnonzero(wrong.any(axis=1))[:20].tolist()
-    ]
     if not LEAST < weight.sum() < np.inf:
         wanted = f"a finite sum above {LEAST:g}"
-        faults.append(Fault(file.name, "column weight", f"a sum of {weight.sum():g}", wanted))
-    if faults:
-        raise InputError(faults)
+        raise InputError([Fault(file.name, "column weight", f"a sum of {weight.sum():g}", wanted)])
     try:
         snapper = Snapper.of(region, epsilon)
     except UsageError:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
-from privopt.errors import UsageError
 from privopt.report.page import document, drawing, script_json, table
 from privopt.report.theme import axes_of, themed
 from privopt.run.options import Options
-from privopt.run.publish import check_file, new_file
+from privopt.run.publish import check_files, new_file
 from privopt_metric_dp.studies.curve import Curves, Point, draw_curves
 
 if TYPE_CHECKING:
@@ -84,11 +83,7 @@ def write_curves(
         PrivoptError: as :func:`privopt_metric_dp.studies.curve.draw_curves`.
     """
     values = epsilons_of(epsilon)
-    for path in (out, report):
-        if path is not None:
-            check_file(path.absolute(), force=options.force)
-    if report is not None and report.absolute().resolve() == out.absolute().resolve():
-        raise UsageError(f"--report {report}: is --out too; name two files")
+    check_files({"--out": out, "--report": report}, force=options.force)
     source = File.read(problem, wanted="a problem file in TOML")
     found = draw_curves(source, mechanisms, values, options, matrices, tell)
     with ExitStack() as made:  # both are made before either gets its name

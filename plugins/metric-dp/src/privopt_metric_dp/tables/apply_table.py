@@ -22,7 +22,7 @@ from privopt.interfaces.result import SEEDED
 from privopt.ledger.batches import Batch, Digest
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import cost_of
-from privopt.run.publish import check_file, new_file
+from privopt.run.publish import check_files, new_file
 from privopt.run.verify import Opened, open_verified
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricInstance
@@ -260,11 +260,7 @@ def _apply_file(
     force: bool,
     progress: Progress | None,
 ) -> Applied:
-    check_file(out.absolute(), force=force)
-    if out.absolute().resolve().is_relative_to(folder.resolve()):
-        raise UsageError(f"--out {out}: lies in {folder}, which holds the release alone; name a file elsewhere")
-    if out.absolute().resolve() == table.absolute().resolve():
-        raise UsageError(f"--out {out}: is read, so nothing is written over it; name another file")
+    check_files({"--out": out}, force=force, read=[table], folders=[folder])
     if asked.charge is not None:
         asked.charge.check_apart(folder, table, out)
     source = GeoSource.of_file(table)

@@ -1,0 +1,35 @@
+"""What a solver says of a model, before anything is checked."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from privopt.arrays import Floats
+from privopt.dsl.outcome import Outcome
+
+__all__ = ["Raw"]
+
+
+@frozen(eq=False, kw_only=True)
+class Raw:
+    """What a solver said, on the scaled rows.
+
+    Attributes:
+        outcome: None where it gave up.
+        x, bound, duals, reduced: where it has them.
+        iterations, seconds: of the solve.
+        message: in its own words.
+        interrupted: whether an interrupt ended it.
+        either: whether it calls the model infeasible or unbounded, and does not know which.
+    """
+
+    outcome: Outcome | None
+    x: Floats | None = None
+    bound: float | None = None
+    duals: Floats | None = None
+    reduced: Floats | None = None
+    iterations: int = 0
+    seconds: float = 0.0
+    message: str = ""
+    interrupted: bool = False
+    either: bool = False
