@@ -15,8 +15,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
-import numpy as np
-
 from privopt.errors import Fault, InputError, reason_of
 from privopt.files import LARGEST, Unreadable, open_regular, read_bytes, what_it_is
 
@@ -62,10 +60,8 @@ def jsonable(value: object) -> Json:
         return {str(name): jsonable(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(inner) for inner in value]
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):  # arrays and numbers of NumPy, which need not be loaded to write JSON without them
         return jsonable(value.tolist())
-    if isinstance(value, np.generic):
-        return jsonable(value.item())
     if isinstance(value, Fraction):
         return jsonable(float(value))
     if isinstance(value, float):
