@@ -211,7 +211,8 @@ class Ledger:
     def booked(self, subjects: Sequence[str], cost: Cost, periods: Sequence[str] | None = None) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
-            whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
+            when: Sequence[str | None] = periods or [None] * len(subjects)
+            whose = list(zip(subjects, when, strict=True))
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
             accounts = {each: self._account_of(book, names[each[0]], each[1], limit) for each in dict.fromkeys(whose)}
             return [
