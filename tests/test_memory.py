@@ -23,6 +23,8 @@ from privopt_metric_dp.matrix.release import matrix_bytes
 from privopt_metric_dp.mechanisms.registered import Exponential
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.solvers.column_generation import ColumnGeneration
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
 
 MEASURE = """
 import sys
@@ -134,8 +136,8 @@ def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method
     if mechanism == "const-opt":
         problem.write_text(problem.read_text() + "[const-opt]\nradius = 12.0\n")
     if method != "full":
-        for name in ("interior_point_bytes", "column_generation_bytes"):
-            monkeypatch.setattr(f"privopt_metric_dp.solvers.auto.{name}", lambda instance: 1e12)
+        for solver in (InteriorPoint, ColumnGeneration):
+            monkeypatch.setattr(solver, "peak_bytes", lambda *_: 1e12)
     plain = solve("exponential", problem, tmp_path / "plain").result.objective.value  # loads what solving takes, too
     limit = (max(memory.resident(), memory.PROGRAM) + 40e6) / memory.GB
     solved = solve(mechanism, problem, tmp_path / "out", Options(method=method, memory=limit))

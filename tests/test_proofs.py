@@ -16,12 +16,13 @@ from mended import mend
 from wholes import optimum
 
 from privopt.checker import check
-from privopt.errors import InputError, StoppedError
+from privopt.errors import InputError
+from privopt.interfaces.incumbent import Incumbent
 from privopt.numbers.stated_rounding import stated_above, stated_below, unit_for
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt_metric_dp.proof import Proof, Rows, Trees, prove, prove_nearby, read_proof
+from privopt_metric_dp.proof import Proof, Rows, Trees, bound_nearby, prove, read_proof
 from privopt_metric_dp.proof.multipliers import Multipliers
 
 FORMS = {
@@ -117,6 +118,17 @@ def mutated(proof: Proof, rng: np.random.Generator) -> Proof:
     return evolve(proof, values=values.astype(rng.choice([np.float32, np.float64])), rows=rows)
 
 
+class Stating:
+    """Proves what proofs state."""
+
+    def __init__(self, data, value):
+        self.data, self.value = data, value
+
+    def prove(self, proof, _value):
+        made, stated = proof.stating(self.data, self.data.weighted, self.value)
+        return stated, made
+
+
 @pytest.mark.parametrize("many", [16, pytest.param(500, marks=pytest.mark.slow)])
 def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
     rng, found = np.random.default_rng(many), 0
@@ -130,10 +142,13 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
         best = exact_optimum(data)
         assert objective["lower_bound"] <= best * (1 + 1e-9) + 1e-12
         assert objective["lower_bound"] >= best * (1 - 2e-6) - 1e-9
-        nearby = prove_nearby(data, data.weighted, objective["value"], room=np.inf)
-        if nearby is not None:
-            assert 0.0 < nearby[1] <= min(best * (1 + 1e-9) + 1e-12, nearby[0].bound(data, data.weighted))
-        found += nearby is not None
+        nearby = Incumbent(Stating(data, objective["value"]), 1e-9)
+        bound_nearby(data, data.weighted, nearby, room=np.inf)
+        while nearby.prove():
+            pass
+        if nearby.proved[1] is not None:
+            assert nearby.proved[0] <= min(best * (1 + 1e-9) + 1e-12, nearby.proved[1].bound(data, data.weighted))
+        found += nearby.proved[0] > 0.0
         proof = read_proof(folder, data.shape)
         for _ in range(20):
             assert mutated(proof, rng).bound(data, data.weighted) <= best * (1 + 1e-9) + 1e-12
@@ -284,11 +299,3 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
     assert len(whole.values) > 60
     assert len(getattr(few, "values", ())) <= 60  # what is left may make trees, which take less
     assert 0.0 <= less < bound
-    in_time = {"over": None, "gap": 1e-6, "room": np.inf, "near": bound}
-    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.HELD", 1.0)
-    timed, least = prove(multipliers, data, data.weighted, value, **in_time, seconds=60.0)
-    assert len(getattr(timed, "values", ())) <= 60
-    assert 0.0 <= least < bound
-    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.READ", 1.0)
-    with pytest.raises(StoppedError):
-        prove(multipliers, data, data.weighted, value, **in_time, seconds=60.0)

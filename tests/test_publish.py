@@ -233,7 +233,7 @@ def test_an_interrupt_between_the_two_renames_leaves_the_result_before(tmp_path,
     rename = Path.rename
 
     def interrupted(self, target):
-        if self.suffix == ".writing":
+        if self.parent.suffix == ".writing":
             raise KeyboardInterrupt
         return rename(self, target)
 

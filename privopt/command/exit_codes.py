@@ -113,12 +113,14 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
         also: what else is to be said then.
     """
     from privopt.execution.clock import EXIT, GRACE, OVER
-    from privopt.execution.hard_limit import ended_after, lived
+    from privopt.execution.hard_limit import ended_after, lived, publish_what_stands_by
 
     def end() -> None:
-        complain(f"the time limit came before a result was certified and written; nothing written{also}")
+        stood = publish_what_stands_by()
+        late = "a better result was written; what stood by was" if stood else "a result was certified and written"
+        complain(f"the time limit came before {late}{'' if stood else f'; nothing written{also}'}")
         sys.stderr.flush()
-        os._exit(STOPPED_EMPTY)
+        os._exit(STOPPED_FEASIBLE if stood else STOPPED_EMPTY)
 
     began = click.get_current_context().find_root().obj
     if began is None:  # another program calls commands: its process is not ours to end

@@ -17,13 +17,14 @@ from typing import Final
 
 from privopt.execution.kernel_timer import KernelTimer
 
-__all__ = ["ended_after", "lived", "settling"]
+__all__ = ["ended_after", "lived", "publish_what_stands_by", "settling", "standing_by"]
 
 LOCKED: Final = 0.4
 """Seconds that the thread has after its time before the kernel takes it that the interpreter's lock is held."""
 
 _LOCK = threading.RLock()
 _waiting: dict[threading.Timer, KernelTimer] = {}
+_standing: list[Callable[[], bool]] = []
 
 
 def lived(stat: Path = Path("/proc/self/stat")) -> float:
@@ -80,3 +81,19 @@ def settling() -> Iterator[None]:
         for timer in list(_waiting):
             _disarm(timer)
         yield
+
+
+@contextmanager
+def standing_by(publish: Callable[[], bool]) -> Iterator[None]:
+    """A block in which something may stand by that the last resort publishes; ``publish`` says whether it did."""
+    _standing.append(publish)
+    try:
+        yield
+    finally:
+        _standing.remove(publish)
+
+
+def publish_what_stands_by() -> bool:
+    """Publish what stands by, from whichever thread; whether anything did."""
+    with _LOCK:
+        return bool(_standing) and _standing[-1]()

@@ -69,15 +69,12 @@ def attend(
             raise error
     except KeyboardInterrupt:
         interrupted = True
-    except OutOfTime as stop:
-        if stop.clock is not soft:
-            raise
     if not ended:
         soft.cancel()
     if isinstance(error, StoppedError | MemoryError) and not isinstance(error, OutOfTime):
         incumbent.note(str(error) or "out of memory")
-    if interrupted:
-        incumbent.note("interrupted")
+    if interrupted or not (ended or incumbent.path):
+        incumbent.note("interrupted" if interrupted else "the time was over")
     try:
         ended = attending.close() and ended
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from attrs import frozen
 from privopt.errors import CertificationError, InputError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, check, clock, in_thread
 from privopt.interfaces.offers import Kept, Later, Offers, made, near
-from privopt.interfaces.solving import Progress, Proof
+from privopt.interfaces.solving import Progress
 
 __all__ = ["Answer", "Closing", "Incumbent"]
 
@@ -43,7 +43,7 @@ class Closing(Protocol[C_contra, P_contra, R_co]):
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
         """Make the release of a candidate, and evaluate it."""
 
-    def prove(self, proof: P_contra, value: float) -> tuple[float, Proof | None]:
+    def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
         """Evaluate what a bound is proved from exactly; ``value`` is that of the release."""
 
 
@@ -72,7 +72,7 @@ class Answer(Generic[R]):
     release: R
     value: float
     bound: float | None
-    proof: Proof | None
+    proof: Any
     origin: str
     offers: int
     path: str
@@ -118,7 +118,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self.cost = {"certify": 0.0, "prove": 0.0, "write": 0.0}
         self.changed = threading.Event()
         self.certified: tuple[float, R | None, str] = (math.inf, None, "")
-        self.proved: tuple[float, Proof | None, str] = (-math.inf, None, "")
+        self.proved: tuple[float, Any, str] = (-math.inf, None, "")
         self.path: list[str] = []
         self.details: dict[str, Any] = {}
         self._lock, self._turn = threading.RLock(), threading.Lock()
@@ -143,6 +143,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     ) -> None:
         """See :class:`Offers`."""
         with self._lock:
+            self.offered += 1
             self._count[origin] = self._count.get(origin, 0) + 1
             if candidate is not None:
                 self._take(origin, _Offer(candidate, math.inf if value is None else value, firm))
@@ -265,7 +266,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             bound, origin = max(able)
             given = self._bounds.pop(origin)[1]
 
-        def work() -> tuple[float, Proof | None]:
+        def work() -> tuple[float, Any]:
             try:
                 with self._lock:
                     proof = made(given)

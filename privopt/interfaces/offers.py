@@ -9,7 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from attrs import define
 
-__all__ = ["Kept", "Later", "Offers", "View", "made", "near"]
+from privopt.execution.clock import check
+
+__all__ = ["Alone", "Kept", "Later", "Offers", "View", "made", "near"]
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -78,10 +80,12 @@ class Offers(ABC, Generic[C, P]):
         gap: relative gap to reach.
         noise: a difference that is lost in rounding.
         best: what was offered here, to read back.
+        offered: how often anything was.
     """
 
     gap: float
     noise: float = 0.0
+    offered: int = 0
     best: Kept[C, P]
 
     @abstractmethod
@@ -126,7 +130,7 @@ class Offers(ABC, Generic[C, P]):
     def through(
         self,
         name: str,
-        candidate: Callable[[C2], C],
+        candidate: Callable[[C2], C] | None,
         proof: Callable[[P2], P] | None,
         *,
         firm: bool = True,
@@ -135,12 +139,49 @@ class Offers(ABC, Generic[C, P]):
 
         Args:
             name: origin of what is offered through it; each offer's own where empty.
-            candidate: lifts one of the smaller problem's.
+            candidate: lifts one of the smaller problem's; None where the whole wants none.
             proof: lifts what a bound is proved from; None where its bounds say nothing of the whole.
-            firm: False where a lifted candidate costs more than it promised. Such a view, and one without ``proof``,
-                counts its gap on its own.
+            firm: False where a lifted candidate costs more than it promised. Such a view, and one without ``proof`` or
+                ``candidate``, counts its gap on its own.
         """
         return View(self, name, candidate, proof, firm=firm)
+
+
+class Alone(Offers[C, P]):
+    """Offers of one solver, which nobody certifies: whoever called it reads its best back."""
+
+    def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
+        self.gap, self.best, self._progress = gap, Kept(), progress
+
+    def offer(
+        self,
+        origin: str,
+        *,
+        candidate: C | Later[C] | None = None,
+        value: float | None = None,
+        bound: float | None = None,
+        proof: P | Later[P] | None = None,
+        firm: bool = True,
+    ) -> None:
+        """Keep what is better."""
+        self.offered += 1
+        self.best.take(candidate, value, proof, bound)
+        if self._progress is not None:
+            known = (end if math.isfinite(end) else None for end in (self.best.bound, self.best.value))
+            self._progress(origin, self.offered, *known)
+        check()
+
+    @property
+    def reached(self) -> bool:
+        """As promised."""
+        return near(self.best.value, self.best.bound, self.gap, self.noise)
+
+    def confirm(self) -> bool:
+        """As promised: nobody asks for more."""
+        return self.reached
+
+    def note(self, said: str, **figures: Any) -> None:
+        """Nobody reads a path."""
 
 
 class View(Offers[C, P]):
@@ -150,14 +191,14 @@ class View(Offers[C, P]):
         self,
         outer: Offers[C2, P2],
         name: str,
-        candidate: Callable[[C], C2],
+        candidate: Callable[[C], C2] | None,
         proof: Callable[[P], P2] | None,
         *,
         firm: bool,
     ) -> None:
         self._outer, self._name, self._candidate, self._proof, self._firm = outer, name, candidate, proof, firm
         self.gap, self.noise, self.best = outer.gap, outer.noise, Kept()
-        self.alone = not firm or proof is None
+        self.alone = not firm or proof is None or candidate is None
 
     def offer(
         self,
@@ -170,13 +211,14 @@ class View(Offers[C, P]):
         firm: bool = True,
     ) -> None:
         """Lift it, and offer it there."""
+        self.offered += 1
         self.best.take(candidate, value, proof, bound)
         lift, prove = self._candidate, self._proof
-        proved = proof is not None and prove is not None
+        found, proved = candidate is not None and lift is not None, proof is not None and prove is not None
         self._outer.offer(
             self._name or origin,
-            candidate=None if candidate is None else Later(_lifted, lift, candidate),
-            value=value,
+            candidate=Later(_lifted, lift, candidate) if found else None,
+            value=value if found else None,
             bound=bound if proved else None,
             proof=Later(_lifted, prove, proof) if proved else None,
             firm=firm and self._firm,

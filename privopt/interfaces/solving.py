@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from attrs import Factory, define, field, frozen
 
 from privopt.errors import StoppedError
+from privopt.execution.clock import Clock, clock
 from privopt.interfaces.release import Release
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class SolveContext:
         method: name of one of the spec's methods.
         solver: backend for models: ``"cbc"`` or ``"highs"``.
         gap: relative gap asked for.
+        search_time: the scope of time that a search stands in; what comes after it (repair, proof, files) stands in the
+            scope around.
+        stand_by: called under a limit with what is certified when it has become better: it is written, read back and
+            published should the rest not come to its end in time; None where nothing is.
         deadline: :func:`time.monotonic` value to stop at; None for no limit.
         end: :func:`time.monotonic` value by which all is written, a little after ``deadline``; None for no limit.
         memory: bytes that the process may hold, at most; None for no limit.
@@ -92,6 +97,8 @@ class SolveContext:
     method: str
     solver: str = "cbc"
     gap: float = 1e-6
+    search_time: Clock = Factory(lambda: Clock(None, clock()))
+    stand_by: Callable[[Outcome[Any]], object] | None = None
     deadline: float | None = None
     end: float | None = None
     memory: float | None = None

@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from attrs import define
+from attrs import define, frozen
 
 from privopt.errors import UsageError
 from privopt.execution.hard_limit import settling
@@ -21,11 +22,14 @@ from privopt.files.working_folder import claimed
 
 __all__ = [
     "Copies",
+    "Place",
     "check_file",
     "check_files",
     "check_new",
     "check_target",
+    "discard",
     "discard_partial",
+    "hidden_folders",
     "new_copies",
     "new_file",
     "new_files",
@@ -190,19 +194,66 @@ def new_folder(
         UsageError: see :func:`check_target`.
         StoppedError: it could not be written, or an interrupt came; nothing was written.
     """
-    target = target.absolute()
-    check_target(target, force=force, called=called)
-    with _parents(target), claimed(target) as work:
+    with hidden_folders(target, force=force, called=called) as place:
+        work = place.new()
         yield work
+        place.complete(work, private=private, check=check)
+        old = place.publish(work)
+    if old is not None:
+        discard(old, warn)
+
+
+@frozen
+class Place:
+    """Hidden folders beside a target, each of which may become it.
+
+    Attributes:
+        target: the folder to make.
+        home: hidden, and this run's own.
+        force, called: as of :func:`new_folder`.
+    """
+
+    target: Path
+    home: Path
+    force: bool
+    called: tuple[str, str]
+
+    def new(self) -> Path:
+        """Return an empty folder that its owner alone can enter."""
+        return Path(tempfile.mkdtemp(dir=self.home))
+
+    def complete(self, work: Path, *, private: bool = False, check: Callable[[Path], None] | None = None) -> None:
+        """Make a written folder whole: from here on it lacks nothing but its name."""
         _write_sums(work)
         if check is not None:
             check(work)
         _open_up(work, private=private)
         _flush(work)
-        check_target(target, force=force, called=called)  # another run may have finished meanwhile
-        old = _swap(work, target)
-    if old is not None:
-        _discard(old, warn)
+
+    def publish(self, work: Path) -> Path | None:
+        """Give a whole folder the target's name; returns where the one before it lies now.
+
+        Raises:
+            UsageError: another run has made the target meanwhile.
+        """
+        check_target(self.target, force=self.force, called=self.called)
+        return _swap(work, self.target, self.home)
+
+
+@contextmanager
+def hidden_folders(
+    target: Path, *, force: bool = False, called: tuple[str, str] = ("--out", "--force")
+) -> Iterator[Place]:
+    """A place for folders of which one may become ``target``; the others vanish when the block ends.
+
+    Raises:
+        UsageError: see :func:`check_target`.
+        StoppedError: the disk or an interrupt came in the way.
+    """
+    target = target.absolute()
+    check_target(target, force=force, called=called)
+    with _parents(target), claimed(target) as home:
+        yield Place(target, home, force, called)
 
 
 @define(kw_only=True)
@@ -226,7 +277,7 @@ class Copies:
         for path in [self.work, *self.work.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         _flush(self.work)
-        old = _swap(self.work, self.target)
+        old = _swap(self.work, self.target, self.work)
         if old is not None:
             shutil.rmtree(old, ignore_errors=True)
         self.placed = True
@@ -310,17 +361,17 @@ def _flush(folder: Path) -> None:
             os.close(handle)
 
 
-def _swap(work: Path, target: Path) -> Path | None:
+def _swap(work: Path, target: Path, home: Path) -> Path | None:
     """Give the finished folder its name; returns where the one before it lies now."""
     with settling():
-        return _renamed(work, target)
+        return _renamed(work, target, home)
 
 
-def _renamed(work: Path, target: Path) -> Path | None:
+def _renamed(work: Path, target: Path, home: Path) -> Path | None:
     if not target.exists() or not any(target.iterdir()):
         work.rename(target)
         return None
-    old = work.with_suffix(".replaced")
+    old = home.with_suffix(".replaced")
     target.rename(old)
     try:
         work.rename(target)
@@ -330,7 +381,8 @@ def _renamed(work: Path, target: Path) -> Path | None:
     return old
 
 
-def _discard(old: Path, warn: Callable[[str], None] | None) -> None:
+def discard(old: Path, warn: Callable[[str], None] | None) -> None:
+    """Remove what was replaced; ``warn`` is told where it could not be."""
     try:
         old.chmod(0o700)
         shutil.rmtree(old)
@@ -344,6 +396,6 @@ def discard_partial(folder: Path, warn: Callable[[str], None]) -> None:
     if folder.is_symlink() or not folder.is_dir():
         return
     if all(path.suffix in CHECKPOINTS or (path.is_dir() and not path.is_symlink()) for path in folder.rglob("*")):
-        _discard(folder, warn)
+        discard(folder, warn)
     else:
         warn(f"{folder} holds other files than checkpoints, so it was left as it is")

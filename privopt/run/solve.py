@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,15 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import AttrsInstance, evolve, field, frozen
+from attrs import AttrsInstance, define, evolve, field, frozen
 
 from privopt.declare import File, files_of
 from privopt.declare.schema import folders_of, share
 from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
 from privopt.execution import Executor, from_url
-from privopt.execution.clock import GRACE, OVER
+from privopt.execution.clock import GRACE, OVER, UNWRITTEN, Clock, limit
+from privopt.execution.hard_limit import standing_by
 from privopt.execution.interrupts import interrupts
-from privopt.execution.limits import ending_at, limited_to
+from privopt.execution.limits import limited_to
 from privopt.execution.memo import remembering
 from privopt.execution.memory import GB, available, resident
 from privopt.files.release_folder import PRIVATE, RESULT, dump_json
@@ -38,7 +40,7 @@ from privopt.registry import Registered, observers_of, registry
 from privopt.run.build_result import conclude, named, warned
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy, with_csv_tables
-from privopt.run.publish import Copies, check_target, discard_partial, new_copies, new_folder
+from privopt.run.publish import Copies, Place, check_target, discard, discard_partial, hidden_folders, new_copies
 from privopt.run.verify import read_problem, verify
 from privopt.specs import MethodSpec
 
@@ -100,9 +102,11 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         remembering(),
         faults_in(source.name),
         _noting() as note,
+        hidden_folders(out, force=options.force) as place,
     ):
         context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
-        with ending_at(context.end):
+        with limit(_hard(options, start)) as hard:
+            context.search_time = Clock(_left(options, start), hard)
             context.report("problem")
             declared, problem, copy = _loaded(mechanism, source, context, out)
             if options.method is None and (own := mechanism.own_method(declared)) is not None:
@@ -123,13 +127,25 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
                     progress=options.progress,
                 )
                 note(stays)
-            try:
-                outcome = mechanism.solve(problem, context)
-            except KeyboardInterrupt:
-                raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
-            registered.expect("solve", outcome, Outcome)
-            result = conclude(registered, method, mechanism, problem, outcome, context, options, copy)
-        return _write(mechanism, declared, problem, copy, out, options, context, outcome, result, start, copies)
+            writing = _Writing(
+                registered, method, mechanism, declared, problem, copy, options, context, start, copies, place
+            )
+            context.stand_by = writing.stand_by
+            with writing.standing():
+                return writing.last(_searched(mechanism, problem, context, name))
+        raise StoppedError(UNWRITTEN)
+
+
+def _searched(mechanism: Mechanism[Any, Any], problem: Any, context: SolveContext, name: str) -> Outcome[Any]:
+    """What the mechanism comes back with.
+
+    Raises:
+        StoppedError: an interrupt came before anything feasible.
+    """
+    try:
+        return mechanism.solve(problem, context)
+    except KeyboardInterrupt:
+        raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
 
 
 @contextmanager
@@ -156,17 +172,29 @@ def _asked(name: str, options: Options) -> tuple[Registered, MethodSpec]:
     return registered, method
 
 
+def _hard(options: Options, start: float) -> float | None:
+    """Seconds until all has to be written."""
+    if options.time_limit is None:
+        return None
+    return start + OVER * options.time_limit + GRACE - CLOSING - time.monotonic()
+
+
+def _left(options: Options, start: float) -> float | None:
+    """Seconds until the search ends."""
+    return None if options.time_limit is None else start + options.time_limit - time.monotonic()
+
+
 def _context(
     options: Options, method: MethodSpec, start: float, executor: Executor, *, checkpoint: Path, copies: Path | None
 ) -> SolveContext:
     """How the mechanism shall work, its time counted from ``start``."""
-    limit = options.time_limit
+    seconds = options.time_limit
     return SolveContext(
         method=method.name,
         solver=options.solver,
         gap=method.gap if options.gap is None else options.gap,
-        deadline=None if limit is None else start + limit,
-        end=None if limit is None else start + OVER * limit + GRACE - CLOSING,
+        deadline=None if seconds is None else start + seconds,
+        end=None if seconds is None else start + OVER * seconds + GRACE - CLOSING,
         memory=resident() + available() if options.memory is None else options.memory * GB,
         seed=options.seed,
         executor=executor,
@@ -196,8 +224,6 @@ def _loaded(
         except InputError:
             mechanism.load(given, source.name)  # the same faults, in the files that are there
             raise
-    if context.end is not None and time.monotonic() >= context.end:  # before it something cheap is still worth it
-        context.check()
     return declared, problem, copy
 
 
@@ -209,34 +235,92 @@ def _times(declared: AttrsInstance, context: SolveContext, start: float) -> Time
     return Times(**{phase: math.ceil(seconds) if secret else round(seconds, 6) for phase, seconds in times.items()})
 
 
-def _write(
-    mechanism: Mechanism[Any, Any],
-    declared: AttrsInstance,
-    problem: Any,
-    copy: ProblemCopy,
-    out: Path,
-    options: Options,
-    context: SolveContext,
-    outcome: Outcome[Any],
-    result: Result,
-    start: float,
-    copies: Copies,
-) -> Solved:
-    warnings: list[str] = []
+@define(eq=False)
+class _Writing:
+    """One run's folders: what stands by while the search goes on, and the last one.
 
-    def check(work: Path) -> None:
-        _check_written(work, context)
-        copies.place()
+    Attributes:
+        stands: the latest whole folder, and what is said of it; None before, and where there is no limit.
+    """
 
-    private_folder = mechanism.private_folder
-    with (
-        ending_at(context.end),
-        new_folder(out, force=options.force, private=private_folder, check=check, warn=warnings.append) as work,
-    ):
+    registered: Registered
+    method: MethodSpec
+    mechanism: Mechanism[Any, Any]
+    declared: AttrsInstance
+    problem: Any
+    copy: ProblemCopy
+    options: Options
+    context: SolveContext
+    start: float
+    copies: Copies
+    place: Place
+    stands: tuple[Path, Solved] | None = None
+
+    def stand_by(self, outcome: Outcome[Any]) -> None:
+        """Write an outcome and read it back: it will be published should the rest not come to its end."""
+        work, before = self.place.new(), self.stands
+        solved = self._written(outcome, work)
+        self.place.complete(work, private=self.mechanism.private_folder, check=self._check)
+        self.stands = work, solved
+        if before is not None:
+            shutil.rmtree(before[0], ignore_errors=True)
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """A block after which what stands by is published where the last resort comes first."""
+        with standing_by(self.publish):
+            yield
+
+    def publish(self) -> bool:
+        """Publish what stands by; whether anything does."""
+        if self.stands is None:
+            return False
+        self._publish(self.stands[0], [])
+        return True
+
+    def last(self, outcome: Outcome[Any]) -> Solved:
+        """Write and publish the outcome, or what stands by where there is no time for that.
+
+        Raises:
+            CertificationError, RoundTripError: what was found is not what it should be.
+            StoppedError: there was no time, and nothing stands by.
+        """
+        self.registered.expect("solve", outcome, Outcome)
+        warnings: list[str] = []
+        try:
+            work = self.place.new()
+            solved = self._written(outcome, work)
+            self.place.complete(work, private=self.mechanism.private_folder, check=self._checked_and_placed)
+        except (StoppedError, KeyboardInterrupt):
+            if self.stands is None:
+                raise
+            work, solved = self.stands
+        self._publish(work, warnings)
+        if self.context.checkpoint is not None and not solved.stopped:
+            discard_partial(self.context.checkpoint, warnings.append)
+        return evolve(solved, warnings=(*solved.warnings, *warnings))
+
+    def _publish(self, work: Path, warnings: list[str]) -> None:
+        old = self.place.publish(work)
+        if old is not None:
+            discard(old, warnings.append)
+
+    def _check(self, work: Path) -> None:
+        """Open the folder as it was written, and verify it as anybody will."""
+        _check_written(work, self.context)
+
+    def _checked_and_placed(self, work: Path) -> None:
+        self._check(work)
+        self.copies.place()
+
+    def _written(self, outcome: Outcome[Any], work: Path) -> Solved:
+        """Certify an outcome, and write all of its files; what is said of it is made before it gets its name."""
+        mechanism, problem, context = self.mechanism, self.problem, self.context
+        result = conclude(self.registered, self.method, mechanism, problem, outcome, context, self.options, self.copy)
         outcome.release.write(work)
         if outcome.proof is not None and result.objective.lower_bound is not None:
             outcome.proof.write(work)
-        copy = copy.publishing(mechanism.public_files(problem, outcome.release))
+        copy = self.copy.publishing(mechanism.public_files(problem, outcome.release))
         copy.write(work)
         private = work / PRIVATE
         private.mkdir(exist_ok=True)
@@ -245,15 +329,18 @@ def _write(
             (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
         if not any(private.iterdir()):
             private.rmdir()
-        result = evolve(result, problem=named(copy), time=_times(declared, context, start))
+        result = evolve(result, problem=named(copy), time=_times(self.declared, context, self.start))
         (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
-        # what is said of it is made before it gets its name: from then on no limit ends anything
-        warnings += warned(mechanism, problem, outcome.release, result)
-        warnings += observers_of(registry())(outcome.release, problem)
-        meaning = tuple(mechanism.meaning(problem, outcome.release, result))
-    if context.checkpoint is not None and not outcome.stopped:
-        discard_partial(context.checkpoint, warnings.append)
-    return Solved(folder=out, result=result, stopped=outcome.stopped, warnings=tuple(warnings), meaning=meaning)
+        return Solved(
+            folder=self.place.target,
+            result=result,
+            stopped=outcome.stopped,
+            warnings=(
+                *warned(mechanism, problem, outcome.release, result),
+                *observers_of(registry())(outcome.release, problem),
+            ),
+            meaning=tuple(mechanism.meaning(problem, outcome.release, result)),
+        )
 
 
 def _check_written(work: Path, context: SolveContext) -> None:

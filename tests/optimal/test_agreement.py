@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError, SolverError, UnknownNameError
+from privopt.execution.clock import Clock, clock
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import Instance, dual_bound, solve
 
@@ -120,7 +119,7 @@ def test_a_lattice_of_merged_records_keeps_its_proof(full_optimum):
 def test_time_limit_gives_a_mechanism_and_its_bound(grid_instance, excess):
     instance = grid_instance(12, "8nb", 0.2)
     for method in ("interior-point", "column-generation"):
-        answer = solve(instance, method=method, deadline=time.monotonic())
+        answer = solve(instance, method=method, search_time=Clock(0.0, clock()))
         assert answer.status == "stopped"
         assert excess(instance, answer.z) < 1e-8
 

@@ -1,6 +1,6 @@
 """The interior point: both engines, their parts against dense algebra, limits and memory."""
 
-import time
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -9,17 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
+from privopt.execution.clock import limit
+from privopt.interfaces.incumbent import Incumbent
 from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread, store, total
 from privopt_metric_dp.proof.multipliers import Multipliers
-from privopt_metric_dp.solvers import Instance, interior_point
+from privopt_metric_dp.solvers import Instance, interior_point, solve
+from privopt_metric_dp.solvers.auto import InDoubles
 from privopt_metric_dp.solvers.chordal import complete
 from privopt_metric_dp.solvers.components import drop_implied_pairs
 from privopt_metric_dp.solvers.elimination import eliminate
 from privopt_metric_dp.solvers.instance import dual_bound
-from privopt_metric_dp.solvers.interior_point import interior_point_bytes, solve_interior_point
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
 from privopt_metric_dp.solvers.interior_point_state import begin
+from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
 
@@ -48,7 +52,7 @@ def test_both_engines_agree_and_are_mechanisms_with_bounds(excess, records, outp
     with pytest.MonkeyPatch.context() as patch:
         for engine in ("lanes", "dense"):
             on(patch, engine)
-            answer = solve_interior_point(instance, gap=1e-7, threads=2)
+            answer = solve(instance, method=InteriorPoint(threads=2), gap=1e-7)
             assert excess(instance, answer.z) < 1e-9
             assert answer.multipliers is not None
             assert dual_bound(instance, answer.multipliers)[0] == pytest.approx(answer.lower_bound, rel=1e-9, abs=1e-12)
@@ -65,7 +69,7 @@ def test_both_engines_agree_and_are_mechanisms_with_bounds(excess, records, outp
 def test_optima_equal_the_whole_lp(monkeypatch, full_optimum, engine, seed):
     on(monkeypatch, engine)
     instance = scattered(10, 9, 8, (0.3, 2.0, 8.0, 40.0)[seed], seed)
-    answer = solve_interior_point(instance, gap=1e-8)
+    answer = solve(instance, method=InteriorPoint(), gap=1e-8)
     optimum = full_optimum(instance)
     assert answer.objective == pytest.approx(optimum, rel=3e-8)
     assert answer.lower_bound <= optimum * (1 + 1e-9)
@@ -99,13 +103,13 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
     rng = np.random.default_rng(seed)
     prices = rng.random(records)
     seen = []
-    for engine in (LaneEngine(instance), DenseEngine(instance)):
-        state = begin(instance, symmetry, engine, formed=True, threads=1, late=lambda: None)
+    for engine in (LaneEngine(instance, eliminate(instance)), DenseEngine(instance)):
+        state = begin(instance, symmetry, engine, formed=True, threads=1)
         groups = state.groups
-        scale = np.maximum.reduce([group.factorise(lambda: None) for group in groups])
+        scale = np.maximum.reduce([group.factorise() for group in groups])
         into = engine.empty_coupling()
         for group in groups:
-            group.couple(scale, into, lambda: None)
+            group.couple(scale, into)
         order = engine.order
         back = np.argsort(order)
         coupling = (engine.whole_coupling([into]) * scale[:, None] * scale)[np.ix_(back, back)]
@@ -132,17 +136,16 @@ def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, ou
     state = begin(
         instance,
         Symmetry.trivial(instance),
-        LaneEngine(instance),
+        LaneEngine(instance, eliminate(instance)),
         formed=False,
         threads=1,
-        late=lambda: None,
     )
     pattern = state.engine.pattern
     for group in state.groups:
-        group.factorise(lambda: None)
+        group.factorise()
     columns = [sum(group.solve(unit, 0.0) for group in state.groups) for unit in np.eye(records)]
     coupling = np.stack(columns, axis=1)
-    diagonal, below = state.engine.entries(state.groups, lambda: None)
+    diagonal, below = state.engine.entries(state.groups)
     assert diagonal == pytest.approx(coupling.diagonal(), rel=1e-7)
     assert below == pytest.approx(coupling[pattern.row, pattern.column], rel=1e-6, abs=1e-7 * coupling.max())
     found = complete(pattern, diagonal, below)
@@ -163,9 +166,9 @@ def test_without_the_coupling_answers_are_mechanisms_with_bounds(excess, records
     instance = scattered(records, outputs, extra, 10.0**power, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interior_point, "SMALL", 0)
-        formed = solve_interior_point(instance, gap=1e-7, symmetry=False)
+        formed = solve(instance, method=InteriorPoint(symmetry=False), gap=1e-7)
         patch.setattr(interior_point, "FORMED", 0)
-        answer = solve_interior_point(instance, gap=1e-2, symmetry=False, threads=2)
+        answer = solve(instance, method=InteriorPoint(symmetry=False, threads=2), gap=1e-2)
     assert answer.status == "optimal"
     assert excess(instance, answer.z) < 1e-9
     assert np.abs(answer.z.sum(axis=1) - 1).max() < 1e-12
@@ -182,7 +185,7 @@ def test_any_multipliers_prove_a_bound(records, outputs, extra, power, seed):
     rng = np.random.default_rng(seed)
     shape = 2, len(instance.pairs), outputs
     given = rng.exponential(instance.cost.max(), shape) * (rng.random(shape) < 0.3) * 10.0 ** rng.uniform(-4, 1)
-    best = solve_interior_point(instance, gap=1e-8).objective
+    best = solve(instance, method=InteriorPoint(), gap=1e-8).objective
     assert dual_bound(instance, Multipliers.whole(*given))[0] <= best * (1 + 1e-8)
 
 
@@ -213,23 +216,25 @@ def test_lanes_do_what_numpy_does():
 @pytest.mark.parametrize("engine", ["lanes", "dense"])
 def test_a_limit_that_comes_inside_a_step_leaves_the_last_iterate(monkeypatch, excess, grid_instance, engine):
     on(monkeypatch, engine)
-    instance = grid_instance(6, "8nb", 0.3)
-    clock = iter(range(10**9))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    part, looks = Part(grid_instance(6, "8nb", 0.3)), itertools.count()
     seen = []
-    for limit in (1, 8, 16):
-        answer = solve_interior_point(instance, gap=1e-9, deadline=next(clock) + limit, threads=1, symmetry=False)
-        assert answer.status == "stopped"
-        assert excess(instance, answer.z) < 1e-9
-        assert answer.lower_bound <= answer.objective
-        seen.append(answer.iterations)
-    assert seen[0] == 0
+    for seconds in (8, 16, 24):
+        offers = Incumbent(InDoubles(part.instance), 1e-9)
+        with limit(seconds, now=looks.__next__) as scope:
+            InteriorPoint(threads=1, symmetry=False).solve(part, offers)
+        assert scope.expired
+        seen.append(offers.offered)
+        offers.certify()
+        offers.prove()
+        assert excess(part.instance, offers.certified[1]) < 1e-9
+        assert offers.proved[0] <= offers.certified[0]
     assert seen == sorted(seen)
+    assert seen[0] < seen[-1]
 
 
 def test_the_answer_does_not_depend_on_threads_or_chance():
     instance = scattered(120, 150, 40, 2.0, 3)
-    one, two, again = (solve_interior_point(instance, gap=1e-6, threads=threads) for threads in (1, 2, 2))
+    one, two, again = (solve(instance, method=InteriorPoint(threads=threads), gap=1e-6) for threads in (1, 2, 2))
     assert np.array_equal(one.z, two.z)
     assert np.array_equal(two.z, again.z)
     assert one.lower_bound == two.lower_bound == again.lower_bound
@@ -247,24 +252,21 @@ def test_the_answer_does_not_depend_on_threads_or_chance():
 def test_memory_is_what_is_stated(monkeypatch, grid_instance, side, pairs, formed):
     monkeypatch.setattr(interior_point, "FORMED", formed)
     instance = drop_implied_pairs(grid_instance(side, pairs, 0.2))[0]
-    solve_interior_point(instance, gap=0.5, symmetry=False, threads=2)  # compiled and loaded
+    solve(instance, method=InteriorPoint(symmetry=False, threads=2), gap=0.5)  # compiled and loaded
     tracemalloc.start()
     try:
-        solve_interior_point(instance, gap=1e-3 if formed else 1e-1, symmetry=False, threads=2)
+        solve(instance, method=InteriorPoint(symmetry=False, threads=2), gap=1e-3 if formed else 1e-1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak == pytest.approx(interior_point_bytes(instance), rel=0.2)
+    assert peak == pytest.approx(InteriorPoint().peak_bytes(Part(instance)), rel=0.2)
 
 
 def test_the_limit_is_looked_at_between_batches_of_outputs():
     instance = scattered(8, 20, 8, 1.0, 0)
-    state = begin(instance, Symmetry.trivial(instance), LaneEngine(instance), formed=True, threads=1, late=lambda: None)
-    looks = iter([None, None])
-
-    def late():
-        if next(looks, 1) is not None:
-            raise TimeoutError
-
-    with pytest.raises(TimeoutError):
-        state.each(lambda group: group.factorise(late))
+    engine, looks = LaneEngine(instance, eliminate(instance)), itertools.count()
+    state = begin(instance, Symmetry.trivial(instance), engine, formed=True, threads=1)
+    with limit(3, now=looks.__next__) as scope:
+        state.each(lambda group: group.factorise())
+    assert scope.expired
+    assert next(looks) <= 6

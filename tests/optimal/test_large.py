@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privopt.execution.clock import Clock, clock, limit
+from privopt.interfaces.incumbent import Incumbent
 from privopt_metric_dp.proof.lagrangian_bound import lower_bound
 from privopt_metric_dp.proof.multipliers import Multipliers
-from privopt_metric_dp.solvers import Instance, auto, dual_bound, few_outputs, solve
-from privopt_metric_dp.solvers import spanner as spanner_module
-from privopt_metric_dp.solvers.few_outputs import (
-    few_outputs_bytes,
-    most_outputs,
-    sample_outputs,
-    solve_few_outputs,
-)
+from privopt_metric_dp.solvers import Instance, dual_bound, solve
+from privopt_metric_dp.solvers.auto import InDoubles
+from privopt_metric_dp.solvers.few_outputs import FewOutputs, most_outputs, sample_outputs
 from privopt_metric_dp.solvers.instance import freer
-from privopt_metric_dp.solvers.interior_point import interior_point_bytes, solve_interior_point
-from privopt_metric_dp.solvers.spanner import solve_spanner, spanner
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
+from privopt_metric_dp.solvers.solver import Part
+from privopt_metric_dp.solvers.spanner import FewPairs, spanner
 
 maps = {
     "size": st.integers(4, 12),
@@ -52,6 +48,16 @@ def points(size: int, outputs: int, seed: int, epsilon: float, neighbours: int |
     )
 
 
+def over_few_pairs(part, room):
+    """Spanners, and all pairs for what they leave."""
+    yield from (FewPairs(InteriorPoint()), InteriorPoint())
+
+
+def few(count, most):
+    """Few outputs, which others join."""
+    return FewOutputs(count, InteriorPoint(), most=most)
+
+
 def check(instance, answer, excess, optimum):
     assert excess(instance, answer.z) < 1e-9
     assert answer.objective == pytest.approx(instance.loss(answer.z))
@@ -68,7 +74,7 @@ def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
 ):
     instance = points(size, outputs, seed, epsilon, neighbours)
     optimum = full_optimum(instance)
-    answer = solve_spanner(instance, gap=gap)
+    answer = solve(instance, method=over_few_pairs, gap=gap)
     check(instance, answer, excess, optimum)
     assert answer.status == "optimal"
 
@@ -78,7 +84,7 @@ def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
 def test_few_outputs_reach_the_optimum_over_all(full_optimum, excess, size, outputs, seed, epsilon, neighbours, count):
     instance = points(size, outputs, seed, epsilon, neighbours)
     optimum = full_optimum(instance)
-    answer = solve_few_outputs(instance, count=count, gap=1e-3)
+    answer = solve(instance, method=few(count, instance.outputs), gap=1e-3)
     check(instance, answer, excess, optimum)
     assert answer.status == "optimal"
 
@@ -86,120 +92,84 @@ def test_few_outputs_reach_the_optimum_over_all(full_optimum, excess, size, outp
 def test_few_outputs_under_a_limit_are_bounded_over_all(full_optimum, excess):
     instance = points(40, 40, 3, 0.7, 4)
     optimum = full_optimum(instance)
-    late = solve_few_outputs(instance, deadline=time.monotonic())
+    late = solve(instance, method=few(10, 40), search_time=Clock(0.0, clock()))
     check(instance, late, excess, optimum)
     assert late.status == "stopped"
 
 
 def test_sampled_outputs_are_far_from_one_another(grid_instance):
     instance = grid_instance(6, "8nb", 1.0)
-    few = sample_outputs(instance, 4)
-    apart = np.linalg.norm(instance.coordinates[few][:, None] - instance.coordinates[few], axis=2)
-    assert len(few) == 4
+    chosen = sample_outputs(instance, 4)
+    apart = np.linalg.norm(instance.coordinates[chosen][:, None] - instance.coordinates[chosen], axis=2)
+    assert len(chosen) == 4
     assert apart[np.triu_indices(4, 1)].min() >= 3.0
     assert sample_outputs(instance, 99).tolist() == list(range(36))
 
 
 def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(excess):
     instance = points(60, 60, 0, 0.5, None)
-    few, kept = spanner(instance, 0.1)
+    less, kept = spanner(instance, 0.1)
     assert kept.mean() < 0.3
-    assert few.epsilon == instance.epsilon
-    answer = solve_spanner(instance, gap=3e-2)
+    assert less.epsilon == instance.epsilon
+    answer = solve(instance, method=FewPairs(InteriorPoint()), gap=3e-2)
     assert answer.details["spanner_pairs"] < 0.5 * answer.details["pairs"]
     assert answer.gap < 3e-2
     assert excess(instance, answer.z) < 1e-9
 
 
 def test_memory_is_less_than_that_of_the_whole_program():
-    instance = points(80, 80, 0, 0.5, None)
-    whole = interior_point_bytes(instance)
-    assert interior_point_bytes(spanner(instance, 0.1)[0]) < 0.7 * whole
-    assert few_outputs_bytes(instance, 20) < 0.6 * whole
+    part, inner = Part(points(80, 80, 0, 0.5, None)), InteriorPoint()
+    whole = inner.peak_bytes(part)
+    assert inner.peak_bytes(Part(spanner(part.instance, 0.1)[0])) < 0.7 * whole
+    assert few(20, 20).peak_bytes(part) < 0.6 * whole
     for memory in (0.3 * whole, 0.5 * whole):
-        count = most_outputs(instance, memory)
-        assert few_outputs_bytes(instance, count) <= memory
-        assert count == 80 or few_outputs_bytes(instance, count + 8) > memory
-    assert most_outputs(instance, 1e3) == 0
+        count = most_outputs(part, inner, memory)
+        assert few(count, count).peak_bytes(part) <= memory
+        assert count == 80 or few(count + 8, count + 8).peak_bytes(part) > memory
 
 
 def test_no_output_joins_that_does_not_fit(monkeypatch):
-    instance, seen = points(30, 30, 0, 0.5, 3), []
+    instance, seen, own = points(30, 30, 0, 0.5, 3), [], InteriorPoint.solve
 
-    def seen_by(part, **options):
-        seen.append(few_outputs_bytes(instance, part.outputs))
-        return solve_interior_point(part, **options)
+    def seen_by(self, part, offers):
+        seen.append(part.instance.outputs)
+        own(self, part, offers)
 
-    monkeypatch.setattr(few_outputs, "solve_interior_point", seen_by)
-    room = few_outputs_bytes(instance, 8)
-    held = solve_few_outputs(instance, count=4, gap=1e-9, memory=room)
+    monkeypatch.setattr(InteriorPoint, "solve", seen_by)
+    held = solve(instance, method=few(4, 8), gap=1e-9)
     assert held.status == "feasible"
     assert len(seen) > 1
-    assert max(seen) <= room
-    solve_few_outputs(instance, count=8, gap=1e-9)
-    assert max(seen) > room
-
-
-@pytest.mark.parametrize("deadline", [None, 1e6])
-def test_no_program_of_few_outputs_begins_after_an_interrupt(monkeypatch, deadline):
-    instance, begun = points(30, 30, 0, 0.5, 3), []
-
-    def interrupted(part, **options):
-        begun.append(part.outputs)
-        return evolve(solve_interior_point(part, **options), status="stopped")
-
-    monkeypatch.setattr(few_outputs, "solve_interior_point", interrupted)
-    until = None if deadline is None else time.monotonic() + deadline
-    answer = solve_few_outputs(instance, count=8, gap=1e-9, deadline=until)
-    assert begun == [8]
-    assert answer.status == "stopped"
-    assert answer.lower_bound > 0.0
-
-
-def test_a_spanner_that_does_not_fit_is_not_begun(full_optimum, excess):
-    instance = points(50, 12, 0, 0.5, None)
-    optimum = full_optimum(instance)
-    room = interior_point_bytes(spanner(instance, 0.1)[0])
-    held = solve_spanner(instance, gap=1e-6, deadline=time.monotonic() + 1e6, memory=room)
-    check(instance, held, excess, optimum)
-    assert held.status == "feasible"
-    assert held.lower_bound > 0
-    assert held.gap < 0.1
+    assert max(seen) <= 8
 
 
 SCATTERED = {"size": 110, "outputs": 12, "seed": 5, "epsilon": 0.5, "neighbours": None}
 
 
 def test_spanners_under_a_limit_come_from_coarse_to_fine_and_only_those_that_fit(monkeypatch, excess):
-    instance, begun, own = points(**SCATTERED), [], spanner_module.solve_interior_point
+    part, begun, own = Part(points(**SCATTERED)), [], InteriorPoint.solve
 
-    def counted(part, **options):
-        begun.append((len(part.pairs), options["gap"]))
-        return own(part, **options)
+    def counted(self, part, offers):
+        begun.append(len(part.instance.pairs))
+        own(self, part, offers)
 
-    monkeypatch.setattr(spanner_module, "solve_interior_point", counted)
-    far = time.monotonic() + 1e6
-    enough = solve_spanner(instance, gap=1e-2, deadline=far)
-    assert enough.status == "optimal"
-    assert [pairs for pairs, _ in begun] == sorted(pairs for pairs, _ in begun)
+    monkeypatch.setattr(InteriorPoint, "solve", counted)
+    with limit(1e6):
+        offers = Incumbent(InDoubles(part.instance), 1e-2)
+        FewPairs(InteriorPoint()).solve(part, offers)
+    assert offers.confirm()
+    assert begun == sorted(begun)
+    assert len(begun) > 1
     begun.clear()
-    # whatever comes after the coarsest would not end in time
-    monkeypatch.setattr(spanner_module, "interior_point_seconds", lambda *_, **__: 1e9)
-    few = solve_spanner(instance, gap=1e-2, deadline=time.monotonic() + 600.0)
-    assert few.status == "stopped"
+    monkeypatch.setattr("privopt_metric_dp.solvers.spanner.FINER", 1e12)  # whatever comes next would not end in time
+    with limit(1e6):
+        few = Incumbent(InDoubles(part.instance), 1e-2)
+        FewPairs(InteriorPoint()).solve(part, few)
+    while few.certify() or few.prove():
+        pass
     assert len(begun) == 1
-    assert excess(instance, few.z) < 1e-8
-    assert 0.0 < few.lower_bound <= enough.objective <= few.objective
-    assert few.multipliers.part is not None  # over few pairs, as whoever evaluates them sees
-    assert dual_bound(instance, few.multipliers)[0] == pytest.approx(few.lower_bound, rel=1e-9)
-
-
-def test_an_interior_point_that_would_not_end_in_time_gives_way_to_spanners(monkeypatch):
-    monkeypatch.setattr(auto, "interior_point_seconds", lambda *_, **__: 1e9)
-    found = solve(points(**SCATTERED), method="interior-point", gap=1e-2, deadline=time.monotonic() + 60.0)
-    assert "interior-point (needs about 1e+09 s of" in found.details["path"]
-    assert found.details["path"].endswith("spanner")
-    assert found.gap < 0.1
+    assert excess(part.instance, few.certified[1]) < 1e-8
+    assert 0.0 < few.proved[0] <= offers.certified[0] <= few.certified[0]
+    assert few.proved[1].part is not None  # over few pairs, as whoever evaluates them sees
 
 
 @given(**maps, part=st.integers(0, 99))

@@ -65,12 +65,12 @@ def test_star_is_optimal_on_even_grids(grid_instance):
 
 
 def test_symmetry_changes_nothing(grid_instance):
-    from privopt_metric_dp.solvers.interior_point import solve_interior_point
+    from privopt_metric_dp.solvers.interior_point import InteriorPoint
     from privopt_metric_dp.solvers.symmetry import find_symmetry
 
     instance = grid_instance(6, "8nb", 0.5)
     assert find_symmetry(instance).order == 8
-    with_it, without = (solve_interior_point(instance, symmetry=s, gap=1e-9) for s in (True, False))
+    with_it, without = (solve(instance, method=InteriorPoint(symmetry=s), gap=1e-9) for s in (True, False))
     assert with_it.objective == pytest.approx(without.objective, rel=3e-9)
     assert find_symmetry(grid_instance(6, "8nb", 0.5, other=5)).order == 4
 

@@ -16,16 +16,18 @@ from privopt.decompose import make_partition, split_form
 from privopt.decompose.split import cut_of
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import memory
-from privopt_bd_mdp import solver
+from privopt.execution.clock import limit
+from privopt.interfaces.incumbent import Incumbent
 from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS, Decomposition
-from privopt_bd_mdp.solver import decompose, partition_of
-from privopt_metric_dp.solvers.column_generation import solve_column_generation
-from privopt_metric_dp.solvers.components import solve_by_component
+from privopt_bd_mdp.solver import Parts, decompose, partition_of
+from privopt_metric_dp.solvers import interior_point, solve
+from privopt_metric_dp.solvers.auto import InDoubles, search
+from privopt_metric_dp.solvers.column_generation import ColumnGeneration
+from privopt_metric_dp.solvers.components import Reduced
 from privopt_metric_dp.solvers.instance import dual_bound
-from privopt_metric_dp.solvers.path_graph import make_graph
 from privopt_metric_dp.solvers.restricted_master import Mixture
 from privopt_metric_dp.solvers.star import kernel_of, make_star
 from privopt_metric_dp.solvers.symmetry import Symmetry
@@ -48,7 +50,7 @@ def check(instance, options, context, optimum):
 @pytest.mark.parametrize("kind", PARTITIONS)
 def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_context, kind):
     instance = make_grid(2, 6, 1.0)
-    optimum = solve_column_generation(instance).objective
+    optimum = solve(instance, method=ColumnGeneration()).objective
     options = Decomposition(partition=kind, subsets=2, start="cold", lagrangian_steps=0)
     [part] = check(instance, options, make_context(), optimum).details["parts"]
     assert part["rounds"] > 0
@@ -75,7 +77,7 @@ def test_full_benders_and_column_generation_agree(
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
-    assert solve_column_generation(instance).objective == pytest.approx(full, rel=1e-6)
+    assert solve(instance, method=ColumnGeneration()).objective == pytest.approx(full, rel=1e-6)
     options = Decomposition(
         partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, interior_point=inner, stabilise=way
     )
@@ -100,7 +102,7 @@ def every_way_agrees(make_grid, make_context, size, outputs, epsilon, seed, kind
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
-    assert solve_column_generation(instance).objective == pytest.approx(full, rel=1e-6)
+    assert solve(instance, method=ColumnGeneration()).objective == pytest.approx(full, rel=1e-6)
     options = Decomposition(partition=kind, subsets=4, start=start, interior_point=inner)
     check(instance, options, make_context(), full)
 
@@ -147,44 +149,41 @@ def test_one_end_of_each_crossing_pair_is_boundary_enough(make_grid):
 
 def test_cbc_and_highs_agree_on_64_records(make_grid, make_context):
     instance = make_grid(8, 8, 1.0)
-    optimum = solve_column_generation(instance).objective
+    optimum = solve(instance, method=ColumnGeneration()).objective
     for backend in ("cbc", "highs"):
         check(instance, Decomposition(subsets=4), make_context(solver=backend), optimum)
 
 
-def test_the_deadline_is_honoured_inside_a_pricing_step(make_grid, make_context):
+def test_the_limit_is_honoured_inside_a_pricing_step(make_grid, make_context):
     decompose(make_grid(3, 3, 0.5), Decomposition(), make_context())  # compiles what there is to compile
-    instance = make_grid(30, 30, 0.2)
-    began, spent = time.monotonic(), time.process_time()
-    solution = decompose(instance, Decomposition(), make_context(gap=1e-9, deadline=began + 0.3))
+    instance, spent = make_grid(30, 30, 0.2), time.process_time()
+    context = make_context(gap=1e-9)
+    with limit(600.0):
+        offers = Incumbent(InDoubles(instance), 1e-9)
+        with limit(0.3) as scope:
+            search(instance, offers, lambda: 1e12, Parts(instance, Decomposition(), context))
+        assert scope.expired
+        while offers.certify() or offers.prove():
+            pass
     assert time.process_time() - spent < 60
-    assert solution.status == "stopped"
-    assert solution.lower_bound < solution.objective
-    assert np.allclose(solution.z.sum(axis=1), 1)
-    late = Lagrangian.begin(make_grid(9, 9, 0.5), star=True, deadline=time.monotonic())
-    assert late.lower == pytest.approx(late.instance.cost.min(axis=1).sum(), abs=1e-9)
-    with pytest.raises(StoppedError):
-        late.price(late.y)
-    with pytest.raises(StoppedError):
-        late.step()
+    assert offers.proved[0] < offers.certified[0]
+    assert np.allclose(offers.certified[1].sum(axis=1), 1)
 
 
-def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least(make_context):
+def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least():
     instance = gaussian(60).instance(1.0)
-
-    def part(small):
-        symmetry = Symmetry.trivial(small)
-        assert not make_star(small, symmetry).feasible
-        half = np.sqrt(kernel_of(make_graph(small), symmetry))
+    for part in Reduced(instance).parts:
+        if part.instance.records == 1:
+            continue
+        small, symmetry = part.instance, Symmetry.trivial(part.instance)
+        assert not make_star(small, symmetry, part.graph).feasible
+        half = np.sqrt(kernel_of(part.graph, symmetry))
         columns = half / half.sum(axis=1, keepdims=True)
         exponential = float((columns.T @ small.cost).min(axis=1).sum())
-        found = Lagrangian.begin(small, star=True)
+        found = Lagrangian.begin(part, star=True, offers=Incumbent(InDoubles(small), 1e-6))
         assert found.upper > exponential
         found.step()
         assert found.upper <= exponential
-        return decompose(small, Decomposition(), make_context())
-
-    assert solve_by_component(instance, part, 1e-6).status == "optimal"
 
 
 def test_where_the_star_is_no_mechanism_the_interior_point_begins_at_once(make_context, monkeypatch):
@@ -201,12 +200,12 @@ def test_a_mixture_ends_after_its_pivots(make_grid):
     instance = make_grid(3, 4, 0.5, seed=1)
     rays = np.exp(np.random.default_rng(0).normal(size=(40, 12)))
     with pytest.raises(StoppedError):
-        Mixture(instance, Symmetry.trivial(instance), rays, pivots=1).solve(None)
+        Mixture(instance, Symmetry.trivial(instance), rays, pivots=1).solve()
 
 
 def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeypatch):
     instance = gaussian(60).instance(0.5)
-    optimum = solve_column_generation(instance).objective
+    optimum = solve(instance, method=ColumnGeneration()).objective
     found = check(instance, Decomposition(), make_context(gap=1e-4), optimum)
     assert max(part["interior_point_iterations"] for part in found.details["parts"]) > 0
     without = check(instance, Decomposition(interior_point=False), make_context(gap=1e-2), optimum)
@@ -215,33 +214,29 @@ def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeyp
     def fails(*_arguments, **_keywords):
         raise SolverError("broken down")
 
-    monkeypatch.setattr(solver, "solve_interior_point", fails)
+    monkeypatch.setattr(interior_point, "_iterate", fails)
     failed = check(instance, Decomposition(), make_context(gap=1e-2), optimum)
     assert "broken down" in {part.get("interior_point_failed") for part in failed.details["parts"]}
 
 
 def test_an_interior_point_that_does_not_fit_is_not_begun(make_context, monkeypatch):
-    monkeypatch.setattr(solver, "interior_point_bytes", lambda _instance: 1e9)
+    monkeypatch.setattr(interior_point.InteriorPoint, "peak_bytes", lambda *_given: 1e9)
     room = max(memory.resident(), memory.PROGRAM) + 5e8
     found = decompose(gaussian(60).instance(0.5), Decomposition(), make_context(gap=0.5, memory=room))
     assert {part["interior_point_iterations"] for part in found.details["parts"]} == {0}
 
 
-def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context, monkeypatch):
+def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context):
     instance = gaussian(60).instance(0.5)
-    optimum = solve_column_generation(instance).objective
-    inside = solver.solve_interior_point
+    optimum = solve(instance, method=ColumnGeneration()).objective
+    seen = []
 
-    def interrupted(given, *, progress, **keywords):
-        def stop(phase, iteration, lower, upper):
-            progress(phase, iteration, lower, upper)
-            if iteration == 3:
-                raise KeyboardInterrupt
+    def stop(phase, iteration, lower, upper):
+        seen.append(phase)
+        if seen.count("interior-point") == 4:
+            raise KeyboardInterrupt
 
-        return inside(given, progress=stop, **keywords)
-
-    monkeypatch.setattr(solver, "solve_interior_point", interrupted)
-    found = decompose(instance, Decomposition(), make_context(gap=1e-6))
+    found = decompose(instance, Decomposition(), make_context(gap=1e-6, progress=stop))
     assert found.status == "stopped"
     assert found.lower_bound - 1e-7 <= optimum <= found.objective + 1e-7
     assert np.allclose(found.z.sum(axis=1), 1)
@@ -255,7 +250,7 @@ def test_what_is_not_connected_is_solved_apart(make_grid, make_context):
         distances=np.tile(one.distances, 2),
         epsilon=1.0,
     )
-    optimum = 2 * solve_column_generation(one).objective
+    optimum = 2 * solve(one, method=ColumnGeneration()).objective
     options = Decomposition(subsets=4, start="cold", lagrangian_steps=0, partition="minimum-boundary")
     assert len(check(instance, options, make_context(), optimum).details["parts"]) == 2
 

@@ -20,7 +20,7 @@ from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
-from privopt_metric_dp.mechanisms.optimal_lp import solve_full
+from privopt_metric_dp.mechanisms.optimal_lp import whole_program
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.problem.loss_kinds import CostMatrix
@@ -310,7 +310,7 @@ class SolversDiffer(RightMatrix):
     """Right by CBC; by HiGHS it takes an answer that is far from optimal."""
 
     def matrix(self, problem: Any, context: Any) -> Matrix:
-        made = solve_full(problem.data, self.privacy(problem, ""), self.utility(problem, ""), context)
+        made = whole_program(problem.data, self.privacy(problem, ""), self.utility(problem, ""), context)
         if context.solver == "highs":
             return Matrix(z=np.full(problem.data.shape, 1 / problem.data.shape[1]), solver=made.solver)
         return evolve(made, multipliers=None)

@@ -13,6 +13,7 @@ from bd_mdp_paper.kinds import Kinds
 from experiments.command import say
 from experiments.tables import Row, Sheet, write_rows
 from privopt.errors import PrivoptError, UsageError
+from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
 from privopt_bd_mdp.model import PMO
 from privopt_bd_mdp.problem import Decomposition
@@ -131,15 +132,14 @@ class Runs:
 
     def _benders(self, cell: Cell, instance: Instance) -> dict[str, Any]:
         began = time.monotonic()
-        context = SolveContext(method="benders", solver="highs", gap=GAP, deadline=began + cell.limit)
+        context = SolveContext(method="benders", solver="highs", gap=GAP, search_time=Clock(cell.limit, clock()))
         wanted = Decomposition(partition=cell.partition, subsets=cell.subsets, **METHODS[cell.method])  # type: ignore[arg-type]
         try:
             solution = decompose(instance, wanted, context)
         except PrivoptError as error:
             return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
         seconds, parts = time.monotonic() - began, solution.details["parts"]
-        largest = max(range(len(parts)), key=lambda n: int(parts[n]["records"]), default=None)
-        self._keep_trajectory(cell, () if largest is None else solution.details["trajectories"][largest])
+        self._keep_trajectory(cell, solution.trajectory)
         self.blocks.once(cell.key, lambda: _blocks(parts))
         self.masters.once(cell.key, lambda: _masters(parts))
         return {
@@ -196,7 +196,7 @@ def _by_auto(cell: Cell, instance: Instance) -> dict[str, Any]:
 
     began = time.monotonic()
     try:
-        found = solve(instance, gap=GAP, deadline=began + cell.limit)
+        found = solve(instance, gap=GAP, search_time=Clock(cell.limit, clock()))
     except PrivoptError as error:
         return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
     return {

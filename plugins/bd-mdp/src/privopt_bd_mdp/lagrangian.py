@@ -7,20 +7,20 @@ small LP mixes the best mechanism (Van Roy 1983; the rays as in column generatio
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 import numpy as np
 from attrs import define
 
 from privopt.arrays import Floats
-from privopt.errors import SolverError, StoppedError
+from privopt.errors import SolverError
+from privopt.interfaces.offers import Kept, Later, made
 from privopt_metric_dp.proof.multipliers import Multipliers
-from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound
-from privopt_metric_dp.solvers.path_graph import Graph, make_graph
+from privopt_metric_dp.solvers.instance import Instance, dual_bound, one_output
+from privopt_metric_dp.solvers.path_graph import Graph
 from privopt_metric_dp.solvers.restricted_master import Mixture
+from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.star import (
     anchored_bound,
     kernel_of,
@@ -35,6 +35,8 @@ from privopt_metric_dp.solvers.tree_pricing import Trees
 __all__ = ["PIVOTS", "Lagrangian"]
 
 
+NAME: Final = "lagrangian"
+"""Origin of what steps offer."""
 PIVOTS: Final = 2_000
 PROBING: Final = 50
 """An output is priced by so many pivots at most, fewer at first; its ray and its bound hold in any case."""
@@ -49,13 +51,11 @@ class Lagrangian:
 
     Attributes:
         lower, upper: bound and loss.
-        y: prices that give the bound. trees: of the outputs there.
-        z: mechanism of that loss.
+        y: prices that give the bound. trees: of the outputs, warm.
         steps: pricings so far.
         pivots: at most, for each output of a pricing.
-        given: the proof of the bound where it is not the trees'.
         starred: whether the star is a mechanism here. Where it is not, its rays are far from the optimum's.
-        deadline: of ``time.monotonic``, or None. A step that it comes into brings nothing, and the best so far stands.
+        offers: where bounds and mechanisms go as they are found.
     """
 
     instance: Instance
@@ -63,31 +63,29 @@ class Lagrangian:
     symmetry: Symmetry
     mixture: Mixture
     trees: Trees
-    best_trees: Trees
     y: Floats
-    z: Floats
+    offers: PartOffers
     lower: float = -np.inf
     upper: float = np.inf
     pull: float = 0.5
     reach: float = 1.0
     steps: int = 0
     pivots: int = PROBING
-    given: Multipliers | None = None
     starred: bool = False
-    deadline: float | None = None
 
     @classmethod
-    def begin(cls, instance: Instance, *, star: bool, gap: float = 0.0, deadline: float | None = None) -> Lagrangian:
+    def begin(cls, part: Part, *, star: bool, offers: PartOffers) -> Lagrangian:
         """Begin at the star mechanism and its multipliers, or cold: at one output for all, and no bound.
 
         Where the star has negative weights, or none, its rays and prices are taken all the same; where every record's
         cheapest output proves the gap already, they are not priced.
+
+        Raises:
+            OutOfTime: the time was over; what was offered stands.
         """
-        graph, symmetry = make_graph(instance), Symmetry.trivial(instance)
-        constant = np.zeros(instance.cost.shape)
-        constant[:, int(instance.cost.sum(axis=0).argmin())] = 1.0
-        flat = np.ones((1, instance.records))
-        y, z, rays = np.zeros(instance.records), constant, flat
+        instance, graph, symmetry = part.instance, part.graph, Symmetry.trivial(part.instance)
+        z, flat = one_output(instance).z, np.ones((1, instance.records))
+        y, rays = np.zeros(instance.records), flat
         anchors, starred = instance.cost.argmin(axis=0), False
         if star:
             kernel = kernel_of(graph, symmetry)
@@ -95,63 +93,63 @@ class Lagrangian:
             rays = np.concatenate([kernel, half, (half / half.sum(axis=1, keepdims=True)).T, flat])
             anchors = (kernel @ instance.cost).argmin(axis=0)
             try:
-                made = make_star(instance, symmetry)
-                y, anchors, starred = made.prices, made.anchors, made.feasible
-                if starred and instance.loss(made.mechanism(instance.outputs)) < instance.loss(z):
-                    z = made.mechanism(instance.outputs)
+                found = make_star(instance, symmetry, graph)
+                y, anchors, starred = found.prices, found.anchors, found.feasible
+                if starred and instance.loss(found.mechanism(instance.outputs)) < instance.loss(z):
+                    z = found.mechanism(instance.outputs)
             except SolverError:
                 y = np.zeros(instance.records)
-        trees = star_trees(graph, anchors)
         begun = cls(
             instance=instance,
             graph=graph,
             symmetry=symmetry,
             mixture=Mixture(instance, symmetry, rays, pivots=MIXING * instance.records),
-            trees=trees,
-            best_trees=trees,
+            trees=star_trees(graph, anchors),
             y=y,
-            z=z,
-            upper=instance.loss(z),
+            offers=offers,
             starred=starred,
         )
+        begun._take(z)
         if star:
-            begun.price(instance.cost.min(axis=1))  # takes no pivot, so however late it is
-        begun.deadline = deadline
-        if star and begun.gap > gap:
-            with suppress(StoppedError):  # then there is no better bound yet
-                begun.price(y)
+            begun.price(instance.cost.min(axis=1))  # takes no pivot
+        if star and not offers.reached:
+            begun.price(y)
         return begun
+
+    def _take(self, z: Floats) -> bool:
+        """Take a mechanism that loses less; whether it does."""
+        loss = self.instance.loss(z)
+        if loss >= self.upper:
+            return False
+        self.upper = loss
+        self.offers.offer(NAME, candidate=z, value=loss)
+        return True
 
     def price(self, y: Floats) -> tuple[int, bool]:
         """Price all outputs at ``y``: how many rays were new, and whether the bound rose.
 
         Raises:
-            StoppedError: the deadline came first.
+            OutOfTime: the time was over first.
         """
-        priced = price_all(self.graph, self.instance, y, self.trees, most=self.pivots, deadline=self.deadline)
+        priced = price_all(self.graph, self.instance, y, self.trees, most=self.pivots)
         self.steps += 1
         bound = anchored_bound(self.symmetry, y, priced)
         better = bound > self.lower
         if better:
-            self.lower, self.y, self.given = bound, y, None
-            self.best_trees = Trees(
-                parent=self.trees.parent.copy(), entry=self.trees.entry.copy(), side=self.trees.side.copy()
-            )
+            self.lower, self.y = bound, y
+            kept = Later(proof, self.instance, self.symmetry, y, self.trees.copy())
+            self.offers.offer(NAME, bound=bound, proof=kept)
         return self.mixture.add_priced(priced.ray, priced.value), better
 
     def step(self) -> bool:
         """Mix the rays, price between the best prices and the mixture's. Whether anything moved.
 
         Raises:
-            StoppedError: the deadline or the mixture's limit came first; what moved before it stands.
+            OutOfTime: the time was over first; what moved before it stands.
+            StoppedError: the mixture takes more pivots than it may.
         """
-        left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-        z, cost, prices = self.mixture.solve(left)
-        better = False
-        if z is not None and cost < self.upper:
-            loss = self.instance.loss(z)
-            if loss < self.upper:
-                self.z, self.upper, better = z, loss, True
+        z, cost, prices = self.mixture.solve()
+        better = z is not None and cost < self.upper and self._take(z)
         for share, wanted in self._asked(prices):
             added, rose = self.price(self.y + (1.0 - share) * (wanted - self.y) if share else wanted)
             better = better or rose
@@ -174,22 +172,14 @@ class Lagrangian:
             yield self.pull, prices
         yield 0.0, prices
 
-    def adopt(self, found: Solution) -> None:
-        """Take another method's mechanism, its columns as rays, and its multipliers with their prices."""
-        if found.objective < self.upper:
-            self.z, self.upper = found.z, found.objective
-        columns = found.z.T
-        self.mixture.add(columns[columns.max(axis=1) > 0.0])
-        if found.multipliers is not None:
-            bound, prices = dual_bound(self.instance, found.multipliers)
-            if bound > self.lower:
-                self.lower, self.y, self.given = min(bound, self.upper), prices, found.multipliers
-
-    def proof(self) -> Multipliers:
-        """Multipliers of the privacy rows behind the bound."""
-        if self.given is not None:
-            return self.given
-        return proof(self.instance, self.symmetry, self.y, self.best_trees)
+    def adopt(self, best: Kept[Floats, Multipliers]) -> None:
+        """Take the best of all methods: its columns as rays, its multipliers' prices."""
+        if best.candidate is not None and best.value < self.upper:
+            z, self.upper = made(best.candidate), best.value
+            self.mixture.add(z.T[z.max(axis=0) > 0.0])
+        if best.proof is not None and best.bound > self.lower:
+            bound, prices = dual_bound(self.instance, made(best.proof))
+            self.lower, self.y = min(bound, self.upper), prices
 
     @property
     def gap(self) -> float:

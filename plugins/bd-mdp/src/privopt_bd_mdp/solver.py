@@ -1,41 +1,49 @@
-"""The decomposition of one problem: reduce, partition, Lagrangian steps and Benders rounds in turn."""
+"""The decomposition of one problem as solvers: Lagrangian steps, interior point, Benders rounds with steps between."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from attrs import define, evolve, field
 
 from privopt.arrays import Floats
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
 from privopt.errors import RegistryError, SolverError, StoppedError
+from privopt.execution.clock import check
+from privopt.execution.memory import GB
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
+from privopt.interfaces.offers import made
 from privopt.registry import registry
 from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
-from privopt_bd_mdp.room import NoRoomError, mixing_bytes, rounds_bytes, steps_bytes, too_much
-from privopt_metric_dp.solvers.components import solve_by_component
-from privopt_metric_dp.solvers.instance import Instance, Solution
-from privopt_metric_dp.solvers.interior_point import interior_point_bytes, solve_interior_point
+from privopt_metric_dp.solvers.auto import Room, solve
+from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
+from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
+from privopt_metric_dp.solvers.star import StarSolver
 
-__all__ = ["OWN", "decompose", "partition_of"]
-
+__all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 OWN: Final = "benders"
 """The cross decomposition of this module; every other method is a registered decomposer's name."""
-
 WINDOW: Final = 5
 SHRINK: Final = 0.9
 """Lagrangian steps go on while so many of them leave at most this share of the gap."""
-
 HALF: Final = 0.5
-"""Where a step leaves more than this share of the gap the interior point takes over, memory allowing."""
+"""Where a step leaves more than this share of the gap the interior point takes over."""
+A_NUMBER: Final = 1500.0
+"""Bytes of a coefficient of the program while it is made, cut up, and held by the solvers of master and blocks,
+measured (tests/test_bd_memory.py)."""
+A_RAY: Final = 120.0
+"""Bytes of an entry of a ray in the program that mixes them, and in its solver."""
+A_SLOPE: Final = 120.0
+"""Bytes of an entry of a cut: with the driver, and in the master's solver."""
+CUTS: Final = 40
+"""Cuts a block that the master holds, about: those without a multiplier for some rounds are dropped."""
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
@@ -47,265 +55,268 @@ def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Pa
 
 
 def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Solution:
-    """Solve an instance to ``context.gap``.
+    """Solve an instance to ``context.gap``, in doubles.
 
     Records at distance 0 are merged, implied pairs dropped, components solved one by one (Property 3.1).
 
     Returns:
-        The answer; its details hold ``parts``, figures of each connected part that had to be decomposed, and
-        ``trajectories``, (seconds, lower, upper) of each of them.
+        The answer; its details hold ``parts``, figures of each connected part that had to be decomposed.
 
     Raises:
-        NoRoomError: not even the first steps fit into memory.
-        StoppedError: stopped with nothing feasible.
         SolverError: a solver failed.
     """
-    parts: list[dict[str, Any]] = []
-    trajectories: list[tuple[tuple[float, float, float], ...]] = []
-    left = instance.records
+    parts = Parts(instance, options, context)
+    found = solve(
+        instance,
+        method=parts,
+        gap=context.gap,
+        search_time=context.search_time,
+        memory=context.room,
+        progress=context.report,
+    )
+    return evolve(found, details={"parts": tuple(parts.figures)})
 
-    def part(small: Instance) -> Solution:
-        nonlocal left
-        share = max(1, round(options.subsets * small.records / instance.records))
-        folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(parts)}"
-        deadline = context.deadline
-        if deadline is not None:  # each part has its share of the time, so that none goes without a bound
-            now = time.monotonic()
-            deadline = now + (deadline - now) * min(1.0, small.records / max(left, 1))
-        left -= small.records
-        solution = _Part(small, options, share, evolve(context, deadline=deadline), folder).solve()
-        parts.append(dict(solution.details))
-        trajectories.append(tuple(solution.trajectory))
-        return solution
 
-    whole = solve_by_component(instance, part, context.gap, deadline=context.deadline)
-    return evolve(whole, details={"parts": tuple(parts), "trajectories": tuple(trajectories)})
+class Parts:
+    """The ladder of a whole instance's connected parts, and figures of those that had to be decomposed.
+
+    Attributes:
+        figures: of each, in the order in which they were begun.
+    """
+
+    def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
+        self.records, self.options, self.context = instance.records, options, context
+        self.figures: list[dict[str, Any]] = []
+
+    def __call__(self, part: Part, room: Room) -> Iterator[Solver]:
+        """Yield Lagrangian steps, then the interior point: they need no partition; then Benders with steps between."""
+        options, context = self.options, self.context
+        folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
+        subsets = max(1, round(options.subsets * part.instance.records / self.records))
+        made = partition_of(part.instance, options, subsets)
+        figures = _figures(part.instance, made)
+        self.figures.append(figures)
+        if context.method != OWN:
+            yield _ByDecomposer(made, evolve(context, checkpoint=folder), figures)
+            return
+        inner = options.interior_point and options.lagrangian_steps > 0
+        steps = _Steps(options, figures, room, brief=inner)
+        yield steps
+        if inner:
+            yield _Counted(figures)
+        if steps.found is not None:
+            yield _Rounds(made, options, evolve(context, checkpoint=folder), steps)
+
+
+def _figures(instance: Instance, made: Partition) -> dict[str, Any]:
+    """Figures of a part before anything is solved."""
+    return {
+        "records": instance.records,
+        "pairs": len(instance.pairs),
+        "subsets": int(made.subset.max()) + 1,
+        "boundary": int(made.boundary.sum()),
+        "boundary_both_sides": made.ends,
+        "pairs_between_subsets": made.crossing,
+        "blocks": len(made.sizes),
+        "largest_block": int(made.sizes.max(initial=0)),
+        "block_sizes": made.sizes.tolist(),
+        "block_boundaries": made.touching(instance.pairs).tolist(),
+        "lagrangian_steps": 0,
+        "interior_point_iterations": 0,
+        "rounds": 0,
+    }
 
 
 @define(eq=False)
-class _Part:
-    """One connected instance."""
+class _Steps:
+    """Lagrangian steps: from a star that is a mechanism while they help.
 
-    instance: Instance
+    Where the star is none its rays mix badly and slowly (112 of 114 s for 1,000 road nodes): before the interior point
+    no step is tried then.
+
+    Attributes:
+        brief: whether the interior point follows, so that steps end where one leaves more than half of the gap.
+        found: the state that Benders' rounds go on from; None before.
+    """
+
     options: Decomposition
-    subsets: int
-    context: SolveContext
-    folder: Path | None
-    trajectory: list[tuple[float, float, float]] = field(factory=list)
-    began: float = field(factory=time.monotonic)
-    lagrangian: Lagrangian | None = None
-    inner: Solution | None = None
-    failed: dict[str, str] = field(factory=dict)
-    left_out: dict[str, str] = field(factory=dict)
-    pmo: PMO | None = None
+    figures: dict[str, Any]
+    room: Room
+    brief: bool
+    found: Lagrangian | None = None
+    name: str = field(default="steps", init=False)
 
-    def solve(self) -> Solution:
-        """Lagrangian steps, then the interior point: they need no partition; then Benders with steps between rounds."""
-        partition = partition_of(self.instance, self.options, self.subsets)
-        if self.context.method != OWN:
-            return self.by_decomposer(partition)
-        if not self.context.fits(steps_bytes(self.instance)):
-            raise NoRoomError(too_much(OWN, steps_bytes(self.instance), self.context))
-        try:
-            star = self.options.start == "star"
-            context = self.context
-            self.lagrangian = Lagrangian.begin(self.instance, star=star, gap=context.gap, deadline=context.deadline)
-            self.note(0)
-            self.begin(self.lagrangian)
-        except KeyboardInterrupt:
-            if self.lagrangian is None:
-                raise
-            return self.by_lagrangian(self.lagrangian, partition, "stopped")
-        if self.lagrangian.gap <= self.context.gap:
-            return self.by_lagrangian(self.lagrangian, partition, "optimal")
-        if self.context.remaining == 0.0 or (self.inner is not None and self.inner.status == "stopped"):
-            return self.by_lagrangian(self.lagrangian, partition, "stopped")
-        needed = rounds_bytes(self.instance, partition)
-        if not self.context.fits(needed):
-            self.leave_out("rounds", needed)
-            return self.by_lagrangian(self.lagrangian, partition, "feasible")
-        return self.by_benders(self.lagrangian, partition)
+    def peak_bytes(self, part: Part) -> float:
+        """Return what it takes to begin: the star, its trees, the first rays and their costs."""
+        return StarSolver().peak_bytes(part) + 8.0 * 20 * part.instance.records**2
 
-    def leave_out(self, name: str, needed: float) -> None:
-        """Tell of a part for which there is no memory."""
-        self.left_out.setdefault(name, too_much(name, needed, self.context))
-
-    def note(self, rounds: int) -> None:
-        """Tell of the Lagrangian half."""
-        found = self.lagrangian
-        if found is not None:
-            self.trajectory.append((time.monotonic() - self.began, found.lower, found.upper))
-            lower = found.lower if np.isfinite(found.lower) else None
-            self.context.report("lagrangian steps", rounds + found.steps, lower, found.upper)
-
-    def begin(self, found: Lagrangian) -> None:
-        """Steps from a star that is a mechanism while they help, and the interior point where the gap stays.
-
-        Where the star is none its rays mix badly and slowly (112 of 114 s for 1,000 road nodes): no step is tried.
-        """
+    def solve(self, part: Part, offers: PartOffers) -> None:
+        """See :class:`Solver`."""
+        self.found = found = Lagrangian.begin(part, star=self.options.start == "star", offers=offers)
         wanted = self.options.lagrangian_steps
-        inner = wanted > 0 and self.options.interior_point
-        if inner and not self.context.fits(interior_point_bytes(self.instance)):
-            self.leave_out("interior-point", interior_point_bytes(self.instance))
-            inner = False
-        if not inner:
+        if not self.brief:
             found.pivots = PIVOTS
-            self.steps(found)
+            self.go_on(wanted)
             return
         for _ in range(wanted if found.starred else 0):
             gap = found.gap
-            if not self.steps(found, 1) or found.gap > HALF * gap:
+            if not self.go_on(1) or found.gap > HALF * gap:
                 break
         found.pivots = PIVOTS
-        if found.gap > self.context.gap and self.context.remaining != 0.0:
-            self.interior(found)
 
-    def interior(self, found: Lagrangian) -> None:
-        """The interior point's mechanism and multipliers, for Benders to begin with."""
+    def go_on(self, most: int) -> bool:
+        """Step so often, at most, while it helps; whether more might.
 
-        def progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-            low = found.lower if lower is None else max(lower, found.lower)
-            high = found.upper if upper is None else min(upper, found.upper)
-            self.trajectory.append((time.monotonic() - self.began, low, high))
-            self.context.report(phase, iteration, low, high)
-
-        context = self.context
-        try:
-            self.inner = solve_interior_point(
-                self.instance, gap=context.gap, deadline=context.deadline, progress=progress
-            )
-        except (SolverError, np.linalg.LinAlgError) as error:  # Benders goes on from what is known without it
-            self.failed["interior_point_failed"] = str(error)
-            return
-        found.adopt(self.inner)
-        self.note(0)
-
-    def steps(self, found: Lagrangian, most: int | None = None) -> bool:
-        """Steps, at most so many, or as many as asked for, and until the deadline. Whether more might help."""
-        needed = 0.0 if found.mixture.begun else mixing_bytes(len(found.mixture.rays), self.instance.records)
-        if not self.context.fits(needed):
-            self.leave_out("steps", needed)
+        Raises:
+            OutOfTime: the time was over.
+        """
+        found = self.found
+        assert found is not None  # begun before
+        needed = 0.0 if found.mixture.begun else A_RAY * len(found.mixture.rays) * found.instance.records
+        if needed > self.room():
+            self.figures["left_out"] = f"steps (need {needed / GB:.2g} GB of {self.room() / GB:.2g} left)"
             return False
         gaps = [found.gap]
-        for _ in range(self.options.lagrangian_steps if most is None else most):
-            if found.gap <= self.context.gap:
+        for _ in range(most):
+            if found.offers.reached:
                 return False
             try:
-                if not found.step():
-                    return False
-            except StoppedError:  # the caller looks at the clock itself
+                moved = found.step()
+            except StoppedError:  # of its pivots
+                check()
                 return False
-            self.note(0)
+            self.figures["lagrangian_steps"] = found.steps
+            if not moved:
+                return False
             gaps.append(found.gap)
             if len(gaps) > 2 * WINDOW and gaps[-1] > SHRINK * gaps[-1 - WINDOW]:
                 return False
         return True
 
-    def improvement(self, duals: Floats | None, x: Floats | None) -> Improvement | None:
-        """Steps from Benders' own prices on; what they found as a point and multipliers of the whole form."""
-        found, pmo = self.lagrangian, self.pmo
-        assert found is not None
-        assert pmo is not None
-        if duals is not None:
-            with suppress(StoppedError):  # as in the steps
-                found.price(pmo.prices(duals))
-        self.steps(found)
-        if not np.isfinite(found.lower):
-            return Improvement(x=found.z.ravel())
-        return Improvement(x=found.z.ravel(), multipliers=[pmo.vector(found.proof())])
 
-    def by_lagrangian(self, found: Lagrangian, partition: Partition, status: str) -> Solution:
-        """The answer where no Benders round was needed, or none possible."""
-        return Solution(
-            z=found.z,
-            objective=found.upper,
-            lower_bound=found.lower,
-            multipliers=found.proof(),
-            method="benders",
-            iterations=0,
-            trajectory=tuple(self.trajectory),
-            status=status,
-            details=self.details(partition, {"rounds": 0}),
-        )
+class _Counted(InteriorPoint):
+    """The interior point, which says how many steps it took."""
 
-    def by_benders(self, found: Lagrangian, partition: Partition) -> Solution:
-        """Benders rounds, with Lagrangian steps between them where these are wanted."""
-        self.pmo = pmo = PMO.of(self.instance)
-        blocks = [pmo.columns(members) for members in partition.members()]
-        start = Start(x=found.z.ravel(), multipliers=[pmo.vector(found.proof())] if np.isfinite(found.lower) else [])
-        if self.options.start == "cold":
-            start = Start(x=found.z.ravel())
-        context = evolve(self.context, checkpoint=self.folder, progress=self.context.progress)
-        wanted = self.options.lagrangian_steps > 0
+    def __init__(self, figures: dict[str, Any]) -> None:
+        super().__init__()
+        self.figures = figures
+
+    def solve(self, part: Part, offers: PartOffers) -> None:
+        """See :class:`Solver`."""
+        own = offers.through("", lambda z: z, lambda f: f)
         try:
-            result = Benders(solver=self.context.solver, stabilise=self.options.stabilise).solve(
-                pmo.form,
-                blocks,
-                context,
-                start=start,
-                valid=PathRows(pmo, partition),
-                improve=self.improvement if wanted else None,
-            )
-        except (KeyboardInterrupt, StoppedError):
-            return self.by_lagrangian(found, partition, "stopped")
-        except SolverError as error:  # numbers that no solver can take: what is known already stands, with its bound
-            solution = self.by_lagrangian(found, partition, "feasible")
-            return evolve(solution, details={**solution.details, "benders_failed": str(error)})
-        solution = self.solution(pmo, result, partition)
-        if found.lower <= solution.lower_bound:
-            return solution
-        # a proof evaluated on the whole form may lose a little, or a lot at large eps d
-        return evolve(solution, lower_bound=found.lower, multipliers=found.proof())
+            super().solve(part, own)
+        except SolverError as error:  # Benders goes on from what is known without it
+            self.figures["interior_point_failed"] = str(error)
+            raise
+        finally:
+            self.figures["interior_point_iterations"] = own.offered
 
-    def by_decomposer(self, partition: Partition) -> Solution:
-        """The answer of the registered decomposer that the method names.
+
+@define(eq=False)
+class _Rounds:
+    """Benders' rounds, with Lagrangian steps between them where these are wanted."""
+
+    partition: Partition
+    options: Decomposition
+    context: SolveContext
+    steps: _Steps
+    name: str = field(default=OWN, init=False)
+
+    def peak_bytes(self, part: Part) -> float:
+        """Return what rounds take beside what is held: the program, its parts, paths, and cuts.
+
+        A cut of a block speaks of the boundary records next to it.
+        """
+        instance = part.instance
+        records, outputs = instance.cost.shape
+        numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
+        slopes = outputs * float(self.partition.touching(instance.pairs).sum())
+        return float(A_NUMBER * numbers + A_SLOPE * CUTS * slopes + 40.0 * records**2)
+
+    def solve(self, part: Part, offers: PartOffers) -> None:
+        """See :class:`Solver`."""
+        pmo, best, found = PMO.of(part.instance), offers.best, self.steps.found
+        assert found is not None  # the ladder asks for it
+        x = None if best.candidate is None else made(best.candidate).ravel()
+        start = Start(x=x)
+        if self.options.start != "cold" and best.proof is not None:
+            start = Start(x=x, multipliers=[pmo.vector(made(best.proof))])
+        found.adopt(best)
+        wanted = self.options.lagrangian_steps
+
+        def improve(duals: Floats | None, x: Floats | None) -> Improvement | None:
+            """Offer what rounds found; steps from their own prices on, what they found for the next one."""
+            _offer(self.name, pmo, duals, x, offers)
+            if not wanted:
+                return None
+            if duals is not None:
+                found.price(pmo.prices(duals))
+            with suppress(SolverError):
+                self.steps.go_on(wanted)
+            known = offers.best
+            point = None if known.candidate is None else made(known.candidate).ravel()
+            return Improvement(x=point, multipliers=[] if known.proof is None else [pmo.vector(made(known.proof))])
+
+        blocks = [pmo.columns(members) for members in self.partition.members()]
+        benders = Benders(solver=self.context.solver, stabilise=self.options.stabilise)
+        context = evolve(self.context, gap=offers.gap)
+        try:
+            result = benders.solve(
+                pmo.form, blocks, context, start=start, valid=PathRows(pmo, self.partition), improve=improve
+            )
+        except SolverError as error:  # numbers that no solver can take: what is known already stands, with its bound
+            self.steps.figures["benders_failed"] = str(error)
+            raise
+        _told(self.steps.figures, result)
+        _offer(self.name, pmo, result.duals, result.x, offers)
+
+
+@define(eq=False)
+class _ByDecomposer:
+    """The registered decomposer that the method names."""
+
+    partition: Partition
+    context: SolveContext
+    figures: dict[str, Any]
+
+    name: str = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.name = self.context.method
+
+    def peak_bytes(self, part: Part) -> float:
+        """Nobody knows."""
+        return 0.0
+
+    def solve(self, part: Part, offers: PartOffers) -> None:
+        """See :class:`Solver`.
 
         Raises:
             RegistryError: it returned something else than a decomposition's answer.
         """
-        name = self.context.method
-        decomposer: Decomposer = registry().kind("decomposer", name).load()()
-        pmo = PMO.of(self.instance)
-        blocks = [pmo.columns(members) for members in partition.members()]
-        result = decomposer.solve(pmo.form, blocks, evolve(self.context, checkpoint=self.folder))
+        decomposer: Decomposer = registry().kind("decomposer", self.name).load()()
+        pmo = PMO.of(part.instance)
+        blocks = [pmo.columns(members) for members in self.partition.members()]
+        result = decomposer.solve(pmo.form, blocks, self.context)
         if not isinstance(result, Decomposed):
-            raise RegistryError(f"decomposer {name}: solve() returned {type(result).__name__}, wanted Decomposed")
-        return self.solution(pmo, result, partition)
+            raise RegistryError(f"decomposer {self.name}: solve() returned {type(result).__name__}, wanted Decomposed")
+        _told(self.figures, result)
+        _offer(self.name, pmo, result.duals, result.x, offers)
 
-    def solution(self, pmo: PMO, result: Decomposed, partition: Partition) -> Solution:
-        """A decomposition's answer as the instance's."""
-        z = pmo.matrix(result.x)
-        offset = time.monotonic() - self.began - (result.trajectory[-1][0] if result.trajectory else 0.0)
-        self.trajectory += [(offset + t, low, high) for t, low, high in result.trajectory]
-        return Solution(
-            z=z,
-            objective=self.instance.loss(z),
-            lower_bound=-np.inf if result.bound is None else result.bound,
-            multipliers=None if result.duals is None else pmo.multipliers(result.duals),
-            method=self.context.method,
-            iterations=result.rounds,
-            trajectory=tuple(self.trajectory),
-            status=result.status,
-            details=self.details(partition, {"rounds": result.rounds, **result.details}),
-        )
 
-    def details(self, partition: Partition, more: dict[str, Any]) -> dict[str, Any]:
-        """Figures of this part."""
-        steps = 0 if self.lagrangian is None else self.lagrangian.steps
-        return {
-            "records": self.instance.records,
-            "pairs": len(self.instance.pairs),
-            "subsets": int(partition.subset.max()) + 1,
-            "boundary": int(partition.boundary.sum()),
-            "boundary_both_sides": partition.ends,
-            "pairs_between_subsets": partition.crossing,
-            "blocks": len(partition.sizes),
-            "largest_block": int(partition.sizes.max(initial=0)),
-            "block_sizes": partition.sizes.tolist(),
-            "block_boundaries": partition.touching(self.instance.pairs).tolist(),
-            "lagrangian_steps": steps,
-            "interior_point_iterations": 0 if self.inner is None else self.inner.iterations,
-            **self.failed,
-            **({"left_out": list(self.left_out.values())} if self.left_out else {}),
-            **more,
-        }
+def _told(figures: dict[str, Any], result: Decomposed) -> None:
+    figures.update({"rounds": result.rounds, **result.details})
+
+
+def _offer(name: str, pmo: PMO, duals: Floats | None, x: Floats | None, offers: PartOffers) -> None:
+    """Offer a decomposition's point and multipliers as the part's."""
+    z = None if x is None else pmo.matrix(x)
+    multipliers = None if duals is None else pmo.multipliers(duals)
+    offers.offer(
+        name,
+        candidate=z,
+        value=None if z is None else pmo.instance.loss(z),
+        bound=None if multipliers is None else dual_bound(pmo.instance, multipliers)[0],
+        proof=multipliers,
+    )

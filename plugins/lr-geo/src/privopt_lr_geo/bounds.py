@@ -14,7 +14,7 @@ import numpy as np
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
-from privopt.execution.clock import check, clock, limit
+from privopt.execution.clock import check, limit
 from privopt_lr_geo.client import Client
 from privopt_lr_geo.estimate import Costs
 from privopt_lr_geo.lr_sets import LRSet
@@ -42,7 +42,7 @@ def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> floa
 
     check("a bound was found")
     data, floors = problem.data, problem.data.prior[around.records, None] * floors
-    points, time = data.records.coordinates, clock()
+    points = data.records.coordinates
     instance = Instance(
         cost=floors[:, _undominated(floors)],
         pairs=around.pairs,
@@ -50,7 +50,7 @@ def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> floa
         epsilon=float(data.epsilon),
         coordinates=None if points is None else points[around.records],
     )
-    return max(0.0, solve(instance, gap=GAP, deadline=time.now() + time.left).lower_bound)
+    return max(0.0, solve(instance, gap=GAP).lower_bound)
 
 
 def _undominated(cost: Floats) -> Ints:

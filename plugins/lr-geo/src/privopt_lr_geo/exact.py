@@ -18,7 +18,7 @@ from attrs import evolve
 
 from privopt.arrays import Floats, Ints, Unsigned, slices
 from privopt.errors import CertificationError, SolverError, StoppedError
-from privopt.execution.clock import OutOfTime, check, clock, limit
+from privopt.execution.clock import OutOfTime, check, limit
 from privopt.interfaces import Outcome, SolveContext
 from privopt.interfaces.incumbent import Incumbent
 from privopt.numbers.sampling import TOTAL
@@ -258,11 +258,10 @@ class _Search:
         from privopt_metric_dp.solvers import Instance, solve
 
         check()
-        context, left = self.context, clock().left
-        until = None if math.isinf(left) else clock().now() + left
+        context = self.context
         instance = Instance.of(self.data)
         try:
-            found = solve(instance, gap=context.gap / 2, deadline=until, memory=context.room, progress=context.report)
+            found = solve(instance, gap=context.gap / 2, memory=context.room, progress=context.report)
         except OutOfTime:
             raise
         except (SolverError, StoppedError) as error:

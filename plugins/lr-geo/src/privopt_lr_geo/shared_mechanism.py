@@ -83,10 +83,7 @@ def optimal_matrix(data: MetricData, context: SolveContext) -> tuple[Floats, str
     """
     from privopt_metric_dp.solvers import Instance, solve
 
-    left = clock().left
-    until = None if np.isinf(left) else clock().now() + left
-    instance = Instance.of(data, deadline=until)
-    found = solve(instance, gap=context.gap, deadline=until, memory=context.room, progress=context.report)
+    found = solve(Instance.of(data), gap=context.gap, memory=context.room, progress=context.report)
     return found.z, found.method
 
 

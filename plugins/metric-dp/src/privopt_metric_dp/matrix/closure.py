@@ -13,8 +13,8 @@ from attrs import field, frozen
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
 from privopt.execution import Executor
+from privopt.execution.clock import check
 from privopt.execution.compiled import jit
-from privopt.execution.limits import check_end
 from privopt.numbers.graphs import components, neighbours
 
 __all__ = ["Graph", "close", "graph_of", "lower"]
@@ -145,7 +145,7 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
 
     Raises:
         CertificationError: it did not settle, which no finite input does.
-        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come.
+        OutOfTime: the end has come.
     """
     if not len(graph.first):
         return
@@ -154,7 +154,7 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
     starts = range(0, z.shape[1], _COLUMNS)
     if executor is None or executor.jobs == 1 or len(graph.first) * z.shape[1] < WORTH_SENDING:
         for start in starts:
-            check_end()
+            check()
             part = slice(start, start + _COLUMNS)
             z[:, part] = _close_block(z[:, part], graph.indptr, graph.indices, factors, whole)
         return

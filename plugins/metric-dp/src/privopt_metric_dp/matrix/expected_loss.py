@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, read_only
-from privopt.execution.limits import check_end
+from privopt.execution.clock import check
 from privopt.interfaces import UtilityLoss
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -74,7 +74,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         """Loss of a matrix whose rows (N, K), over their sums, are probabilities."""
         rows = []
         for row, weighted, total in zip(values, self.weighted, sums, strict=True):
-            check_end()
+            check()
             rows.append(float(np.sum(row.astype(np.float64) * weighted)) / float(total))
         return math.fsum(rows)
 

@@ -102,7 +102,6 @@ class MatrixRelease(Release):
                 loss=data.weighted,
                 gap=context.gap,
                 executor=context.executor,
-                deadline=context.end,
             )
         return evolve(cls.over(data, repaired.weights, along_paths=True), repaired=repaired)
 

@@ -22,7 +22,6 @@ cone themselves, so z + r q^T, over S, is in it for every distribution q, with r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -30,8 +29,9 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned, read_only
-from privopt.errors import CertificationError, SolverError, StoppedError, UsageError
+from privopt.errors import CertificationError, SolverError, UsageError
 from privopt.execution import Executor
+from privopt.execution.clock import check, clock
 from privopt.execution.limits import in_threads
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.certify import Measured, certify, certify_in_doubles, check_pairs
@@ -94,7 +94,6 @@ def repair(
     gap: float = 1e-6,
     executor: Executor | None = None,
     progress: Callable[[str], object] | None = None,
-    deadline: float | None = None,
 ) -> Repaired:
     """Make any near-feasible matrix a certified mechanism.
 
@@ -107,7 +106,6 @@ def repair(
         gap: relative gap asked of the release; tau starts a thousandth of it or lower.
         executor: where blocks of columns and of pairs are worked on.
         progress: called with what is being done, in words.
-        deadline: `time.monotonic` value beyond which no further attempt is begun.
 
     Returns:
         The weights with their certificate.
@@ -115,7 +113,7 @@ def repair(
     Raises:
         SolverError: entries that are not finite.
         CertificationError: no tau up to 1/2 gave a certificate.
-        StoppedError: the deadline came before an attempt gave a certificate.
+        OutOfTime: the end came before an attempt gave a certificate.
         UsageError: arguments that cannot be meant so.
     """
     given = _finite(z, loss)
@@ -131,16 +129,14 @@ def repair(
         return evolve(whole, loss_before=loss_before, loss_after=after)
     best, least, refused = None, np.inf, None
     for within in MERGED_WITHIN:
+        if best is not None and clock().left == 0.0:
+            break
         report("repair and certificate" + (f", records nearer than {within:.0e} on one row" if best or refused else ""))
         try:
-            found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap, executor, deadline)
+            found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap, executor)
         except CertificationError as error:
             refused = error
             continue
-        except StoppedError:
-            if best is None:
-                raise
-            break
         price = moved if loss is None else _priced(loss, found.weights, float(TOTAL))
         if best is not None and price >= least:
             break
@@ -233,15 +229,13 @@ def _repair_within(
     epsilon: Fraction,
     gap: float,
     executor: Executor | None,
-    deadline: float | None,
 ) -> tuple[Repaired, float]:
     """The repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
     label, exponents = merge(pairs, distances, epsilon, len(given), within)
     start, graph, cost = quotient(given, loss, pairs, exponents, label)
     tau = _first_tau(graph, gap)
     while tau <= _LARGEST_TAU:
-        if deadline is not None and time.monotonic() >= deadline:
-            raise StoppedError("the time limit came before the matrix was repaired")
+        check("the matrix was repaired")
         rows, moved = _to_sum_one(start.copy(), cost, graph, tau, executor)
         small = _to_integers(rows, graph, tau, executor)
         weights = small[label]

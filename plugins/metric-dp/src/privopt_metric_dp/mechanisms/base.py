@@ -12,8 +12,8 @@ Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``au
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
@@ -21,18 +21,21 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Ints
-from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, ModelError, StoppedError
-from privopt.execution.limits import ending_at
+from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError
+from privopt.execution.clock import Clock
 from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
+from privopt.interfaces.attend import attend
+from privopt.interfaces.incumbent import Answer, Incumbent
 from privopt.interfaces.report_parts import Layer, Section
 from privopt.registry import registry
+from privopt.version import VERSION
 from privopt_metric_dp.attacks.meaning import Worth, worth_of
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
-from privopt_metric_dp.matrix.remap import remapped, worse_outputs
+from privopt_metric_dp.matrix.remap import worse_outputs
 from privopt_metric_dp.mechanisms.answer import Matrix
-from privopt_metric_dp.mechanisms.prove_in_time import prove_in_time
+from privopt_metric_dp.mechanisms.closing import Dual, MatrixClosing, MatrixIncumbent, MatrixOffers, Released
 from privopt_metric_dp.problem.data import D, MetricData, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
@@ -50,6 +53,8 @@ CHOSEN: Final = "chosen"
 """What a bound speaks of that holds for mechanisms over the outputs that were chosen alone."""
 ALL: Final = "all"
 """What a bound speaks of that holds for mechanisms over all records, too."""
+SOLVED: Final = 0.95
+"""Share of the gap asked for that solvers are to reach; the rest is left to the repair and to the rigorous bound."""
 
 
 class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
@@ -115,27 +120,26 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         whole = self.release_class is MatrixRelease  # others have more files
         return problem, found if whole else self.release_class.read(folder, problem)
 
-    @abstractmethod
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Find a matrix; it is repaired and certified by the caller.
+        """Find a matrix; it is repaired and certified by the caller. It, or :meth:`search`, is a subclass's to write.
 
         Raises:
             InfeasibleError: there is none.
-            StoppedError: a limit came first.
+            OutOfTime: the time was over first.
         """
+        raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Choose outputs among the records, of a problem that asks for it: :meth:`MetricInstance.choose`."""
 
     def prove_over_all(
-        self, problem: MetricInstance[D], release: MatrixRelease, bound: float | None, context: SolveContext
+        self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
         """Prove a bound on mechanisms over all records, where outputs were chosen and it can be had; None where not.
 
         Args:
             problem: with the outputs that were chosen.
             release: over these.
-            bound: on mechanisms over these.
             context: how it is solved.
         """
         return None
@@ -167,84 +171,105 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             raise InputError([Fault(problem.whole.file, "privacy.kind", named, wanted)])
 
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
-        """Find a matrix, repair it into integers, bound what any other could reach.
+        """Attend to the search; repair what it finds into integers, bound what any other could reach.
 
         Raises:
-            ModelError: multipliers come with a loss that is no :class:`ExpectedLoss`, which they bound nothing of.
-            StoppedError: a limit came before anything feasible.
+            StoppedError: a limit came before anything was certified.
+            SolverError: nothing could be found.
         """
         self.check_problem(problem, context.method)
-        over = None
         if problem.whole.choose is not None:
-            over = CHOSEN
             with context.timed("solve"):
                 self.choose(problem, context)
         data, loss = problem.data, self.utility(problem, context.method)
-        constraint = self.privacy(problem, context.method)
         context.report("distances")
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
+        closing = MatrixClosing(data, self.privacy(problem, context.method), loss, context)
+        noise = 1e-14 * data.shape[0] * float(np.abs(data.weighted).max())
+        incumbent: MatrixIncumbent = Incumbent(
+            closing, SOLVED * context.gap, asked=context.gap, noise=noise, progress=context.report
+        )
+        stand_by = context.stand_by
         with context.timed("solve"):
-            found = self.matrix(problem, context)
-        context.report("repair")
-        release, solver = self._released(found, constraint, loss, data, context)
-        details = {**found.details, **({} if release.repaired is None else {"repair": release.repaired.details})}
-        if data.remap:
-            before, release = release, remapped(release, loss, data)
-            details["remap"] = {"loss_before": loss.state(before)[0], "loss_after": loss.state(release)[0]}
-        bound, proof, stopped = None, None, found.stopped
-        if found.multipliers is not None and isinstance(constraint, MetricDP):
+            answer = attend(
+                partial(self.search, problem, incumbent, context),
+                incumbent,
+                Clock(None, context.search_time),
+                first=self.first(problem, incumbent, context),
+                stand_by=None if stand_by is None else lambda known: stand_by(self._outcome(known, problem)),
+            )
+        outcome = self._outcome(answer, problem)
+        if problem.whole.choose is None or outcome.stopped:
+            return outcome
+        whole = self.prove_over_all(problem, answer.release.release, context)
+        return outcome if whole is None else evolve(outcome, proof=whole[0], lower_bound=whole[1], bound_over=ALL)
+
+    def first(
+        self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
+    ) -> Sequence[Callable[[], None]]:
+        """Return what offers entries that take moments, before the search; none where a release is a method's own."""
+        return ()
+
+    def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
+        """Offer matrices and what bounds are proved from: by default the one of :meth:`matrix`.
+
+        Raises:
+            ModelError: multipliers come with a loss that is no :class:`ExpectedLoss`, which they bound nothing of.
+            OutOfTime: the time was over; what was offered stands.
+        """
+        found = self.matrix(problem, context)
+        loss, proof = self.utility(problem, context.method), None
+        if found.multipliers is not None and isinstance(self.privacy(problem, context.method), MetricDP):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
-            proof, bound, short = prove_in_time(found, data, loss, release, context)
-            if short:
-                solver = {**solver, "path": f"{solver.get('path', solver.get('name', ''))} ({short})"}
-                stopped = True
-        if over is not None and not stopped:
-            whole = self.prove_over_all(problem, release, bound, context)
-            proof, bound, over = (proof, bound, over) if whole is None else (*whole, ALL)
-        return Outcome(
-            release=release,
-            lower_bound=bound,
-            bound_over=over,
+            proof = Dual(found.multipliers, found.over, found.bound)
+        value = float(np.vdot(problem.data.weighted, found.z))
+        incumbent.note("", matrix=found)
+        incumbent.offer(
+            found.name,
+            candidate=found.z if found.release is None else found.release,
+            value=value,
+            bound=value if found.bound is None else found.bound,
             proof=proof,
-            solver=solver,
-            details=details,
+        )
+
+    def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
+        """Return a certified matrix as a release of :attr:`release_class`."""
+        return release
+
+    def _outcome(self, answer: Answer[Released], problem: MetricInstance[D]) -> Outcome[MatrixRelease]:
+        """What an incumbent comes to, in the words of an outcome."""
+        solver, details = self.told(answer)
+        found: Matrix | None = answer.details.get("matrix")
+        stopped = answer.stopped
+        if found is not None:  # one that came late is whole all the same
+            unproved = found.multipliers is not None and answer.proof is None
+            stopped = found.stopped or answer.origin != found.name or unproved
+        path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
+        return Outcome(
+            release=self.release_of(answer.release.release, problem),
+            lower_bound=answer.bound,
+            bound_over=None if problem.whole.choose is None else CHOSEN,
+            proof=answer.proof,
+            solver={**solver, **({"path": path} if path else {})},
+            details={**details, **answer.release.details},
             stopped=stopped,
         )
+
+    def told(self, answer: Answer[Released]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return what solved it, and what there is to say of it, in the words of an outcome."""
+        found: Matrix | None = answer.details.get("matrix")
+        if found is None:
+            solver = {"name": answer.origin, "version": VERSION, "iterations": answer.offers}
+            return solver, {"solve": answer.details, "trajectory": answer.trajectory}
+        return (found.solver if answer.origin == found.name else {"name": answer.origin}), found.details
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """What its matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
         records, outputs = problem.shape
         pairs = problem.whole.most_pairs
         return matrix_bytes(records, outputs, pairs)
-
-    def _released(
-        self,
-        found: Matrix,
-        constraint: MatrixConstraint,
-        loss: UtilityLoss[MatrixRelease],
-        data: MetricData,
-        context: SolveContext,
-    ) -> tuple[MatrixRelease, Mapping[str, Any]]:
-        """The better of what was found, repaired, and of the reserve; and how it was found."""
-        reserve, solver = found.reserve, found.solver
-        if found.release is not None and constraint.measure(found.release, executor=context.executor).holds:
-            return found.release, solver
-        spare = None if reserve is None else reserve.release
-        if reserve is None or spare is None:
-            return constraint.repair(found.z, data, context), solver
-        path = str(solver.get("path", solver.get("name", "")))
-        taken = {**solver, "path": ", ".join(part for part in (path, reserve.path) if part)}
-        if float((data.weighted * found.z).sum()) >= reserve.loss:
-            return spare, taken
-        try:
-            with ending_at(reserve.last):
-                release = constraint.repair(found.z, data, context)
-        except (CertificationError, StoppedError) as error:
-            return spare, {**taken, "path": f"{path} ({error}), {reserve.path}"}
-        value, other = loss.evaluate(release), loss.evaluate(spare)
-        return (spare, taken) if value is None or other is None or other < value else (release, solver)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
         """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import time
 import tomllib
 from collections.abc import Callable
 from functools import partial
@@ -20,18 +18,25 @@ from privopt.declare.problems_in_memory import Problem, npy_bytes
 from privopt.declare.schema import File, share
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, StoppedError, UsageError
+from privopt.execution.clock import Clock, clock, limit
 from privopt.execution.memory import GB, available, resident
 from privopt.files.sizes import loading
 from privopt.interfaces import SolveContext
+from privopt.interfaces.attend import attend
+from privopt.interfaces.incumbent import Incumbent
 from privopt.registry import registry
 from privopt.run.options import Options
 from privopt.run.solve import Solved
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import read_problem
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.mechanisms.base import SOLVED
+from privopt_metric_dp.mechanisms.closing import Dual, MatrixClosing, MatrixOffers
 from privopt_metric_dp.mechanisms.given_matrix import Given, GivenProblem
+from privopt_metric_dp.mechanisms.optimal_lp import structured
 from privopt_metric_dp.problem.data import MetricInstance
-from privopt_metric_dp.proof import prove
+from privopt_metric_dp.proof import Proof
 
 __all__ = ["Certified", "certify", "measure", "repair", "with_matrix"]
 
@@ -39,6 +44,8 @@ GIVEN: Final = "given"
 """The mechanism, its table, and where its details stand."""
 MEASURED: Final = "repair"
 BOUNDED: Final = "bounded"
+SEARCHED: Final = 0.9
+"""Share of the time in which a bound is looked for; the rest is left to its proof."""
 ARRAYS: Final = 5
 """Of the matrix's size that measuring takes: it, its bytes, costs, costs times prior, weights."""
 
@@ -166,22 +173,26 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
     Raises:
         UsageError: no such solver, or a gap that is none.
     """
-    start = time.monotonic()
     if options.gap is not None and (wanted := share(options.gap)):
         raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
     registry().kind("solver", options.solver)
-    whole = with_matrix(source, matrix)
+    with limit(options.time_limit):
+        return _measured(with_matrix(source, matrix), source.name, options)
+    raise StoppedError("the time limit came before the matrix was measured")
+
+
+def _measured(whole: File, name: str, options: Options) -> Certified:
+    """What a matrix keeps; its bound in what is left of the time."""
     mechanism = Given()
     context = SolveContext(
         method=MEASURED,
         solver=options.solver,
         gap=1e-6 if options.gap is None else options.gap,
-        deadline=None if options.time_limit is None else start + options.time_limit,
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
     with loading(partial(context.need, more=True)):
-        problem = mechanism.load(read_given(mechanism, whole), source.name)
+        problem = mechanism.load(read_given(mechanism, whole), name)
     data, (records, outputs) = problem.data, problem.data.shape
     needed = 8.0 * ARRAYS * records * outputs + 40.0 * data.most_pairs
     if not context.fits(needed):
@@ -194,7 +205,7 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
     by_distance = isinstance(mechanism.privacy(problem, MEASURED), MetricDP)
     bound, stopped = None, False
     if options.gap is not None:
-        bound, stopped = _bound(mechanism, problem, evolve(context, method=BOUNDED))
+        bound, stopped = _bound(mechanism, problem, evolve(context, method=BOUNDED), kept["loss"])
     return Certified(
         epsilon=kept["epsilon"],
         asked=float(data.epsilon),
@@ -218,19 +229,41 @@ def read_given(mechanism: Given, source: File) -> GivenProblem:
     return declared
 
 
-def _bound(mechanism: Given, problem: MetricInstance[GivenProblem], context: SolveContext) -> tuple[float | None, bool]:
+def _bound(
+    mechanism: Given, problem: MetricInstance[GivenProblem], context: SolveContext, loss: float
+) -> tuple[float | None, bool]:
     """What any matrix that keeps the problem's epsilon must lose, proved; and whether a limit ended the search."""
-    if not isinstance(mechanism.privacy(problem, BOUNDED), MetricDP):
+    privacy = mechanism.privacy(problem, BOUNDED)
+    if not isinstance(privacy, MetricDP):
         wanted = "metric DP, of which bounds are known, or no --gap"
         raise InputError([Fault(problem.data.file, "privacy.kind", repr(problem.declared.privacy.kind), wanted)])
-    if context.remaining == 0.0:
-        return None, True
-    found = mechanism.matrix(problem, context)
-    if found.multipliers is None:
-        return None, found.stopped
-    data, value = problem.data, found.details[GIVEN]["loss"]
-    _, bound = prove(found.multipliers, data, data.weighted, value, over=found.over, gap=context.gap, room=context.room)
-    return (bound if math.isfinite(bound) else None), found.stopped
+    data = problem.data
+    closing = MatrixClosing(data, privacy, ExpectedLoss.of(data), context)
+    incumbent: Incumbent[float, Dual | Proof, float] = Incumbent(_AsItStands(closing), context.gap)
+    bounds: MatrixOffers = incumbent.through("", None, lambda proof: proof)
+    bounds.gap = SOLVED * context.gap
+    found = attend(
+        partial(structured, data, bounds, context),
+        incumbent,
+        Clock(SEARCHED * clock().left, clock()),
+        first=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
+    )
+    return found.bound, found.stopped
+
+
+@frozen(eq=False)
+class _AsItStands:
+    """The given matrix is what it is, a loss: bounds alone are wanted."""
+
+    closing: MatrixClosing
+
+    def certify(self, candidate: float) -> tuple[float, float]:
+        """The given one's loss."""
+        return candidate, candidate
+
+    def prove(self, proof: Dual | Proof, value: float) -> tuple[float, Proof]:
+        """As of any mechanism."""
+        return self.closing.prove(proof, value)
 
 
 def repair(found: Certified, out: Path, options: Options) -> Solved:

@@ -7,7 +7,7 @@ y_fk >= 0 that all records share and forms g_f that keep every required pair by 
   between records is not small; but no weights need exist that make the rows sum to one.
 - half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights 1 it is a
   mechanism already, so the program always has a solution. But for STEEPEST
-  its optimum is never worse than the exponential mechanism; what is released never is, for that is the reserve.
+  its optimum is never worse than the exponential mechanism; what is released never is, for that is offered too.
 
 Weighted sums of forms keep the pairs too, so both are offered at once. Two tied entries of a column need no row
 then, and a free entry needs two: all its tied neighbours together bound it from above and from below.
@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from attrs import evolve, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, Ints, slices
-from privopt.errors import Fault, InputError, SolverError, StoppedError
-from privopt.execution.memory import GB
+from privopt.errors import Fault, InputError, SolverError
+from privopt.execution.clock import check
 from privopt.interfaces import SolveContext
 from privopt_metric_dp.mechanisms.answer import Matrix
-from privopt_metric_dp.mechanisms.fallback import Reserve
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.space.pairs import consistent
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 else:
     Model = Any
 
-__all__ = ["FORMS", "TiedForm", "const_opt_model", "solve_const_opt", "tied_form"]
+__all__ = ["FORMS", "TiedForm", "const_opt_bytes", "const_opt_model", "solve_const_opt", "tied_form"]
 
 
 FORMS = ("full", "half")
@@ -143,52 +142,47 @@ def const_opt_model(form: TiedForm, data: MetricData) -> Model:
     return m
 
 
+def const_opt_bytes(data: MetricData, radius: float) -> float:
+    """About how many bytes the program takes, its solver's copy in another process included."""
+    from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
+
+    near = float((data.to_outputs <= radius).mean()) * data.cost.size
+    return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)
+
+
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
-    """Const-opt's program by CBC or HiGHS; the reserve where it does not fit into memory, or gave nothing better.
+    """Const-opt's program by CBC or HiGHS.
 
     Raises:
-        StoppedError: the time limit came before anything feasible.
+        OutOfTime: the time limit came before anything feasible.
         SolverError: the solver died or lied.
     """
-    from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER, by_any_solver
+    from privopt_metric_dp.mechanisms.optimal_lp import by_any_solver
 
-    reserve = Reserve(data, context, bounded=False)
-    reserve.make()
-    near = float((data.to_outputs <= radius).mean()) * data.cost.size
-    needed = BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)
-    if not context.fits(needed):
-        tried = f"full (needs {needed / GB:.2g} GB of {context.room / GB:.2g} left)"
-        return evolve(Matrix.of_reserve(reserve, tried, StoppedError(f"{tried}; nothing written")), stopped=False)
+    form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
+
+    def solve(how: SolveContext) -> Matrix:
+        check("the program was made")
+        model = const_opt_model(form, data)
+        check("the program was solved")
+        how.report(f"{int(form.free.sum()):,} of {form.free.size:,} entries free, {how.solver}")
+        solution = model.solve(how.solver, gap=how.gap)
+        return Matrix(
+            z=form.matrix(solution.value("z"), solution.value("y")),
+            solver={"name": how.solver, "version": solution.solver, "iterations": solution.iterations},
+            details={
+                "free_entries": int(form.free.sum()),
+                "rows": solution.form.shape[0],
+                "columns": solution.form.shape[1],
+                "lp": {"value": solution.objective},
+            },
+            stopped=solution.status != "optimal",
+        )
+
     try:
-        return evolve(by_any_solver(lambda how: _solve_model(data, radius, how), context), reserve=reserve)
-    except StoppedError as error:
-        return Matrix.of_reserve(reserve, f"full ({error})", error)
+        return by_any_solver(solve, context)
     except SolverError as error:
         raise SolverError(f"{error}; try the mechanism optimal-lp") from error
-
-
-def _solve_model(data: MetricData, radius: float, context: SolveContext) -> Matrix:
-    from privopt_metric_dp.mechanisms.answer import Matrix
-
-    context.check()
-    pairs, lengths = data.needed
-    form = tied_form(data.to_outputs, float(data.epsilon), radius, pairs, lengths)
-    context.check()
-    model = const_opt_model(form, data)
-    context.check()
-    context.report(f"{int(form.free.sum()):,} of {form.free.size:,} entries free, {context.solver}")
-    solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
-    return Matrix(
-        z=form.matrix(solution.value("z"), solution.value("y")),
-        solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
-        details={
-            "free_entries": int(form.free.sum()),
-            "rows": solution.form.shape[0],
-            "columns": solution.form.shape[1],
-            "lp": {"value": solution.objective},
-        },
-        stopped=solution.status != "optimal",
-    )
 
 
 def _exponents(d: Floats, epsilon: float) -> Floats:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Unsigned, read_only
@@ -27,6 +27,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.repair import rounded
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.mechanisms.closing import MatrixOffers
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 
@@ -199,7 +200,7 @@ class Given(MetricMechanism[GivenProblem]):
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """The matrix as it stands, with what it keeps; with multipliers where a bound is asked for."""
+        """The matrix as it stands, with what it keeps."""
         data = problem.data
         given = GivenMatrix.read(problem.declared.given.matrix, data.shape)
         privacy = self.privacy(problem, context.method)
@@ -214,10 +215,12 @@ class Given(MetricMechanism[GivenProblem]):
         release = None
         if given.exact:
             release = MatrixRelease.over(data, given.weights, along_paths=privacy.along_paths)
-        made = Matrix(z=given.rows, release=release, solver={"name": "as given"}, details={"given": kept})
-        if context.method == "repair":
-            return made
-        from privopt_metric_dp.mechanisms.optimal_lp import solve_structured
+        return Matrix(z=given.rows, release=release, solver={"name": "as given"}, details={"given": kept})
 
-        found = solve_structured(data, evolve(context, method="auto"))
-        return evolve(made, multipliers=found.multipliers, over=found.over, solver=found.solver, stopped=found.stopped)
+    def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
+        """The matrix; with the method "bounded" also bounds, of structured solvers whose mechanisms nobody wants."""
+        from privopt_metric_dp.mechanisms.optimal_lp import structured
+
+        super().search(problem, incumbent, context)
+        if context.method == "bounded":
+            structured(problem.data, incumbent.through("", None, lambda proof: proof), context)

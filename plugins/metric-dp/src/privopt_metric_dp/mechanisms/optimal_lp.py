@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
 
-from privopt.errors import SolverDiedError, SolverError, StoppedError
-from privopt.execution.limits import ending_at
-from privopt.execution.memory import GB
+from privopt.errors import SolverDiedError, SolverError
+from privopt.execution.clock import check, clock
 from privopt.interfaces import SolveContext, UtilityLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, both_ways
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.answer import Matrix
-from privopt_metric_dp.mechanisms.fallback import Reserve
+from privopt_metric_dp.mechanisms.closing import MatrixOffers, over_instance
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof import multipliers_of
+from privopt_metric_dp.proof import bound_nearby, multipliers_of
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
@@ -28,11 +28,13 @@ __all__ = [
     "full_bytes",
     "multipliers_of",
     "optimal_model",
-    "solve_full",
-    "solve_structured",
+    "structured",
+    "whole_program",
 ]
 
 
+AT_ONCE: Final = 0.1
+"""Share of the time in which a bound is looked for that takes moments."""
 BYTES_A_NUMBER: Final = 180.0
 """Of a coefficient of the whole LP, here and in its solver's process together (tests/test_memory.py)."""
 
@@ -64,36 +66,28 @@ def full_bytes(data: MetricData) -> float:
     return BYTES_A_NUMBER * outputs * (4.0 * pairs + 3.0 * records)
 
 
-def solve_full(
+def whole_program(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """The whole LP by CBC or HiGHS; a structured method where it does not fit into memory.
+    """The whole LP by CBC or HiGHS.
 
     Raises:
-        StoppedError: the time limit came before anything feasible.
+        OutOfTime: the time was over before anything feasible.
         SolverError: the solver died or lied.
     """
 
     def solve(how: SolveContext) -> Matrix:
-        return _solve_model(data, privacy, utility, how)
+        model = optimal_model(data, privacy, utility)
+        check("the model was made")
+        how.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {how.solver}")
+        return Matrix.of(model.solve(how.solver, gap=how.gap), data, how)
 
-    if not isinstance(privacy, MetricDP):  # the reserve and the structured methods keep metric DP alone
-        return by_any_solver(solve, context)
-    if not context.fits(full_bytes(data)):
-        found = solve_structured(data, evolve(context, method="auto"))
-        left_out = f"full ({full_bytes(data) / GB:.2g} GB, too much)"
-        return evolve(found, solver={**found.solver, "path": f"{left_out}, {found.solver.get('path', '')}"})
-    reserve = Reserve(data, context)
-    reserve.make()
     try:
-        found = by_any_solver(solve, context)
-    except StoppedError as error:
-        return Matrix.of_reserve(reserve, f"full ({error})", error)
-    except KeyboardInterrupt:
-        return Matrix.of_reserve(reserve, "full (interrupted)", StoppedError("interrupted before anything was found"))
+        return by_any_solver(solve, context)
     except SolverError as error:
+        if not isinstance(privacy, MetricDP):  # the structured methods keep metric DP alone
+            raise
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
-    return evolve(found, reserve=reserve)
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
@@ -120,49 +114,17 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
         return evolve(found, solver={**found.solver, "path": f"{context.method} ({error}), {other}"})
 
 
-def _solve_model(
-    data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
-) -> Matrix:
-    context.check()
-    with ending_at(context.deadline):
-        model = optimal_model(data, privacy, utility)
-    context.check()
-    context.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {context.solver}")
-    solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
-    return Matrix.of(solution, data, context)
-
-
-def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
-    """One of the structured solvers, or the fastest for the problem at hand (``auto``).
+def structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
+    """Offer what one of the structured solvers finds, or the ladder of those that fit the problem (``auto``).
 
     Raises:
-        SolverError: the method asked for does not apply, or failed.
+        OutOfTime: the time was over.
+        SolverError: the method asked for does not apply; what to try instead is named.
     """
-    from privopt_metric_dp.solvers.auto import solve
+    from privopt_metric_dp.solvers.auto import search
     from privopt_metric_dp.solvers.instance import Instance
 
-    reserve = Reserve(data, context)
-    try:
-        if context.deadline is not None:
-            reserve.keep()
-            context.check()  # no time but to write what is at hand
-        context.report("star")
-        found = solve(
-            Instance.of(data, deadline=context.deadline),
-            method=context.method,
-            gap=0.95 * context.gap,  # the rest is left to the repair and to the rigorous bound
-            deadline=context.deadline,
-            memory=context.room,
-            before=reserve.make,
-            progress=context.report,
-        )
-    except (StoppedError, SolverError) as error:
-        if context.method == "star" and isinstance(error, SolverError):
-            raise  # asked for by name, and it is none here: the message says what to take instead
-        return Matrix.of_reserve(reserve, f"{context.method} ({error})", error)
-    except KeyboardInterrupt:
-        nothing = StoppedError("interrupted before anything was found")
-        return Matrix.of_reserve(reserve, f"{context.method} (interrupted)", nothing)
-    if found.status != "optimal" and not (reserve.release is not None and found.objective < reserve.loss):
-        reserve.make()  # a better one than is at hand matters only where what was found is no better than that
-    return evolve(Matrix.found(found, data), reserve=reserve)
+    if clock().left < math.inf:
+        with clock().share(AT_ONCE):
+            bound_nearby(data, data.weighted, offers, room=context.room)
+    search(Instance.of(data), over_instance(data, offers), lambda: context.room, method)

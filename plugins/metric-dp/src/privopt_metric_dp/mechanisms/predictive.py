@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from attrs import evolve
-
 from privopt.errors import Fault, InputError
-from privopt.interfaces import Outcome, Result, SolveContext
+from privopt.interfaces import Result, SolveContext
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
+from privopt_metric_dp.mechanisms.closing import MatrixIncumbent, MatrixOffers, first_entries
 from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
 from privopt_metric_dp.mechanisms.trace_dp import TraceDP, TraceRelease
 from privopt_metric_dp.problem.data import MetricInstance
@@ -50,19 +48,25 @@ class Predictive(MetricMechanism[PredictiveProblem]):
             raise InputError([Fault(file, "predictive.total", found, wanted)])
         return problem
 
-    def matrix(self, problem: MetricInstance[PredictiveProblem], context: SolveContext) -> Matrix:
-        """The optimal matrix for fresh reports, by one of the structured solvers."""
-        from privopt_metric_dp.mechanisms.optimal_lp import solve_structured
+    def first(
+        self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixIncumbent, context: SolveContext
+    ) -> Sequence[Callable[[], None]]:
+        """One output for all and the exponential mechanism."""
+        return first_entries(problem.data, incumbent, bounds=True)
 
-        return solve_structured(problem.data, evolve(context, method="auto"))
+    def search(
+        self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext
+    ) -> None:
+        """The optimal matrix for fresh reports, by the structured solvers."""
+        from privopt_metric_dp.mechanisms.optimal_lp import structured
 
-    def solve(self, problem: MetricInstance[PredictiveProblem], context: SolveContext) -> Outcome[MatrixRelease]:
+        structured(problem.data, incumbent, context)
+
+    def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
         """The matrix, and the test's numbers."""
-        outcome = super().solve(problem, context)
         terms = problem.declared.terms(problem.data)
-        with context.timed("build"):
-            prediction = Prediction.of(problem.data, terms)
-        return evolve(outcome, release=self.release_class.of(outcome.release, prediction=prediction, terms=terms))
+        prediction = Prediction.of(problem.data, terms)
+        return self.release_class.of(release, prediction=prediction, terms=terms)
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
         """Metric DP of fresh reports and of traces."""

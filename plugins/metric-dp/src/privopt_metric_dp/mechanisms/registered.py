@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import time
+import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Unsigned
 from privopt.declare import key
-from privopt.errors import CertificationError, Fault, InputError, StoppedError
-from privopt.execution.limits import ending_at
+from privopt.errors import CertificationError, Fault, InputError
+from privopt.execution.clock import Clock, clock
+from privopt.execution.memory import GB
 from privopt.interfaces import Result, SolveContext
 from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.remap import remapped
 from privopt_metric_dp.matrix.repair import rounded
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism
-from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.mechanisms.closing import MatrixIncumbent, MatrixOffers, first_entries
+from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import ConstOpt, MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Euclidean, Haversine
 from privopt_metric_dp.proof import Proof
+from privopt_metric_dp.solvers.exponential import exponential, largest_share
 
-__all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "OptimalLP", "PlanarLaplace"]
+__all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "Optimal", "OptimalLP", "PlanarLaplace"]
 
 
 PRICED: Final = 6
@@ -35,27 +40,51 @@ CHOOSING: Final = 0.3
 """Share of the time that is left in which outputs are chosen."""
 
 
-class OptimalLP(MetricMechanism[MetricProblem]):
-    """The least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
+class Optimal(MetricMechanism[D], Generic[D]):
+    """One that seeks the least expected loss, by the whole program or by structured solvers."""
 
     any_notion = frozenset({"full"})
+
+    def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
+        """The matrix by the whole LP."""
+        from privopt_metric_dp.mechanisms.optimal_lp import whole_program
+
+        return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
+
+    def first(
+        self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
+    ) -> Sequence[Callable[[], None]]:
+        """One output for all and the exponential mechanism, which keep metric DP alone."""
+        keeps = isinstance(self.privacy(problem, context.method), MetricDP)
+        return first_entries(problem.data, incumbent, bounds=True) if keeps else ()
+
+    def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
+        """By the whole LP where that is asked for and fits into memory, else by the structured solvers."""
+        from privopt_metric_dp.mechanisms.optimal_lp import full_bytes, structured
+
+        if context.method != "full":
+            structured(problem.data, incumbent, context, method=context.method)
+        elif context.fits(full_bytes(problem.data)) or not isinstance(self.privacy(problem, "full"), MetricDP):
+            super().search(problem, incumbent, context)
+        else:
+            incumbent.note(f"full ({full_bytes(problem.data) / GB:.2g} GB, too much)")
+            structured(problem.data, incumbent, context)
+
+
+class OptimalLP(Optimal[MetricProblem]):
+    """The least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
+
     chooses = True
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
         """Those of greatest use in a sample, loosely solved."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
-        left = context.remaining
-        until = None if left is None else time.monotonic() + CHOOSING * left
-        with ending_at(until):
-            problem.choose(choose_outputs(problem.whole, deadline=until, progress=context.report))
+        time = Clock(CHOOSING * context.search_time.left, clock())
+        problem.choose(choose_outputs(problem.whole, search_time=time, progress=context.report))
 
     def prove_over_all(
-        self,
-        problem: MetricInstance[MetricProblem],
-        release: MatrixRelease,
-        bound: float | None,
-        context: SolveContext,
+        self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
         """Over reports anywhere on the streets, where losses are ways along them and crossings are few."""
         from privopt_metric_dp.proof.make_proof import prove_over_streets
@@ -67,9 +96,8 @@ class OptimalLP(MetricMechanism[MetricProblem]):
             return None
         try:
             with context.timed("solve"):
-                found = solve_street_bound(
-                    data, priced, gap=context.gap, deadline=context.deadline, progress=context.report
-                )
+                seconds = context.search_time.left
+                found = solve_street_bound(data, priced, gap=context.gap, seconds=seconds, progress=context.report)
         except CertificationError:  # crossings that are no records
             return None
         if found is None:
@@ -79,14 +107,6 @@ class OptimalLP(MetricMechanism[MetricProblem]):
             return prove_over_streets(
                 found.multipliers, priced, data, loss.weighted, value, gap=context.gap, room=context.room
             )
-
-    def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """The matrix by the whole LP, or by one of the structured solvers."""
-        from privopt_metric_dp.mechanisms.optimal_lp import solve_full, solve_structured
-
-        if context.method == "full":
-            return solve_full(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
-        return solve_structured(problem.data, context)
 
 
 class _ClosedForm(MetricMechanism[MetricProblem]):
@@ -133,30 +153,18 @@ class Exponential(_ClosedForm):
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
     spare = "exponential"
 
+    def first(
+        self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
+    ) -> Sequence[Callable[[], None]]:
+        """Half of epsilon where a limit may come before the largest share is found."""
+        early = context.method == "calibrated" and context.search_time.left < math.inf
+        return first_entries(problem.data, incumbent, bounds=False)[1:] if early else ()
+
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Closed form."""
-        from privopt_metric_dp.mechanisms.fallback import Reserve
-        from privopt_metric_dp.solvers.exponential import exponential, largest_share
-
         data, epsilon, share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
-            reserve, until = Reserve(data, context, bounded=False), None
-            if context.deadline is not None:
-                until = reserve.keep()
-            try:
-                with ending_at(until):
-                    share = largest_share(data.to_outputs, epsilon, *data.standing)
-            except StoppedError:
-                if reserve.release is None:
-                    raise
-                path = f"calibrated (no time to find the largest share), {reserve.path}"
-                return Matrix(
-                    z=reserve.release.probabilities,
-                    solver={"name": "closed form", "path": path},
-                    details={"share_of_epsilon": share},
-                    stopped=True,
-                    release=reserve.release,
-                )
+            share = largest_share(data.to_outputs, epsilon, *data.standing)
         z = exponential(data.to_outputs, epsilon, share=share)
         return Matrix(z=z, solver={"name": "closed form"}, details={"share_of_epsilon": share})
 
@@ -220,6 +228,27 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     problem_class = ConstOptProblem
     bounds, programs = False, True
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
+
+    def first(
+        self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixIncumbent, context: SolveContext
+    ) -> Sequence[Callable[[], None]]:
+        """One output for all and the exponential mechanism."""
+        return first_entries(problem.data, incumbent, bounds=False)
+
+    def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
+        """The exponential mechanism at its largest share, which no program loses to; then that, where it fits."""
+        from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
+
+        data = problem.data
+        if data.crossed:
+            share = largest_share(data.to_outputs, float(data.epsilon), *data.standing)
+            z = exponential(data.to_outputs, float(data.epsilon), share=share)
+            incumbent.offer("exponential", candidate=z, value=float(np.vdot(data.weighted, z)))
+        needed = const_opt_bytes(data, problem.declared.const_opt.radius)
+        if context.fits(needed):
+            super().search(problem, incumbent, context)
+        else:
+            incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.room / GB:.2g} left)")
 
     def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:
         """The LP through the modelling language."""

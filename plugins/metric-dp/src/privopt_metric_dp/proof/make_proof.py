@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import Fault, InputError, ModelError, StoppedError
+from privopt.errors import Fault, InputError, ModelError
+from privopt.execution.clock import clock
 from privopt.files.archive import read_npz
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import Kept
@@ -35,10 +36,6 @@ LONG: Final = 1_000_000
 """Multipliers of a long proof: a file of 10 MB."""
 BYTES: Final = 48
 """That a multiplier takes while a proof is made: as it is found, joined, rounded."""
-READ: Final = 3e-8
-"""Seconds that it takes to read a multiplier."""
-HELD: Final = 3e-7
-"""Seconds that it takes one that is kept to be evaluated, written and read back."""
 LARGEST: Final = 8
 """Times the size of a file that its arrays may have, beside as many bytes as a matrix of the problem has."""
 
@@ -73,7 +70,6 @@ def prove(
     gap: float,
     room: float,
     near: float | None = None,
-    seconds: float | None = None,
 ) -> tuple[Proof, float]:
     """Turn a solver's multipliers into a proof, and say which bound it states.
 
@@ -89,25 +85,18 @@ def prove(
         gap: relative gap asked for.
         room: bytes.
         near: about what they prove, where that is known.
-        seconds: that it may take; so few multipliers are kept that it takes no longer.
 
     Raises:
-        StoppedError: not even to go through all of them takes so little; or the end of
-            :func:`privopt.execution.limits.ending_at` has come.
+        OutOfTime: the end came before a first proof was made.
     """
     spare, most = SPARE * min(gap, 1e-5) * abs(value), max(LONG, room / BYTES)
     read = multipliers.read(len(data.pairs if over is None else over[0]), weighted.shape[1])
-    if read and seconds is not None:
-        left = seconds - READ * read
-        if left <= 0.0:
-            raise StoppedError("the time limit came before a bound was proved")
-        most = min(most, left / HELD)
     if near is not None and read > LONG:
         missing = value - near - gap * abs(value)
         spare = max(spare, LOOSE * (value - near) if missing > 0.0 else -missing / 4)
     made: tuple[Proof, float] | None = None
     first = True
-    while True:
+    while made is None or clock().left > 0.0:
         try:
             kept, bound = kept_of(multipliers, data, weighted, over=over, spare=spare, most=most)
             form = _trees(kept, bound, data, weighted, spare) or Rows.least(kept, bound, weighted, spare)
@@ -115,10 +104,6 @@ def prove(
         except MemoryError:
             spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
-        except StoppedError:
-            if made is None:
-                raise
-            return made
         missed = value - found[1] - gap * abs(value)
         if first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
@@ -129,6 +114,7 @@ def prove(
         else:
             return found
         first, made = False, found
+    return made
 
 
 def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: float) -> Trees | None:

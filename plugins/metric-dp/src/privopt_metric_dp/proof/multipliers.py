@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import UsageError
+from privopt.execution.clock import check
 from privopt.execution.compiled import jit
-from privopt.execution.limits import check_end, in_threads
+from privopt.execution.limits import in_threads
 
 __all__ = ["NO_PAIRS", "Block", "Few", "Multipliers", "Sieve"]
 
@@ -96,7 +97,7 @@ class Multipliers:
 
         def blocks() -> Iterator[Block]:
             for k0, k1, forward, backward in own.blocks():
-                check_end()
+                check()
                 both = np.zeros((2, pairs, k1 - k0))
                 both[0, rows], both[1, rows] = forward, backward
                 yield k0, k1, both[0], both[1]
@@ -182,14 +183,14 @@ class Sieve:
         """Each output, the places of its rows that are kept, rising, and their multipliers.
 
         Raises:
-            StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come.
+            OutOfTime: the end has come.
             UsageError: blocks that do not fit.
         """
         if multipliers.few is not None:
             place = np.empty(len(self.entry), dtype=np.int64)
             place[2 * self.entry + self.turned] = np.arange(len(self.entry))
             for k, pairs, backward, f in multipliers.few():
-                check_end()
+                check()
                 given = place[2 * pairs + backward]
                 order = np.argsort(given)
                 given, f = given[order], f[order]

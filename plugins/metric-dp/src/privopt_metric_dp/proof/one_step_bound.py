@@ -14,31 +14,30 @@ optimum; where it is narrow ways of several pairs matter, and it is a part of it
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.errors import StoppedError
-from privopt.execution.limits import check_end, seconds_left
+from privopt.execution.clock import check
+from privopt.interfaces.offers import Later, Offers
 from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import sum_down
 from privopt_metric_dp.proof.tree_proof import Trees
 
-__all__ = ["prove_nearby"]
+__all__ = ["bound_nearby"]
 
+NAME: Final = "nearby records"
+"""Origin of its offers."""
 FIRST: Final = 0.25
 """The share of mean costs that is tried first."""
 FINEST: Final = 2.0**0.2
 """Factor between shares at which the search ends."""
 FARTHEST: Final = 44.0
 """Log-ratios beyond this are those of no tree (:data:`privopt_metric_dp.proof.tree_multipliers.LARGEST`)."""
-STATING: Final = 3.0
-"""To state what trees prove takes so many times what listing neighbours took (2.1 and 2.3 at 2,500 vectors)."""
+MANY: Final = 3_000
+"""Records of roads beyond which not all pairs are made."""
 BESIDE_PAIR, BESIDE_ENTRY = 128.0, 48.0
 """Bytes that lists of neighbours take as they are sorted, and trees as they are evaluated."""
 
@@ -56,9 +55,9 @@ class _Lists:
     def of(cls, data: MetricData, cost: Floats) -> _Lists:
         lengths = float(data.epsilon) * data.distances
         known = data.surely_required(*data.required) & (lengths < FARTHEST)
-        check_end()
+        check()
         start, other, pair = neighbours(len(cost), data.pairs[known])
-        check_end()
+        check()
         return cls(cost=cost, start=start, other=other, near=np.exp(-lengths[known][pair]))
 
     def paid(self, k: int, y: Floats) -> tuple[Floats, int, Ints, Bools]:
@@ -91,70 +90,52 @@ class _Lists:
         """What prices prove, but for rounding errors."""
         least = np.zeros(len(y))
         for k in range(self.cost.shape[1]):
-            check_end()
+            check()
             np.minimum(least, self.paid(k, y)[0], out=least)
         return float((y + least).sum())
 
-    def trees(self, y: Floats) -> NDArray[np.unsignedinteger[Any]]:
-        """(K, N) :attr:`privopt_metric_dp.proof.tree_multipliers.Forest.codes`."""
+    def proof(self, y: Floats) -> Trees:
+        """Make the trees that prove a bound at prices."""
         n, outputs = self.cost.shape
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
         for k in range(outputs):
-            check_end()
+            check()
             _, r, ends, takes = self.paid(k, y)
             codes[k, ends] = 2 * ((r - ends) % n) + takes
-        return codes
+        return Trees(prices=y, trees=codes)
 
 
-def _best(lists: _Lists, until: float | None) -> tuple[float, Floats]:
-    """The best bound of the shares that there is time for, one at least, and its prices."""
+def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *, room: float) -> None:
+    """Offer the bounds of a few shares of mean costs, each with its proof; none where there is no room.
+
+    Args:
+        data: the problem's.
+        weighted: (N, K) costs, prior included.
+        offers: to offer bounds and :class:`Trees` to.
+        room: bytes.
+
+    Raises:
+        OutOfTime: the end came first; what was offered stands.
+    """
+    records = len(weighted)
+    every = records * (records - 1) // 2 if data.within is None else len(data.pairs)
+    roads = data.metric.implying(data.within) is not None  # which make no others of all pairs, so nor does this of many
+    if BESIDE_PAIR * every + BESIDE_ENTRY * weighted.size > room or (roads and records > MANY):
+        return
+    lists = _Lists.of(data, weighted)
     low = lists.cost.min(axis=1)
     mean = lists.cost.mean(axis=1) - low
     tried: dict[float, float] = {}
 
     def at(share: float) -> float:
         if share not in tried:
-            late = bool(tried) and until is not None and time.monotonic() >= until
-            try:
-                tried[share] = -math.inf if late else lists.bound(low + share * mean)
-            except StoppedError:
-                if not tried:
-                    raise
-                tried[share] = -math.inf
+            y = low + share * mean
+            tried[share] = lists.bound(y)
+            if tried[share] == max(tried.values()):
+                offers.offer(NAME, bound=tried[share], proof=Later(lists.proof, y))
         return tried[share]
 
     best, factor = FIRST, 2.0
     while factor > FINEST:
         here = max((best, best / factor, best * factor), key=at)
         best, factor = here, (factor if here != best else math.sqrt(factor))
-    return at(best), low + best * mean
-
-
-def prove_nearby(
-    data: MetricData, weighted: Floats, value: float, *, room: float, until: float | None = None
-) -> tuple[Trees, float] | None:
-    """The proof, and what is stated of it; None where it is no more than every record's cheapest output, or no room.
-
-    Args:
-        data: the problem's.
-        weighted: (N, K) costs, prior included.
-        value: the loss that is stated.
-        room: bytes.
-        until: `time.monotonic` value beyond which no further share is tried.
-
-    Raises:
-        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come, or would before it is stated.
-    """
-    if BESIDE_PAIR * len(data.pairs) + BESIDE_ENTRY * weighted.size > room:
-        return None
-    began = time.monotonic()
-    lists, trivial = _Lists.of(data, weighted), sum_down(weighted.min(axis=1))
-    listing = time.monotonic() - began
-    bound, y = _best(lists, until)
-    if not bound > trivial:
-        return None
-    left = seconds_left()
-    if left is not None and left < STATING * listing:
-        raise StoppedError("the time limit came before a bound was proved")
-    proof, stated = Trees(prices=y, trees=lists.trees(y)).stating(data, weighted, value)
-    return (proof, stated) if stated > trivial else None

@@ -45,6 +45,13 @@ class Rows(Proof):
     values: Floats | Singles
 
     @classmethod
+    def nothing(cls, outputs: int) -> Self:
+        """Return no multipliers at all, which prove every record's cheapest output."""
+        none = np.zeros(0, dtype=np.uint32)
+        pairs, starts = np.zeros((0, 2), dtype=np.int64), np.zeros(outputs + 1, dtype=np.int64)
+        return cls(pairs=pairs, starts=starts, rows=none, values=np.zeros(0, dtype=np.float32))
+
+    @classmethod
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:

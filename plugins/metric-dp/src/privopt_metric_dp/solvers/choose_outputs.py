@@ -13,11 +13,13 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats, Ints
+from privopt.execution.clock import Clock
 from privopt.interfaces import Progress
 from privopt.numbers.graphs import edge_matrix, shortest_rows
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.solvers.auto import solve
 from privopt_metric_dp.solvers.instance import Instance
-from privopt_metric_dp.solvers.interior_point import solve_interior_point
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
 
 __all__ = ["choose_outputs", "sampled"]
 
@@ -31,19 +33,19 @@ GAP: Final = 0.1
 """Relative gap to which the sample is solved: masses settle early."""
 
 
-def choose_outputs(data: MetricData, *, deadline: float | None = None, progress: Progress | None = None) -> Ints:
+def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progress: Progress | None = None) -> Ints:
     """Choose ``data.choose`` of the records.
 
     Args:
         data: of a problem whose outputs are chosen (`MetricData.over`).
-        deadline: `time.monotonic` value at which the best so far is taken.
+        search_time: the scope of time in which samples are solved; the best so far is taken when it is over.
         progress: called with lower bound, loss, iteration and phase, of the sample.
 
     Returns:
         ``(K,)`` records, in order.
 
     Raises:
-        StoppedError: the end of the time limit has come.
+        OutOfTime: the end of the scope around has come.
     """
     assert data.over is not None  # whoever calls has looked
     assert data.choose is not None
@@ -66,7 +68,7 @@ def choose_outputs(data: MetricData, *, deadline: float | None = None, progress:
     kept = np.arange(tried)
     while len(kept) > count:
         some = evolve(instance, cost=instance.cost[:, kept])
-        found = solve_interior_point(some, gap=GAP, deadline=deadline, progress=tell, symmetry=False)
+        found = solve(some, method=InteriorPoint(symmetry=False), gap=GAP, search_time=search_time, progress=tell)
         used = np.argsort(-(prior @ found.z), kind="stable")[: max(count, int(KEPT * len(kept)))]
         kept = kept[np.sort(used)]
     return candidates[kept]

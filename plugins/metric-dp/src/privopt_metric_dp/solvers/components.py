@@ -6,21 +6,23 @@ metric-DP paper), connected components solved one by one (Property 3.1 there).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.execution.limits import ending_at
-from privopt.numbers.graphs import components, neighbours, shortest_rows
+from privopt.execution.clock import check
+from privopt.interfaces.offers import Kept, Later, Offers, made, near
+from privopt.numbers.graphs import components, shortest_rows
 from privopt_metric_dp.proof.multipliers import Multipliers
-from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound, freer, one_output
+from privopt_metric_dp.solvers.instance import Instance, freer, one_output
+from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.space.pairs import reduce_pairs, worth_reducing
 
-__all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "solve_by_component"]
+__all__ = ["Merged", "Reduced", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
 """Log-ratios up to this are taken for 0: the optimum moves by less than this share."""
@@ -29,14 +31,6 @@ SLACK = 1e-9
 """Pairs count as implied up to this share of their length."""
 
 INSIDE, SKIPPED = -1, -2
-
-Solver = Callable[[Instance], Solution]
-
-
-def adjacency(instance: Instance) -> tuple[Ints, Ints, Floats, Ints]:
-    """Required-pairs graph in CSR form: row starts, neighbours, log-ratios, pair of each entry."""
-    start, other, pair = neighbours(instance.records, instance.pairs)
-    return start, other, instance.lengths[pair], pair
 
 
 @frozen(kw_only=True, eq=False)
@@ -58,12 +52,9 @@ class Merged:
     pair: Ints
     flipped: NDArray[np.bool_]
 
-    def lift(self, solution: Solution) -> Solution:
-        """Answer for the original instance."""
-        z = solution.z[self.group]
-        multipliers = solution.multipliers
-        lifted = None if multipliers is None else Multipliers(blocks=lambda: self._lift_blocks(multipliers))
-        return evolve(solution, z=z, objective=self.original.loss(z), multipliers=lifted)
+    def lift(self, multipliers: Multipliers) -> Multipliers:
+        """Multipliers for the original instance."""
+        return Multipliers(blocks=lambda: self._lift_blocks(multipliers))
 
     def _lift_blocks(self, multipliers: Multipliers) -> Iterator[tuple[int, int, Floats, Floats]]:
         tree = _spanning_trees(self)
@@ -160,69 +151,6 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept], epsilon=epsilon), kept
 
 
-def _restored(
-    answer: Solution, few: Instance, instance: Instance, rows: Ints, gap: float, deadline: float | None
-) -> Solution:
-    """Answer for the instance whose pairs `rows` are those of `few`, bounded at the instance's own epsilon.
-
-    Once the deadline has come the bound stays as it was found, up to `SLACK` of epsilon: who states it proves it first.
-    """
-    proved = answer.multipliers or Multipliers.zero(len(few.pairs), few.outputs)
-    proved = freer(proved, (instance.epsilon - few.epsilon) * few.distances)
-    bound = answer.lower_bound
-    if deadline is None or time.monotonic() < deadline:
-        bound = min(dual_bound(evolve(few, epsilon=instance.epsilon), proved)[0], answer.objective)
-    multipliers = None if answer.multipliers is None else Multipliers.among(proved, rows, len(instance.pairs))
-    lost = answer.status == "optimal" and not instance.reached(answer.objective, bound, gap)
-    status = "feasible" if lost else answer.status
-    return evolve(answer, multipliers=multipliers, lower_bound=bound, status=status)
-
-
-def _shared_best(instance: Instance) -> Solution | None:
-    """The answer where one output is the cheapest for every record: it alone, and the proof needs no row."""
-    best = int(instance.cost.sum(axis=0).argmin())
-    if (instance.cost[:, best] > instance.cost.min(axis=1)).any():
-        return None
-    answer = one_output(instance, "constant")
-    return evolve(answer, objective=answer.lower_bound, status="optimal")
-
-
-def _join(instance: Instance, label: Ints, rows: list[Ints], parts: list[Solution]) -> Solution:
-    z = np.zeros((instance.records, instance.outputs))
-    for c, part in enumerate(parts):
-        z[label == c] = part.z
-
-    def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
-        sources = [
-            part.multipliers.arrays(len(number), instance.outputs)
-            for number, part in zip(rows, parts, strict=True)
-            if part.multipliers
-        ]
-        step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
-        for k0 in range(0, instance.outputs, step):
-            k1 = min(instance.outputs, k0 + step)
-            f = np.zeros((len(instance.pairs), k1 - k0))
-            b = np.zeros_like(f)
-            for number, (forward, backward) in zip(rows, sources, strict=True):
-                f[number], b[number] = forward[:, k0:k1], backward[:, k0:k1]
-            yield k0, k1, f, b
-
-    order = {"optimal": 0, "feasible": 1, "stopped": 2}
-    largest = max(parts, key=lambda part: len(part.z))
-    known = all(part.multipliers is not None for part in parts)
-    return Solution(
-        z=z,
-        objective=instance.loss(z),
-        lower_bound=sum(part.lower_bound for part in parts),
-        multipliers=Multipliers(blocks=blocks) if known else None,
-        method=largest.method,
-        iterations=max(part.iterations for part in parts),
-        trajectory=largest.trajectory if len(parts) == 1 else (),
-        status=max((part.status for part in parts), key=order.__getitem__),
-        details={**largest.details, "components": len(parts)},
-    )
-
-
 def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
     members = np.flatnonzero(label == c)
     rows = np.flatnonzero(label[instance.pairs[:, 0]] == c) if len(instance.pairs) else np.zeros(0, dtype=np.int64)
@@ -238,27 +166,134 @@ def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]
     return small, rows
 
 
-def solve_by_component(instance: Instance, solver: Solver, gap: float, *, deadline: float | None = None) -> Solution:
-    """Reduce `instance`, give each connected part to `solver`, put together.
+class Reduced:
+    """An instance made smaller once, and the way back: records merged, implied pairs dropped, connected parts.
 
-    The answer is "optimal" only where the whole, too, reaches the relative gap that the parts were solved to. What
-    `solver` sees is connected, has no implied pair, no pair at distance 0, and no output that is the cheapest for
-    every record (so at least two records and two outputs).
+    A part is connected, has no implied pair, no two records at distance 0, and but for :meth:`solved` ones no output
+    that is the cheapest for every record (so at least two records and two outputs).
 
-    Raises:
-        StoppedError: the deadline (of `time.monotonic`) came before the implied pairs of many were found.
+    Attributes:
+        instance: the whole.
+        parts: connected ones, in order of their first records.
     """
-    merged = merge_records(instance)
-    if merged is not None:
-        return merged.lift(solve_by_component(merged.instance, solver, gap, deadline=deadline))
-    with ending_at(deadline):
-        kept, rows = drop_implied_pairs(instance)
-    label = components(kept.records, kept.pairs)
-    count = int(label.max()) + 1
-    if count == 1:
-        answer = _shared_best(kept) or solver(kept)
-    else:
-        parts = [_component(kept, label, c) for c in range(count)]
-        answers = [_shared_best(part) or solver(part) for part, _ in parts]
-        answer = _join(kept, label, [number for _, number in parts], answers)
-    return answer if kept is instance else _restored(answer, kept, instance, rows, gap, deadline)
+
+    def __init__(self, instance: Instance) -> None:
+        """Make it smaller.
+
+        Raises:
+            OutOfTime: the end came before the implied pairs of many were found.
+        """
+        self.instance, self._merged = instance, merge_records(instance)
+        self._before = instance if self._merged is None else self._merged.instance
+        self._kept, self._rows = drop_implied_pairs(self._before)
+        self._label = components(self._kept.records, self._kept.pairs)
+        count = int(self._label.max()) + 1
+        whole = [(self._kept, np.arange(len(self._kept.pairs)))]
+        cut = [_component(self._kept, self._label, c) for c in range(count)] if count > 1 else whole
+        self.parts = tuple(Part(small) for small, _ in cut)
+        self._numbers = [number for _, number in cut]
+
+    def mechanism(self, zs: Sequence[Floats]) -> Floats:
+        """Return the whole's mechanism (N, K) of one of each part."""
+        z = np.zeros(self._kept.cost.shape)
+        for c, own in enumerate(zs):
+            z[self._label == c] = own
+        return z if self._merged is None else z[self._merged.group]
+
+    def multipliers(self, proofs: Sequence[Multipliers]) -> Multipliers:
+        """Return the whole's multipliers of those of each part."""
+        found = proofs[0] if len(proofs) == 1 else self._joined(proofs)
+        if self._kept is not self._before:  # solved at an epsilon that is smaller by the share of the dropped pairs
+            found = freer(found, (self._before.epsilon - self._kept.epsilon) * self._kept.distances)
+            found = Multipliers.among(found, self._rows, len(self._before.pairs))
+        return found if self._merged is None else self._merged.lift(found)
+
+    def _joined(self, proofs: Sequence[Multipliers]) -> Multipliers:
+        pairs, outputs, numbers = len(self._kept.pairs), self._kept.outputs, self._numbers
+
+        def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
+            sources = [own.arrays(len(number), outputs) for number, own in zip(numbers, proofs, strict=True)]
+            step = max(1, min(outputs, 4_000_000 // max(1, pairs)))
+            for k0 in range(0, outputs, step):
+                k1 = min(outputs, k0 + step)
+                f, b = np.zeros((2, pairs, k1 - k0))
+                for number, (forward, backward) in zip(numbers, sources, strict=True):
+                    f[number], b[number] = forward[:, k0:k1], backward[:, k0:k1]
+                yield k0, k1, f, b
+
+        return Multipliers(blocks=blocks)
+
+    def views(self, offers: PartOffers) -> list[PartOffers]:
+        """Return what each part's solver offers to; the other parts stand at their best, or at one output for all."""
+        if len(self.parts) == 1:
+            return [offers.through("", lambda z: self.mechanism([z]), lambda f: self.multipliers([f]))]
+        joined = _Joined(self, offers)
+        views: list[PartOffers] = [_PartOffers(joined, part) for part in self.parts]
+        joined.tell("constant", firm=True)
+        return views
+
+
+class _Joined:
+    """What all parts have come to, offered as one after each step of one of them."""
+
+    def __init__(self, reduced: Reduced, outer: PartOffers) -> None:
+        self.reduced, self.outer, self.parts = reduced, outer, list[Kept[Floats, Multipliers]]()
+
+    def tell(self, origin: str, *, firm: bool) -> None:
+        """Offer the parts' best."""
+        zs = [part.candidate for part in self.parts]
+        proofs = [part.proof for part in self.parts]
+        self.outer.offer(
+            origin,
+            candidate=Later(_all, self.reduced.mechanism, zs),
+            value=sum(part.value for part in self.parts),
+            bound=sum(part.bound for part in self.parts),
+            proof=Later(_all, self.reduced.multipliers, proofs),
+            firm=firm,
+        )
+
+
+def _all(join: Any, given: Sequence[Any]) -> Any:
+    return join([made(one) for one in given])
+
+
+class _PartOffers(Offers[Floats, Multipliers]):
+    """What one part of several offers; its gap is its own."""
+
+    def __init__(self, joined: _Joined, part: Part) -> None:
+        one = one_output(part.instance)
+        self._joined, self.gap, self.noise = joined, joined.outer.gap, part.instance.noise
+        self.best = Kept(one.z, one.objective, one.multipliers, one.lower_bound)
+        self._firm: Kept[Floats, Multipliers] = Kept(one.z, one.objective, one.multipliers, one.lower_bound)
+        joined.parts.append(self._firm)
+
+    def offer(
+        self,
+        origin: str,
+        *,
+        candidate: Floats | Later[Floats] | None = None,
+        value: float | None = None,
+        bound: float | None = None,
+        proof: Multipliers | Later[Multipliers] | None = None,
+        firm: bool = True,
+    ) -> None:
+        """See :class:`Offers`; a relaxation's candidate waits until it is mended."""
+        self.offered += 1
+        self.best.take(candidate, value, proof, bound)
+        if self._firm.take(candidate if firm else None, value, proof, bound):
+            self._joined.tell(origin, firm=True)
+        else:
+            check()
+
+    @property
+    def reached(self) -> bool:
+        """As promised for this part."""
+        return near(self._firm.value, self._firm.bound, self.gap, self.noise)
+
+    def confirm(self) -> bool:
+        """A part's claim is confirmed with the whole."""
+        return self.reached
+
+    def note(self, said: str, **figures: Any) -> None:
+        """Tell the whole."""
+        self._joined.outer.note(said, **figures)

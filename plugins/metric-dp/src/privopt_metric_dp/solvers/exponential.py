@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats, Ints, slices
 from privopt.errors import Fault, InputError
-from privopt.execution.limits import check_end, in_threads
+from privopt.execution.clock import check
+from privopt.execution.limits import in_threads
 from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["exponential", "exponential_loss", "largest_share"]
@@ -75,7 +76,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
         lengths: (P,) their distances.
 
     Raises:
-        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come.
+        OutOfTime: the end has come.
 
     Notes:
         P K differences once, then N K exponentials a step.
@@ -96,10 +97,10 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
     low, high = 0.5, 1.0
     while kept(high) and high < _STEEPEST:
-        check_end()
+        check()
         low, high = high, 2.0 * high
     for _ in range(_STEPS):
-        check_end()
+        check()
         middle = 0.5 * (low + high)
         low, high = (middle, high) if kept(middle) else (low, middle)
     return low
@@ -109,7 +110,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
     """The greatest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
     farther, nearer = np.empty(len(i)), np.empty(len(i))
     for part in slices(len(i), distances.shape[1], _BLOCK):
-        check_end()
+        check()
         with np.errstate(invalid="ignore"):
             apart = distances[i[part]] - distances[j[part]]
         np.nan_to_num(apart, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)  # out of reach of both

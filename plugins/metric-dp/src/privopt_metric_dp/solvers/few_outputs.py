@@ -9,33 +9,28 @@ and .4 % over four rounds.
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from attrs import evolve
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import StoppedError
-from privopt.interfaces import Progress
-from privopt_metric_dp.solvers.components import solve_by_component
-from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound, one_output
-from privopt_metric_dp.solvers.interior_point import interior_point_bytes, solve_interior_point
-from privopt_metric_dp.solvers.path_graph import make_graph
-from privopt_metric_dp.solvers.star import GRACE, price_all, proof, star_trees
+from privopt.execution.clock import clock
+from privopt.interfaces.offers import made
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers.instance import Instance, dual_bound
+from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
+from privopt_metric_dp.solvers.star import price_all, proof, star_trees
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
-__all__ = ["few_outputs_bytes", "most_outputs", "sample_outputs", "solve_few_outputs"]
+__all__ = ["FewOutputs", "most_outputs", "sample_outputs"]
 
-SHARE: Final = 0.25
-"""Outputs of the first round, of all."""
 JOIN: Final = 0.5
 """Outputs that join, at most, of those at hand."""
-PRICING: Final = 0.4
-"""Share of the time left that pricing may take in a round."""
 PIVOTS: Final = 2_000
 """An output is priced by so many pivots, at most."""
+ROUGH: Final = 0.05
+"""Relative gap to which a sample that nobody prices is solved: what it leaves out costs more."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
@@ -52,117 +47,78 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
     return np.unique(chosen)
 
 
-def few_outputs_bytes(instance: Instance, count: int) -> float:
-    """About how much memory a round takes: its program, and the trees and rays of all outputs."""
-    part = evolve(instance, cost=instance.cost[:, : min(count, instance.outputs)])
-    return interior_point_bytes(part) + 8.0 * 7 * instance.cost.size
+def most_outputs(part: Part, inner: Solver, room: float) -> int:
+    """Return how many outputs a round may have that takes no more bytes than there is room for; 8 at least."""
+    few, many = (FewOutputs(count, inner, most=count).peak_bytes(part) for count in (8, 16))
+    if room == np.inf:
+        return part.instance.outputs
+    return min(part.instance.outputs, 8 * (1 + max(0, int((room - few) / max(many - few, 1.0)))))
 
 
-def most_outputs(instance: Instance, memory: float) -> int:
-    """How many outputs a round may have that takes no more bytes than `memory`; 0 where not even 8 fit."""
-    if memory == np.inf:
-        return instance.outputs
-    few, many = (few_outputs_bytes(instance, count) for count in (8, 16))
-    if few > memory:
-        return 0
-    return min(instance.outputs, 8 * (1 + int((memory - few) / max(many - few, 1.0))))
+class FewOutputs:
+    """A program over some outputs, farthest from one another.
 
-
-def _solve_connected(
-    instance: Instance,
-    count: int | None,
-    gap: float,
-    deadline: float | None,
-    progress: Progress | None,
-    threads: int | None,
-    memory: float,
-) -> Solution:
-    began, best, most = time.monotonic(), one_output(instance, "few-outputs"), most_outputs(instance, memory)
-    trajectory: list[tuple[float, float, float]] = []
-    chosen = sample_outputs(instance, count or max(2, int(np.ceil(SHARE * instance.outputs))))
-    status, rounds = "feasible", 0
-    while True:
-        part, until = evolve(instance, cost=instance.cost[:, chosen]), deadline
-        if deadline is not None:
-            until = deadline - PRICING * (deadline - time.monotonic())
-
-        def tell(phase: str, iteration: int, _lower: float | None, upper: float | None, known: Solution = best) -> None:
-            if progress is not None:
-                least = known.objective if upper is None else min(upper, known.objective)
-                progress(f"few outputs, {phase}", iteration, known.lower_bound, least)
-
-        found = solve_interior_point(part, gap=gap / 4, deadline=until, progress=tell, threads=threads)
-        rounds += 1
-        interrupted = found.status == "stopped" and (until is None or time.monotonic() < until)
-        if found.objective < best.objective:
-            z = np.zeros(instance.cost.shape)
-            z[:, chosen] = found.z
-            best = evolve(best, z=z, objective=found.objective)
-        best, values = _priced(instance, best, part, found, deadline)
-        trajectory.append((time.monotonic() - began, best.lower_bound, best.objective))
-        if instance.reached(best.objective, best.lower_bound, gap):
-            status = "optimal"
-            break
-        if interrupted or (deadline is not None and time.monotonic() >= deadline):
-            status = "stopped"
-            break
-        values[chosen] = 0.0
-        new = np.argsort(values)[: max(0, min(max(1, int(JOIN * len(chosen))), most - len(chosen)))]
-        new = new[values[new] < 0]
-        if not len(new):
-            break
-        chosen = np.union1d(chosen, new)
-    details = {"outputs": len(chosen), "of": instance.outputs}
-    return evolve(best, status=status, iterations=rounds, trajectory=tuple(trajectory), details=details)
-
-
-def _priced(
-    instance: Instance, best: Solution, part: Instance, found: Solution, deadline: float | None
-) -> tuple[Solution, Floats]:
-    """The best so far with the bound that the program's prices prove over all outputs, and their values ``(K,)``.
-
-    Where pricing does not end in time, by shortest-path trees without a pivot; the values are then those of the roots.
+    Attributes:
+        count: outputs of the first round.
+        most: to which others join, priced worst first; with None there is one round, and nothing is priced.
     """
-    assert found.multipliers is not None  # the interior point always has some
-    prices = dual_bound(part, found.multipliers)[1]
-    graph, whole = make_graph(instance), Symmetry.trivial(instance)
-    reduced = instance.cost - prices[:, None]
-    trees = star_trees(graph, reduced.argmin(axis=0))
-    values = reduced.min(axis=0)
-    with suppress(StoppedError):
-        values = price_all(graph, instance, prices, trees, most=PIVOTS, deadline=deadline).value
-    until = None if deadline is None else max(deadline, time.monotonic() + GRACE)
-    multipliers = proof(instance, whole, prices, trees, deadline=until)
-    bound, _ = dual_bound(instance, multipliers)
-    if bound > best.lower_bound:
-        best = evolve(best, lower_bound=min(bound, best.objective), multipliers=multipliers)
-    return best, values
+
+    name = "few-outputs"
+
+    def __init__(self, count: int, inner: Solver, *, most: int | None = None) -> None:
+        self.count, self.inner, self.most = count, inner, most
+
+    def peak_bytes(self, part: Part) -> float:
+        """Return about how much memory a round takes: its program, and the trees and rays of all outputs if priced."""
+        count = min(self.count if self.most is None else self.most, part.instance.outputs)
+        program = self.inner.peak_bytes(part.with_outputs(np.arange(count)))
+        return program + (0.0 if self.most is None else 8.0 * 7 * part.instance.cost.size)
+
+    def solve(self, part: Part, offers: PartOffers) -> None:
+        """See :class:`privopt_metric_dp.solvers.solver.Solver`."""
+        instance = part.instance
+        chosen = sample_outputs(instance, self.count)
+        while True:
+            small = part.with_outputs(chosen)
+            inner: PartOffers = offers.through(self.name, _lifting(chosen, instance.outputs), None)
+            inner.gap = ROUGH if self.most is None else offers.gap / 4
+            self.inner.solve(small, inner)
+            offers.note("", outputs=len(chosen), of=instance.outputs)
+            if self.most is None or inner.best.proof is None:
+                return
+            values = self._priced(part, small, made(inner.best.proof), offers)
+            if offers.reached:
+                return
+            values[chosen] = 0.0
+            new = np.argsort(values)[: max(0, min(max(1, int(JOIN * len(chosen))), self.most - len(chosen)))]
+            new = new[values[new] < 0]
+            if not len(new):
+                return
+            chosen = np.union1d(chosen, new)
+
+    def _priced(self, part: Part, small: Part, multipliers: Multipliers, offers: PartOffers) -> Floats:
+        """Offer what the program's prices prove over all outputs.
+
+        Returns:
+            The outputs' values, ``(K,)``; where pricing does not end in half of the time, those of the trees' roots.
+        """
+        instance = part.instance
+        prices = dual_bound(small.instance, multipliers)[1]
+        reduced = instance.cost - prices[:, None]
+        trees, values = star_trees(part.graph, reduced.argmin(axis=0)), reduced.min(axis=0)
+        with clock().share(0.5):
+            values = price_all(part.graph, instance, prices, trees, most=PIVOTS).value
+        whole = proof(instance, Symmetry.trivial(instance), prices, trees)
+        offers.offer(self.name, bound=dual_bound(instance, whole)[0], proof=whole)
+        return values
 
 
-def solve_few_outputs(
-    instance: Instance,
-    *,
-    count: int | None = None,
-    gap: float = 1e-2,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-    threads: int | None = None,
-    memory: float = np.inf,
-) -> Solution:
-    """Solve with few outputs by the interior point, price all, and go on with those that are missed.
+def _lifting(chosen: Ints, outputs: int) -> Callable[[Floats], Floats]:
+    """What puts columns of chosen outputs where they belong."""
 
-    Args:
-        instance: the problem.
-        count: outputs of the first round; a quarter of all where None.
-        gap: relative gap to stop at.
-        deadline: `time.monotonic` value at which the best so far is returned.
-        progress: called with lower bound, loss, iteration and phase.
-        threads: workers of the interior point.
-        memory: bytes; no outputs join that would make a round take more.
-    """
-    return solve_by_component(
-        instance,
-        lambda part: _solve_connected(part, count, gap, deadline, progress, threads, memory),
-        gap,
-        deadline=deadline,
-    )
+    def lift(z: Floats) -> Floats:
+        whole = np.zeros((len(z), outputs))
+        whole[:, chosen] = z
+        return whole
+
+    return lift

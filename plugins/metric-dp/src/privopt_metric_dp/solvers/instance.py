@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
-from privopt.execution.limits import check_end, ending_at
+from privopt.execution.clock import check
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.multipliers import Block, Multipliers
 
@@ -71,16 +71,15 @@ class Instance:
     coordinates: Floats | None = field(default=None, converter=optional(_floats))
 
     @classmethod
-    def of(cls, data: MetricData, *, deadline: float | None = None) -> Instance:
+    def of(cls, data: MetricData) -> Instance:
         """The optimal mechanism's program over the pairs of a problem that imply the others.
 
         Epsilon is a billionth smaller, so that what rounding adds to a solution leaves it private as it is.
 
         Raises:
-            StoppedError: the deadline (of `time.monotonic`) came before the pairs that imply many others were found.
+            OutOfTime: the end came before the pairs that imply many others were found.
         """
-        with ending_at(deadline):
-            pairs, distances = data.needed
+        pairs, distances = data.needed
         return cls(
             cost=data.weighted,
             pairs=pairs,
@@ -139,10 +138,14 @@ class Instance:
         """Log-ratios allowed on the pairs: ``epsilon * distances``."""
         return self.epsilon * self.distances
 
+    @property
+    def noise(self) -> float:
+        """A difference of losses that is lost in the costs' own rounding errors."""
+        return 1e-14 * self.records * float(np.abs(self.cost).max())
+
     def reached(self, loss: float, bound: float, gap: float) -> bool:
-        """Whether a relative gap is reached, or the difference is lost in the costs' own rounding errors."""
-        noise = 1e-14 * self.records * float(np.abs(self.cost).max())
-        return loss - bound <= max(gap * abs(loss), noise)
+        """Whether a relative gap is reached, or the difference is lost in rounding errors."""
+        return loss - bound <= max(gap * abs(loss), self.noise)
 
     def loss(self, z: Floats) -> float:
         """Expected loss of a mechanism ``z`` of the shape of ``cost``."""
@@ -185,7 +188,7 @@ class Solution:
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
 
-def one_output(instance: Instance, method: str) -> Solution:
+def one_output(instance: Instance, method: str = "constant") -> Solution:
     """The one output that is cheapest for all, and every record at its own cheapest as bound: known without a step."""
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
@@ -219,7 +222,7 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
         return dual_bound(evolve(instance, pairs=instance.pairs[rows], distances=instance.distances[rows]), own)
     y, seen = np.full(instance.records, np.inf), np.zeros(instance.outputs, dtype=np.bool_)
     for k0, k1, reduced in _reduced_costs(instance, multipliers):
-        check_end()
+        check()
         cost = instance.cost[:, k0:k1]
         reduced = np.where(np.isfinite(reduced).all(axis=0), reduced, cost)
         y = np.minimum(y, reduced.min(axis=1))
@@ -255,7 +258,7 @@ def _reduced_costs(instance: Instance, multipliers: Multipliers) -> Iterator[tup
     up = csr_array((one, (i, places)), shape=shape) - csr_array((growth, (j, places)), shape=shape)
     down = csr_array((one, (j, places)), shape=shape) - csr_array((growth, (i, places)), shape=shape)
     for k0, k1, forward, backward in multipliers.blocks():
-        check_end()
+        check()
         with np.errstate(over="ignore", invalid="ignore"):
             moved = up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)
             left = instance.cost[:, k0:k1] + moved
@@ -275,7 +278,7 @@ def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
 
     def blocks() -> Iterator[Block]:
         for k0, k1, forward, backward in multipliers.blocks():
-            check_end()
+            check()
             yield k0, k1, forward * less[:, None], backward * less[:, None]
 
     if known is None:

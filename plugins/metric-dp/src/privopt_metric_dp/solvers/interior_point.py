@@ -11,27 +11,25 @@ all the same; any multipliers prove a bound, so that inexact steps cost progress
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
 
 import numpy as np
 from attrs import define
 
 from privopt.arrays import Floats
+from privopt.errors import SolverError
 from privopt.execution.limits import allowed_threads
-from privopt.interfaces import Progress
+from privopt.interfaces.offers import Later
 from privopt_metric_dp.proof.multipliers import Block, Multipliers
-from privopt_metric_dp.solvers.components import solve_by_component
-from privopt_metric_dp.solvers.elimination import eliminate
-from privopt_metric_dp.solvers.instance import Instance, Solution
+from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_state import Engine, State, begin
 from privopt_metric_dp.solvers.normal_equations import ROOMS, Coupling, couple
-from privopt_metric_dp.solvers.symmetry import Symmetry, find_symmetry
+from privopt_metric_dp.solvers.solver import Part, PartOffers
+from privopt_metric_dp.solvers.symmetry import Symmetry
 
-__all__ = ["interior_point_bytes", "interior_point_seconds", "solve_interior_point"]
+__all__ = ["InteriorPoint"]
 
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
 CORRECTORS = 2
@@ -43,8 +41,6 @@ STRAIGHT = 1e-9
 SMALL = 1e8
 """Records to the third power times outputs up to which dense matrices do: compiling kernels for the first time takes
 longer (100 records and outputs: .7 processor seconds; .1 compiled, and .5 to load it)."""
-A_FLOP = 1.8e-10
-"""Processor seconds of a step for each record, output and entry of the factor."""
 SHARE = 1e-8
 """Residual of the coupling's solution, as a share of its right side."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
@@ -168,83 +164,75 @@ def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
         state.each(lambda group: group.take())
 
 
-def _multipliers(state: State) -> Multipliers:
-    shrink = np.exp(-state.instance.lengths / 2)[:, None] * state.scale
-    proofs = [group.proof() for group in state.groups]  # of the groups no more than this is held
+def _mechanism(symmetry: Symmetry, kept: Sequence[Callable[[], Floats]]) -> Floats:
+    """The mechanism ``(N, K)`` from the columns that groups kept."""
+    z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in kept], axis=1)), 0)
+    return np.asarray(z / z.sum(axis=1, keepdims=True))
+
+
+def _multipliers(
+    instance: Instance, symmetry: Symmetry, scale: float, kept: Sequence[Callable[[], tuple[Floats, Floats]]]
+) -> Multipliers:
+    """The multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
+    shrink = np.exp(-instance.lengths / 2)[:, None] * scale
 
     def blocks() -> Iterator[Block]:
         start = 0
-        for proof in proofs:
+        for proof in kept:
             forward, backward = proof()
             stop = start + forward.shape[1]
             yield start, stop, forward * shrink, backward * shrink
             start = stop
 
-    return Multipliers(blocks=blocks)
+    return symmetry.lift_multipliers(instance, Multipliers(blocks=blocks))
 
 
-def _solution(state: State, status: str, iterations: int, trajectory: list[tuple[float, float, float]]) -> Solution:
-    instance = state.instance
-    columns = np.concatenate([group.mechanism() for group in state.groups], axis=1)
-    z = state.symmetry.lift(columns)
-    z = np.maximum(z, 0)
-    z /= z.sum(axis=1, keepdims=True)
-    multipliers = state.symmetry.lift_multipliers(instance, _multipliers(state))
-    return Solution(
-        z=z,
-        objective=instance.loss(z),
-        lower_bound=state.bound * state.scale,
-        multipliers=multipliers,
-        method="interior-point",
-        iterations=iterations,
-        trajectory=tuple(trajectory),
-        status=status,
-        details={
-            "symmetries": state.symmetry.order,
-            **state.engine.details,
-        },
+def _offer(state: State, offers: PartOffers) -> None:
+    """Offer what is kept: the mechanism of least loss, the multipliers of the best bound."""
+    instance, symmetry, scale = state.instance, state.symmetry, state.scale
+    found = np.isfinite(state.saved_loss)
+    offers.offer(
+        InteriorPoint.name,
+        candidate=Later(_mechanism, symmetry, [group.mechanism() for group in state.groups]) if found else None,
+        value=state.saved_loss * scale,
+        bound=state.bound * scale,
+        proof=Later(_multipliers, instance, symmetry, scale, [group.proof() for group in state.groups]),
     )
 
 
-def _iterate(
-    state: State, gap: float, progress: Progress | None, between: Callable[[State], None] | None = None
-) -> tuple[str, int, list[tuple[float, float, float]]]:
-    trajectory: list[tuple[float, float, float]] = []
-    began, iteration = time.monotonic(), 0
-    coupling: Coupling | None = None
-    try:
-        for iteration in range(LAST_ITERATION):
+def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] | None = None) -> None:
+    """Go step by step to the gap.
+
+    Raises:
+        SolverError: the numbers broke down before.
+        numpy.linalg.LinAlgError: likewise.
+        OutOfTime: the time was over before.
+    """
+    gap, coupling = offers.gap, None
+    for iteration in range(LAST_ITERATION):
+        seen = _look(state)
+        if not (np.isfinite(seen.loss + seen.mu) and _save(state, seen)):
+            raise SolverError("its numbers broke down before the gap")
+        if coupling is not None and _due(state, seen, gap):
+            _restore_sums(state, coupling, 1e-14)
             seen = _look(state)
-            if not (np.isfinite(seen.loss + seen.mu) and _save(state, seen)):
-                return "feasible", iteration, trajectory
-            if coupling is not None and _due(state, seen, gap):
-                _restore_sums(state, coupling, 1e-14)
-                seen = _look(state)
-                _save(state, seen, last=True)
-            lower, upper = state.bound * state.scale, seen.loss * state.scale
-            trajectory.append((time.monotonic() - began, lower, upper))
-            if progress is not None:
-                progress("interior point", iteration, lower, upper)
-            if state.instance.reached(upper, lower, gap):
-                return "optimal", iteration, trajectory
-            state.late()
-            if between is not None:
-                between(state)
-            coupling = couple(state)
-            dy, add, (tp, td) = _direction(state, coupling, seen.missing, seen.mu)
-            keep = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
-            step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
-            state.each(methodcaller("move", add, step))
-            state.y = state.y + step[1] * dy
-            if not coupling.loose:
-                _restore_sums(state, coupling, STRAIGHT)
-            if max(step) < 1e-4:
-                return "feasible", iteration, trajectory
-    except np.linalg.LinAlgError:
-        return "feasible", iteration, trajectory
-    except (TimeoutError, KeyboardInterrupt):
-        return "stopped", iteration, trajectory
-    return "feasible", LAST_ITERATION, trajectory
+            _save(state, seen, last=True)
+        _offer(state, offers)
+        if state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap):
+            return
+        if between is not None:
+            between(state)
+        coupling = couple(state)
+        dy, add, (tp, td) = _direction(state, coupling, seen.missing, seen.mu)
+        keep = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
+        step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
+        state.each(methodcaller("move", add, step))
+        state.y = state.y + step[1] * dy
+        if not coupling.loose:
+            _restore_sums(state, coupling, STRAIGHT)
+        if max(step) < 1e-4:
+            raise SolverError("its steps came to nothing before the gap")
+    raise SolverError(f"the gap was not reached in {LAST_ITERATION} steps")
 
 
 def _due(state: State, seen: _Looked, gap: float) -> bool:
@@ -253,112 +241,69 @@ def _due(state: State, seen: _Looked, gap: float) -> bool:
     return half or state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap)
 
 
-def interior_point_bytes(instance: Instance) -> float:
-    """Memory that `solve_interior_point` takes on the processor beyond the instance; symmetry not counted.
-
-    Doubles an output: one an entry of the factor, nine a record (costs, mechanism and the one kept, direction, extra
-    one and its right side, pivots, scales, the answer), ten a pair (slacks, multipliers and those kept, direction,
-    extra one). Of a coupling that is formed, singles: `ROOMS` matrices, and five more while they are put together and
-    factored; of another, doubles: entries of the pattern for each of as many parts, and eight outputs' at work.
-    """
-    n, k, pairs = instance.records, instance.outputs, len(instance.pairs)
-    if _dense(n, k):
-        return 8.0 * k * (24 * pairs + 20 * n + 2 * n**2)
-    lanes, entries = -(-k // 8) * 8, _entries(instance)
-    coupling = 4.0 * n**2 * (ROOMS + 5) if n <= FORMED else 8.0 * (n + entries) * (ROOMS + 8 * allowed_threads())
-    return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
-
-
-def _entries(instance: Instance) -> int:
-    """Of a factor: half of all pairs fill all of it."""
-    every = instance.records * (instance.records - 1) // 2
-    return every if len(instance.pairs) > every // 2 else eliminate(instance).entries
-
-
-def interior_point_seconds(instance: Instance, gap: float, *, threads: int = 1) -> float:
-    """About how long `solve_interior_point` takes to a gap on the processor; symmetry not counted.
-
-    Nearly all goes into the coupling, which is N times the entries of the factor for each output. 400 scattered points
-    took 1.6 to 2.1e-10 processor seconds each in a step with 1,900 to 8,800 of their pairs, and 12, 18, 40, 51 steps
-    to gaps of 5.4, 1.2, .25 and .06 %.
-    """
-    steps = 12.0 + 9.0 * math.log(max(1.0, 0.05 / gap))
-    return A_FLOP * instance.records * instance.outputs * _entries(instance) * steps / threads
-
-
 def _dense(records: int, outputs: int) -> bool:
     return float(records) ** 3 * outputs <= SMALL
 
 
-def _engine(instance: Instance, outputs: int) -> Engine:
+def _engine(part: Part, outputs: int) -> Engine:
     """Compiled for the processor; dense where the problem, with so many outputs, is too small to compile for."""
-    if _dense(instance.records, outputs):
-        return DenseEngine(instance)
+    if _dense(part.instance.records, outputs):
+        return DenseEngine(part.instance)
     from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
 
-    return LaneEngine(instance)
+    return LaneEngine(part.instance, part.elimination)
 
 
-def _solve_connected(
-    instance: Instance,
-    gap: float,
-    deadline: float | None,
-    progress: Progress | None,
-    symmetry: bool,
-    threads: int,
-    between: Callable[[State], None] | None = None,
-) -> Solution:
-    import scipy.linalg  # noqa: F401  (so that the limit below reaches its BLAS too, whatever was loaded before)
-    from threadpoolctl import threadpool_limits
+class InteriorPoint:
+    """The structured interior point.
 
-    def late() -> None:
-        if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError
-
-    with np.errstate(all="ignore"):
-        formed = instance.records <= FORMED and gap < TIGHT
-        group = find_symmetry(instance) if symmetry and formed else Symmetry.trivial(instance)
-        engine = _engine(instance, len(group.representatives))
-        formed = formed or engine.exact
-        state = begin(instance, group, engine, formed=formed, threads=threads, late=late)
-        try:
-            # the outputs keep all processors busy already: threads of BLAS's own would only wait for each other
-            with threadpool_limits(limits=1, user_api="blas"):
-                status, iterations, trajectory = _iterate(state, gap, progress, between)
-            return _solution(state, status, iterations, trajectory)
-        finally:
-            if state.pool is not None:
-                state.pool.shutdown()
-
-
-def solve_interior_point(
-    instance: Instance,
-    *,
-    gap: float = 1e-6,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-    symmetry: bool = True,
-    threads: int | None = None,
-    between: Callable[[State], None] | None = None,
-) -> Solution:
-    """Solve by the structured interior point.
-
-    Args:
-        instance: the problem.
-        gap: relative gap to stop at.
-        deadline: `time.monotonic` value at which the iterate at hand is returned.
-        progress: called with lower bound, loss, iteration and phase.
-        symmetry: look for symmetries and use them.
-        threads: workers, by default as many as ``--jobs`` allows; the answer does not depend on it.
-        between: called between steps, and may change costs (`State.recost`); the instance is connected then, and no two
-            of its records are at distance 0.
+    Attributes:
+        symmetry: whether symmetries are looked for and used.
+        threads: workers; as many as ``--jobs`` allows where None. Answers do not depend on it.
+        between: called between steps, and may change costs (`State.recost`); without symmetries.
     """
-    workers = threads or allowed_threads()
-    if between is not None:
-        return _solve_connected(instance, gap, deadline, progress, False, workers, between)
-    return solve_by_component(
-        instance,
-        lambda part: _solve_connected(part, gap, deadline, progress, symmetry, workers),
-        gap,
-        deadline=deadline,
-    )
+
+    name = "interior-point"
+
+    def __init__(
+        self, *, symmetry: bool = True, threads: int | None = None, between: Callable[[State], None] | None = None
+    ) -> None:
+        self.symmetry, self.threads, self.between = symmetry and between is None, threads, between
+
+    def peak_bytes(self, part: Part) -> float:
+        """Return the memory that it takes on the processor beyond the part; symmetry not counted.
+
+        Doubles an output: one an entry of the factor, nine a record (costs, mechanism and the one kept, direction,
+        extra one and its right side, pivots, scales, the answer), ten a pair (slacks, multipliers and those kept,
+        direction, extra one). Of a coupling that is formed, singles: `ROOMS` matrices, and five more while they are
+        put together and factored; of another, doubles: entries of the pattern for each of as many parts, and eight
+        outputs' at work.
+        """
+        n, k, pairs = part.instance.records, part.instance.outputs, len(part.instance.pairs)
+        if _dense(n, k):
+            return 8.0 * k * (24 * pairs + 20 * n + 2 * n**2)
+        every = n * (n - 1) // 2
+        lanes, entries = -(-k // 8) * 8, every if pairs > every // 2 else part.elimination.entries
+        coupling = 4.0 * n**2 * (ROOMS + 5) if n <= FORMED else 8.0 * (n + entries) * (ROOMS + 8 * allowed_threads())
+        return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
+
+    def solve(self, part: Part, offers: PartOffers) -> None:
+        """See :class:`privopt_metric_dp.solvers.solver.Solver`."""
+        import scipy.linalg  # noqa: F401  (so that the limit below reaches its BLAS too, whatever was loaded before)
+        from threadpoolctl import threadpool_limits
+
+        instance = part.instance
+        with np.errstate(all="ignore"):
+            formed = instance.records <= FORMED and offers.gap < TIGHT
+            group = part.symmetry if self.symmetry and formed else Symmetry.trivial(instance)
+            engine = _engine(part, len(group.representatives))
+            formed = formed or engine.exact
+            state = begin(instance, group, engine, formed=formed, threads=self.threads or allowed_threads())
+            offers.note("", symmetries=group.order, **engine.details)
+            try:
+                # the outputs keep all processors busy already: threads of BLAS's own would only wait for each other
+                with threadpool_limits(limits=1, user_api="blas"):
+                    _iterate(state, offers, self.between)
+            finally:
+                if state.pool is not None:
+                    state.pool.close()

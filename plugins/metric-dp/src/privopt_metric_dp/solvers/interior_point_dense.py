@@ -9,6 +9,7 @@ from attrs import define, field
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints, Singles
+from privopt.execution.clock import check
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_state import Measure
 
@@ -100,12 +101,12 @@ class DenseOutputs:
         self.best_z = self.z if mechanism else self.best_z
         self.best_f = self.f if proof else self.best_f
 
-    def factorise(self, late: Callable[[], None]) -> Floats:
+    def factorise(self) -> Floats:
         """See `Outputs`: doubles need no scale.
 
         LU of an upper triangular matrix does not pivot, so NumPy's inverse is plain back substitution.
         """
-        late()
+        check()
         engine, n, pairs = self.engine, len(self.engine.order), len(self.engine.ends)
         self.w = self.f / self.s
         matrix = np.zeros((self.w.shape[1], n, n))
@@ -117,8 +118,8 @@ class DenseOutputs:
         self.inverse = np.swapaxes(np.linalg.inv(upper), 1, 2)
         return np.ones(n)
 
-    def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
-        late()
+    def couple(self, scale: Floats, into: Singles | Floats) -> None:
+        check()
         flat = self.inverse.reshape(-1, len(scale))
         into += (flat.T @ flat) / (scale[:, None] * scale)
 
@@ -196,8 +197,9 @@ class DenseOutputs:
     def take(self) -> None:
         self.z, self.s = self.z + self.direction[0], self.s + self.direction[1]
 
-    def mechanism(self) -> Floats:
-        return self.best_z
+    def mechanism(self) -> Callable[[], Floats]:
+        z = self.best_z
+        return lambda: z
 
     def proof(self) -> Callable[[], tuple[Floats, Floats]]:
         f, pairs = self.best_f, len(self.engine.ends)

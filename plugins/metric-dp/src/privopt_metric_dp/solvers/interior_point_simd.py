@@ -10,10 +10,11 @@ import numpy as np
 from attrs import define, field
 
 from privopt.arrays import Floats, Indices, Ints, Singles
+from privopt.execution.clock import check
 from privopt_metric_dp.matrix.simd import DOUBLES
 from privopt_metric_dp.solvers import factor_kernels, row_kernels
 from privopt_metric_dp.solvers.chordal import add_entries
-from privopt_metric_dp.solvers.elimination import Elimination, eliminate
+from privopt_metric_dp.solvers.elimination import Elimination
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_state import Measure, Outputs
 
@@ -28,9 +29,9 @@ class LaneEngine:
 
     exact = False
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, pattern: Elimination) -> None:
         self.instance = instance
-        self.pattern = eliminate(instance)
+        self.pattern = pattern
         self.order = self.pattern.order
         self.details = {"factor_entries": self.pattern.entries}
         self.ends: Indices = np.ascontiguousarray(self.pattern.place[instance.pairs])
@@ -75,12 +76,12 @@ class LaneEngine:
         n = self.instance.records
         return np.zeros((-(-n // factor_kernels.PANEL), n * factor_kernels.PANEL), dtype=np.float32)
 
-    def entries(self, share: Sequence[Outputs], late: Callable[[], None]) -> tuple[Floats, Floats]:
+    def entries(self, share: Sequence[Outputs]) -> tuple[Floats, Floats]:
         """Sums of ``H^-1`` over groups' outputs on the pattern of the factors: diagonal ``(N,)``, others ``(E,)``."""
         diagonal, below = np.zeros(self.instance.records), np.zeros(self.pattern.entries)
         for group in cast("Sequence[LaneOutputs]", share):  # as this engine made them
             for g in range(len(group.z)):
-                late()
+                check()
                 batch = group.factor[g], group.inverse[g], group.mask[g]
                 add_entries(self.pattern.start, self.pattern.row, *batch, diagonal, below)
         return diagonal, below
@@ -162,21 +163,21 @@ class LaneOutputs:
         if proof:
             self.best_f = self.f
 
-    def factorise(self, late: Callable[[], None]) -> Floats:
+    def factorise(self) -> Floats:
         p = self.pattern
         rows, pattern = (self.ends, p.pair, self.root**2), (p.start, p.row, p.across, p.entry, p.column)
         for g in range(len(self.z)):
-            late()
+            check()
             one = slice(g, g + 1)
             lanes = self.s[one], self.f[one], self.factor[one], self.inverse[one], self.unit[one]
             if not factor_kernels.factorise(*pattern, *rows, *lanes):
                 raise np.linalg.LinAlgError("a matrix is not positive definite")
         return np.asarray(self.unit.reshape(len(self.unit), -1, DOUBLES).max(axis=(0, 2)))
 
-    def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
+    def couple(self, scale: Floats, into: Singles | Floats) -> None:
         p, room = self.pattern, cast("Singles", into)  # as its engine made it
         for g in range(len(self.z)):
-            late()
+            check()
             factor_kernels.couple(
                 p.start, p.row, p.column, self.factor[g], self.inverse[g], self.unit[g], scale, self.mask[g], room
             )
@@ -226,9 +227,10 @@ class LaneOutputs:
     def take(self) -> None:
         row_kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 1.0)
 
-    def mechanism(self) -> Floats:
+    def mechanism(self) -> Callable[[], Floats]:
         columns = self.best_z.reshape(len(self.z), -1, DOUBLES).transpose(1, 0, 2)
-        return np.asarray(columns[self.pattern.place].reshape(len(self.pattern.place), -1)[:, : self.width])
+        place, width = self.pattern.place, self.width
+        return lambda: np.asarray(columns[place].reshape(len(place), -1)[:, :width])
 
     def proof(self) -> Callable[[], tuple[Floats, Floats]]:
         """See `Outputs`: a copy in the order of the rows is made only where they are read."""

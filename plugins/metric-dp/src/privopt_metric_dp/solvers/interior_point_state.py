@@ -7,7 +7,6 @@ Two kinds of group do the same: `privopt_metric_dp.solvers.interior_point_simd` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +14,8 @@ from attrs import define, frozen
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints, Singles
+from privopt.execution import Executor
+from privopt.execution import threads as in_threads
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -56,8 +57,8 @@ class Outputs(Protocol):
     def keep(self, mechanism: bool, proof: bool) -> None:
         """Keep the iterate's mechanism, its multipliers, or both, as the best so far."""
 
-    def factorise(self, late: Callable[[], None]) -> Floats:
-        """Factor ``H = A' diag(f / s) A`` of each output; between batches ``late`` may raise.
+    def factorise(self) -> Floats:
+        """Factor ``H = A' diag(f / s) A`` of each output; between batches it looks at the clock.
 
         Returns scales ``(N,)`` for `couple`, above 0.
 
@@ -65,8 +66,8 @@ class Outputs(Protocol):
             numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.
         """
 
-    def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
-        """Add ``sum H^-1 / (scale scale')`` to what `Engine.empty_coupling` made; calls ``late`` now and then."""
+    def couple(self, scale: Floats, into: Singles | Floats) -> None:
+        """Add ``sum H^-1 / (scale scale')`` to what `Engine.empty_coupling` made; it looks at the clock."""
 
     def solve(self, prices: Floats, weight: float) -> Floats:
         """Sum over outputs of ``H^-1 (prices - weight cost)``."""
@@ -104,8 +105,8 @@ class Outputs(Protocol):
     def take(self) -> None:
         """Go along that ``dz`` in the mechanism."""
 
-    def mechanism(self) -> Floats:
-        """``(N, R)``, the mechanism that is kept, in the records' own order."""
+    def mechanism(self) -> Callable[[], Floats]:
+        """What gives the mechanism that is kept, ``(N, R)``, in the records' own order."""
 
     def proof(self) -> Callable[[], tuple[Floats, Floats]]:
         """What gives the multipliers that are kept, ``(P, R)`` each, of the two rows of each pair."""
@@ -145,13 +146,12 @@ class State:
         size: number of rows of all outputs.
         scale: what costs were divided by.
         formed: whether the coupling is formed; else it is completed from its entries on the factors' pattern.
-        late: raises `TimeoutError` once the limit has come.
     """
 
     instance: Instance
     symmetry: Symmetry
     engine: Engine
-    pool: ThreadPoolExecutor | None
+    pool: Executor | None
     groups: Sequence[Outputs]
     orbit: Ints
     spread: csr_array
@@ -160,7 +160,6 @@ class State:
     size: int
     scale: float
     formed: bool
-    late: Callable[[], None]
     saved_loss: float = np.inf
     bound: float = -np.inf
 
@@ -209,9 +208,7 @@ class State:
         return np.asarray(self.gather @ sum(self.each(function)))
 
 
-def begin(
-    instance: Instance, symmetry: Symmetry, engine: Engine, *, formed: bool, threads: int, late: Callable[[], None]
-) -> State:
+def begin(instance: Instance, symmetry: Symmetry, engine: Engine, *, formed: bool, threads: int) -> State:
     """The first iterate: one mechanism for all outputs, strictly inside the rows, and multipliers to match."""
     n, orbit = instance.records, symmetry.orbit[engine.order]
     size = np.bincount(orbit)
@@ -227,7 +224,7 @@ def begin(
         instance=instance,
         symmetry=symmetry,
         engine=engine,
-        pool=ThreadPoolExecutor(threads) if threads > 1 and len(groups) > 1 else None,
+        pool=in_threads(threads) if threads > 1 and len(groups) > 1 else None,
         groups=groups,
         orbit=orbit,
         spread=spread,
@@ -236,5 +233,4 @@ def begin(
         size=rows,
         scale=scale,
         formed=formed,
-        late=late,
     )

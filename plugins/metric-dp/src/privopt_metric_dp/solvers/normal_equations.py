@@ -15,6 +15,7 @@ import numpy as np
 from attrs import define
 
 from privopt.arrays import Floats, Singles
+from privopt.execution.clock import check
 from privopt_metric_dp.solvers.chordal import complete
 from privopt_metric_dp.solvers.interior_point_state import Outputs, State
 
@@ -45,7 +46,7 @@ class Coupling:
     loose: bool
 
     def _product(self, y: Floats) -> Floats:
-        self.state.late()
+        check()
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
 
@@ -59,7 +60,7 @@ class Coupling:
 
         Raises:
             numpy.linalg.LinAlgError: the numbers have broken down.
-            TimeoutError: the limit has come.
+            OutOfTime: the limit has come.
         """
         if not np.isfinite(right).all():
             raise np.linalg.LinAlgError("the right side has left the range of doubles")
@@ -92,7 +93,7 @@ def _form(state: State, scale: Floats) -> Singles | Floats:
     def one(share: Sequence[Outputs]) -> Singles | Floats:
         room = state.engine.empty_coupling()
         for group in share:
-            group.couple(scale, room, state.late)
+            group.couple(scale, room)
         return room
 
     return state.engine.whole_coupling(state.over(_shares(state), one))
@@ -103,9 +104,9 @@ def couple(state: State) -> Coupling:
 
     Raises:
         numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.
-        TimeoutError: the limit has come.
+        OutOfTime: the limit has come.
     """
-    scale = np.maximum.reduce(state.each(lambda group: group.factorise(state.late)))
+    scale = np.maximum.reduce(state.each(lambda group: group.factorise()))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     return _factored(state, scale) if state.formed else _completed(state)
@@ -116,7 +117,7 @@ def _completed(state: State) -> Coupling:
     from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
 
     engine = cast("LaneEngine", state.engine)
-    parts = state.over(_shares(state), lambda share: engine.entries(share, state.late))
+    parts = state.over(_shares(state), lambda share: engine.entries(share))
     diagonal, below = (np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True))
     found, order = complete(engine.pattern, diagonal, below), engine.order
 

@@ -9,8 +9,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices
-from privopt.execution.limits import check_end
-from privopt_metric_dp.solvers.components import adjacency
+from privopt.execution.clock import check
+from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.space.pairs import worth_reducing
 
@@ -43,13 +43,13 @@ class Graph:
 
 def make_graph(instance: Instance, *, shrink: float = SHRINK) -> Graph:
     """Graph of an instance with its log-ratios shrunk at random (the same each time)."""
-    start, other, length, pair = adjacency(instance)
-    check_end()
+    start, other, pair = neighbours(instance.records, instance.pairs)
+    check()
     share = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
     return Graph(
         start=start,
         other=other.astype(np.int32),
-        length=length * (1 - share[pair]),
+        length=instance.lengths[pair] * (1 - share[pair]),
         pair=pair,
         direct=not worth_reducing(instance.pairs, instance.distances, slack=-TRIANGLE, rare=0.0),
     )

@@ -11,6 +11,7 @@ from privopt.arrays import Floats
 from privopt.backends import Outcome, Session, get
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
+from privopt.execution.clock import check
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -125,24 +126,23 @@ class Mixture:
         logs = logs[values < -NEGLIGIBLE / self._scale]
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
-    def solve(self, limit: float | None) -> tuple[Floats | None, float, Floats]:
+    def solve(self) -> tuple[Floats | None, float, Floats]:
         """Mix the rays.
-
-        Args:
-            limit: seconds.
 
         Returns:
             The mechanism (N, K) with rows scaled to one (None where rows are off), what it costs, and the prices (N,)
             of the records.
 
         Raises:
-            StoppedError: the limit came first, of time or of pivots.
+            OutOfTime: the limit came first.
+            StoppedError: it takes more pivots than it may.
             SolverError: the LP was not solved.
         """
-        answer = self._begun().solve(time_limit=limit)
+        answer = self._begun().solve()
         self.solves += 1
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
-            raise StoppedError("the limit came before the rays were mixed")
+            check("the rays were mixed")
+            raise StoppedError(f"{self.pivots} pivots did not mix the rays")
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol, runtime_checkable
 
 from attrs import evolve
 
@@ -14,11 +14,6 @@ from privopt_metric_dp.solvers.elimination import Elimination, eliminate
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.path_graph import Graph, make_graph
 from privopt_metric_dp.solvers.symmetry import Symmetry, find_symmetry
-
-if TYPE_CHECKING:
-    from privopt_metric_dp.solvers.star import Star
-else:
-    Star = Any
 
 __all__ = ["Part", "PartOffers", "Solver"]
 
@@ -32,16 +27,16 @@ class Part:
     What several solvers need of it is made once, when it is first asked for.
 
     Attributes:
-        star: as the star's solver made it; None before, and where its kernel is singular.
+        starred: whether the star is a mechanism here; False before its solver has made one.
     """
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self.star: Star | None = None
+        self.starred = False
 
     @cached_property
     def symmetry(self) -> Symmetry:
-        """Its symmetries; the trivial group where there are none, or no time."""
+        """Its symmetries; the trivial group where there are none."""
         return find_symmetry(self.instance)
 
     @cached_property
@@ -61,6 +56,7 @@ class Part:
         return part
 
 
+@runtime_checkable
 class Solver(Protocol):
     """One method. It knows neither limits nor what is kept of memory, and may look at the clock.
 

@@ -9,9 +9,8 @@ has at most one negative entry the shortest-path tree proves that without a pivo
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,39 +18,29 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import SolverError, StoppedError
-from privopt.execution.limits import check_end, ending_at, in_threads
-from privopt.interfaces import Progress
+from privopt.errors import SolverError
+from privopt.execution.clock import check, clock, slices
+from privopt.execution.limits import in_threads
+from privopt.interfaces.offers import Later
 from privopt_metric_dp.proof.multipliers import Multipliers
-from privopt_metric_dp.solvers.components import solve_by_component
-from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound
+from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.solvers.path_graph import Graph, make_graph, shortest_paths
-from privopt_metric_dp.solvers.symmetry import Symmetry, find_symmetry
+from privopt_metric_dp.solvers.solver import Part, PartOffers
+from privopt_metric_dp.solvers.symmetry import Symmetry
 from privopt_metric_dp.solvers.tree_pricing import Priced, Trees, price, tree_multipliers
 
 __all__ = [
-    "GRACE",
     "Star",
+    "StarSolver",
     "anchored_bound",
     "gradients",
     "kernel_of",
     "make_star",
     "price_all",
     "proof",
-    "solution_of",
-    "solve_star",
     "star_trees",
 ]
 
-
-BETWEEN_LOOKS = 1
-"""Outputs priced between two looks at the clock."""
-
-VISITS = 200_000_000
-"""Entries of the graph that pricing one output goes through, at most, where the clock matters: about a second."""
-
-GRACE = 1.0
-"""Seconds that multipliers may take after a deadline at which pricing was done."""
 
 DEEPEST = 230.0
 """Log-ratios are cut here: min(D, r) keeps all ratios allowed, and no product leaves the range of doubles."""
@@ -142,22 +131,21 @@ def _solver(kernel: Floats) -> Callable[[Floats], Floats]:
         return lambda right: np.asarray(lu_solve(mixed, right, check_finite=False))
 
 
-def make_star(instance: Instance, symmetry: Symmetry) -> Star:
+def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
     """Build the star of a connected instance.
 
     Raises:
-        StoppedError: the end of the time limit has come.
+        OutOfTime: the end of the time limit has come.
         SolverError: the kernel is singular (it can be for graph metrics).
     """
-    graph = make_graph(instance)
     kernel = kernel_of(graph, symmetry)
-    check_end()
+    check()
     solve = _solver(kernel)
     one = np.ones(instance.records)
     with np.errstate(all="ignore"):
         weights = solve(one)
         for _ in range(3):
-            check_end()
+            check()
             residual = one - weights @ kernel
             if np.abs(residual).max() < 1e-14:
                 break
@@ -178,7 +166,7 @@ def _serve(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floa
     best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
     step = max(1, 40_000_000 // instance.outputs)
     for a in range(0, len(rows), step):
-        check_end()
+        check()
         here = rows[a : a + step]
         part = kernel[here] @ instance.cost
         serves[here], best[here] = part.argmin(axis=1), part.min(axis=1)
@@ -206,29 +194,22 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
     return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
 
 
-def price_all(
-    graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most: int = 1_000_000, deadline: float | None = None
-) -> Priced:
-    """Price every output of an instance, in threads; at most so many pivots an output, fewer under a deadline.
+def price_all(graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most: int = 1_000_000) -> Priced:
+    """Price every output of an instance, in threads; at most so many pivots an output.
 
     Raises:
-        StoppedError: the deadline (of `time.monotonic`) came first.
+        OutOfTime: the end came before all outputs were priced; trees are then those of some more pivots.
     """
 
-    def one(first: int, end: int) -> list[Priced]:
-        step, pivots = end - first, most
-        if deadline is not None:
-            step, pivots = BETWEEN_LOOKS, min(most, 1 + VISITS // max(1, len(graph.other)))
+    def some(first: int, end: int) -> list[Priced]:
         found = []
-        for a in range(first, end, step):
-            if deadline is not None and time.monotonic() >= deadline:
-                raise StoppedError("the time limit came before all outputs were priced")
-            b = min(a + step, end)
-            part = Trees(parent=trees.parent[a:b], entry=trees.entry[a:b], side=trees.side[a:b])
-            found.append(price(graph, instance.cost[:, a:b], y, part, most=pivots))
+        for a, b in slices(end - first):
+            here = slice(first + a, first + b)
+            part = Trees(parent=trees.parent[here], entry=trees.entry[here], side=trees.side[here])
+            found.append(price(graph, instance.cost[:, here], y, part, most=most))
         return found
 
-    parts = [part for found in in_threads(one, instance.outputs) for part in found]
+    parts = [part for found in in_threads(some, instance.outputs) for part in found]
     return Priced(
         value=np.concatenate([part.value for part in parts]),
         deficit=np.max([part.deficit for part in parts], axis=0),
@@ -238,19 +219,23 @@ def price_all(
     )
 
 
-def proof(
-    instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, deadline: float | None = None
-) -> Multipliers:
+def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Multipliers:
     """Multipliers from trees as they are and priced once more at the true log-ratios, whichever prove more.
 
-    A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible,
-    so ties do no harm here, nor outputs that had no turn before the deadline.
+    A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible, so ties
+    do no harm here, nor outputs that had no turn in half of the time that is left.
     """
     few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
-    again = Trees(parent=trees.parent.copy(), entry=trees.entry.copy(), side=trees.side.copy())
-    with suppress(StoppedError):
-        price_all(exact, few, y, again, most=4 * instance.records, deadline=deadline)
+    again = trees.copy()
+    with clock().share(0.5):
+        price_all(exact, few, y, again, most=4 * instance.records)
     return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees, again)))
+
+
+def tree_proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Multipliers:
+    """Multipliers from trees without a pivot, which prove something in moments."""
+    few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
+    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees,)))
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: Priced) -> float:
@@ -263,74 +248,35 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: Priced) -> float:
     return float(y.sum() - most @ symmetry.size - 1e-12 * np.abs(y).sum())
 
 
-def solution_of(
-    instance: Instance, symmetry: Symmetry, star: Star, gap: float, deadline: float | None, progress: Progress | None
-) -> Solution:
-    """The star as an answer, its gap proved by pricing; where the deadline comes first, by trees without a pivot.
+class StarSolver:
+    """The star, its gap proved by pricing."""
 
-    Raises:
-        SolverError: negative weights: the star is no mechanism here.
-    """
-    began = time.monotonic()
-    if not star.feasible:
-        negative = int((star.weights < 0).sum())
-        raise SolverError(f"{negative} of its {len(star.weights)} weights are negative")
-    z = star.mechanism(instance.outputs)
-    objective = instance.loss(z)
-    few = symmetry.reduced(instance)
-    y = symmetry.average(star.prices)
-    trees = star_trees(star.graph, star.anchors)
-    try:
-        priced = price_all(star.graph, few, y, trees, deadline=deadline)
-        bound, pivots = anchored_bound(symmetry, y, priced), priced.pivots
-        multipliers = proof(instance, symmetry, y, trees, deadline=None if deadline is None else deadline + GRACE)
-    except StoppedError:
-        multipliers, pivots = proof(instance, symmetry, y, trees, deadline=deadline), 0
-        try:
-            with ending_at(None if deadline is None else deadline + GRACE):
-                bound = dual_bound(instance, multipliers)[0]
-        except StoppedError:  # no time is left for any: each record's cheapest output needs none
-            multipliers = Multipliers.zero(len(instance.pairs), instance.outputs)
-            bound = float(instance.cost.min(axis=1).sum())
-    if progress is not None:
-        progress("star", 1, bound, objective)
-    late = deadline is not None and time.monotonic() >= deadline
-    reached = instance.reached(objective, bound, gap)
-    return Solution(
-        z=z,
-        objective=objective,
-        lower_bound=bound,
-        multipliers=multipliers,
-        method="star",
-        iterations=1,
-        trajectory=((time.monotonic() - began, bound, objective),),
-        status="optimal" if reached else "stopped" if late else "feasible",
-        details={
-            "pivots": pivots,
-            "least_weight": float(star.weights.min()),
-            "symmetries": symmetry.order,
-        },
-    )
+    name = "star"
 
+    def peak_bytes(self, part: Part) -> float:
+        """Return about how much memory the star and its proof take."""
+        records, outputs = part.instance.cost.shape
+        return float(8 * (5 * records**2 + 5 * records * outputs))
 
-def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
-    symmetry = find_symmetry(instance, deadline=deadline)
-    with ending_at(deadline):
-        star = make_star(instance, symmetry)
-    return solution_of(instance, symmetry, star, gap, deadline, progress)
+    def solve(self, part: Part, offers: PartOffers) -> None:
+        """Offer the star where its weights make a mechanism, and what its prices prove in any case.
 
-
-def solve_star(
-    instance: Instance, *, gap: float = 1e-6, deadline: float | None = None, progress: Progress | None = None
-) -> Solution:
-    """Build the star mechanism and prove its gap by pricing.
-
-    Raises:
-        SolverError: singular kernel or negative weights: the star is no mechanism here.
-    """
-    try:
-        return solve_by_component(
-            instance, lambda part: _solve_connected(part, gap, deadline, progress), gap, deadline=deadline
-        )
-    except SolverError as error:
-        raise SolverError(f"no star here: {error}; take interior-point or column-generation") from error
+        Raises:
+            SolverError: singular kernel or negative weights: the star is no mechanism here.
+        """
+        instance, symmetry = part.instance, part.symmetry
+        star = make_star(instance, symmetry, part.graph)
+        part.starred = star.feasible
+        y, trees = symmetry.average(star.prices), star_trees(star.graph, star.anchors)
+        if star.feasible:
+            z = star.mechanism(instance.outputs)
+            offers.offer(self.name, candidate=z, value=instance.loss(z))
+        if clock().left < math.inf:
+            multipliers = tree_proof(instance, symmetry, y, trees.copy())
+            offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)
+        if not star.feasible:
+            raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
+        priced = price_all(star.graph, symmetry.reduced(instance), y, trees)
+        offers.note("", pivots=priced.pivots, least_weight=float(star.weights.min()), symmetries=symmetry.order)
+        bound = anchored_bound(symmetry, y, priced)
+        offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees))

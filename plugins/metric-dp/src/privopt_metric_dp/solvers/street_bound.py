@@ -8,21 +8,26 @@ step, towards the end that the iterate's own row says is short.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 from attrs import define, field, frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.errors import SolverError
+from privopt.execution.clock import limit
 from privopt.interfaces import Progress
+from privopt.interfaces.offers import Alone, made
 from privopt.numbers.graphs import components
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.street_proof import inside_of
 from privopt_metric_dp.solvers.components import MERGE_BELOW
 from privopt_metric_dp.solvers.instance import Instance
-from privopt_metric_dp.solvers.interior_point import solve_interior_point
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.interior_point_state import State
+from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.space.street_pieces import Inside, crossings
 
 __all__ = ["Priced", "priced_records", "solve_street_bound"]
@@ -103,7 +108,7 @@ def priced_records(data: MetricData, most: int) -> Ints | None:
 
 
 def solve_street_bound(
-    data: MetricData, priced: Ints, *, gap: float, deadline: float | None = None, progress: Progress | None = None
+    data: MetricData, priced: Ints, *, gap: float, seconds: float | None = None, progress: Progress | None = None
 ) -> Priced | None:
     """Solve for multipliers of the ends of all pieces of street.
 
@@ -111,11 +116,11 @@ def solve_street_bound(
         data: of a problem whose outputs are chosen among records on streets.
         priced: (J,) as `priced_records` found them.
         gap: relative gap to stop at.
-        deadline: `time.monotonic` value at which the best so far are taken.
+        seconds: after which the best so far are taken; None for no limit.
         progress: called with lower bound, loss, iteration and phase.
 
     Returns:
-        None where records stand at one place, or streets do not join them all.
+        None where records stand at one place, streets do not join them all, or there is no time for any.
     """
     assert data.over is not None  # as `priced_records` has it
     over = data.over(priced)
@@ -131,8 +136,8 @@ def solve_street_bound(
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
-    found = solve_interior_point(
-        instance, gap=gap, deadline=deadline, progress=tell, symmetry=False, between=shares.move
-    )
-    assert found.multipliers is not None  # the interior point always has some
-    return Priced(priced, found.multipliers, found.lower_bound)
+    found: Alone[Floats, Multipliers] = Alone(gap, progress=tell)
+    with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
+        InteriorPoint(between=shares.move).solve(Part(instance), found)
+    best = found.best
+    return None if best.proof is None else Priced(priced, made(best.proof), best.bound)

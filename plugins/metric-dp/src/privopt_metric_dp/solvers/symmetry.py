@@ -16,8 +16,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.errors import StoppedError
-from privopt.execution.limits import check_end, ending_at
+from privopt.execution.clock import check
 from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 
@@ -127,7 +126,7 @@ class Symmetry:
                 f = np.zeros((len(pairs), k1 - k0))
                 b = np.zeros_like(f)
                 for g in np.unique(member[k0:k1]):
-                    check_end()
+                    check()
                     here = np.flatnonzero(member[k0:k1] == g)
                     source = place[k0:k1][here]
                     to, turns = moved(g)
@@ -166,7 +165,7 @@ def _images(points: Floats) -> Iterator[Ints]:
             for other in others[np.abs(np.linalg.norm(points[others] - points[one], axis=1) - between) <= near]
         ]
     for turn in maps[: LARGEST + 1]:
-        check_end()
+        check()
         off, image = tree.query(points @ turn)
         if off.max() <= near and len(np.unique(image)) == len(image):
             yield image.astype(np.int64)
@@ -205,20 +204,20 @@ def _verified(instance: Instance) -> list[tuple[Ints, Ints]]:
     probe = np.random.default_rng(1).uniform(1, 2, instance.records)
     members = []
     for records in _images(points):
-        check_end()
+        check()
         outputs = _outputs_image(instance.cost, records, probe) if _keeps_pairs(instance, records) else None
         if outputs is not None:
             members.append((records, outputs))
     return members
 
 
-def find_symmetry(instance: Instance, *, deadline: float | None = None) -> Symmetry:
-    """Find the symmetries of a connected instance, at most `LARGEST`; the trivial group where none, or no time."""
-    try:
-        with ending_at(deadline):
-            members = _verified(instance)
-    except StoppedError:
-        return Symmetry.trivial(instance)
+def find_symmetry(instance: Instance) -> Symmetry:
+    """Find the symmetries of a connected instance, at most `LARGEST`; the trivial group where there are none.
+
+    Raises:
+        OutOfTime: the end came first.
+    """
+    members = _verified(instance)
     if not 1 < len(members) <= LARGEST or not _is_group(members):
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])

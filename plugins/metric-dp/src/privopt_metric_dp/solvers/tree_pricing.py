@@ -42,6 +42,10 @@ class Trees:
     entry: Indices
     side: NDArray[np.int8]
 
+    def copy(self) -> Trees:
+        """Return trees that pricing does not change."""
+        return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
+
 
 @frozen(kw_only=True, eq=False)
 class Priced:

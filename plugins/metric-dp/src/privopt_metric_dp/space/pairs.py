@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints, slices
 from privopt.errors import Fault, InputError
-from privopt.execution.limits import check_end
+from privopt.execution.clock import check
 from privopt.numbers.graphs import components, edge_matrix, shortest_rows
 from privopt_metric_dp.space.metrics import Metric
 
@@ -121,7 +121,7 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         (P,) booleans.
 
     Raises:
-        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come, and they are many.
+        OutOfTime: the end has come, and they are many.
 
     Notes:
         Cost: for each node, the pairs that start within its longest pair. 4,000 records with 60 neighbours
@@ -317,7 +317,7 @@ def _search(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_ed
     first = 0
     for last in [*dict.fromkeys(spans), n]:
         if first:
-            check_end("implied pairs were told from the others")
+            check("implied pairs were told from the others")
         rows = order[ask[first] : ask[last]]
         asked = np.clip(ask, ask[first], ask[last]) - ask[first]  # of these sources alone
         answer[rows] = short_enough(*graph, asked, goal[rows], bounds[rows], exact_bound[rows], units, two_edges)

@@ -20,7 +20,7 @@ from privopt.arrays import Bools, Floats, Ints, no_doubles, slices
 from privopt.declare.schema import File
 from privopt.declare.tables import road_table
 from privopt.errors import Fault, Faults, InputError
-from privopt.execution.limits import check_end
+from privopt.execution.clock import check
 from privopt.numbers.exp_log_bounds import Ball, ball_of
 from privopt.numbers.graphs import edge_matrix, shortest_rows
 from privopt_metric_dp.space.exactly import Ways, between_bounds, decimal_of
@@ -418,7 +418,7 @@ def _lengths(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Fl
     from scipy.sparse.csgraph import dijkstra
 
     for part in slices(len(starts), graph.shape[0], _BLOCK):
-        check_end()
+        check()
         yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
 
 

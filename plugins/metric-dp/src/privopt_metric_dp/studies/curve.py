@@ -21,6 +21,7 @@ from privopt.declare.problems_in_memory import Problem
 from privopt.declare.schema import File
 from privopt.errors import CertificationError, InfeasibleError, InputError, StoppedError, UsageError
 from privopt.execution import Executor, from_url
+from privopt.execution.clock import clock, limit
 from privopt.execution.interrupts import interrupts
 from privopt.interfaces import Objective, SolveContext
 from privopt.run.options import Options
@@ -118,7 +119,6 @@ def draw_curves(
         StoppedError: not one point was found in time, or before an interrupt.
     """
     options = options or Options()
-    deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
     names = list(dict.fromkeys(mechanisms))
     if not names:
         raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
@@ -130,7 +130,7 @@ def draw_curves(
     say = tell or (lambda _: None)
     early = [say(sentence) for sentence in refusals.sentences]
     with interrupts() as came, from_url(None, options.jobs or 1) as executor:
-        found = _found(lines, refusals, options, deadline, executor, came)
+        found = _found(lines, refusals, options, executor, came)
     found = {name: found.get(name, [refusals.point(name, epsilon) for epsilon in epsilons]) for name in names}
     for sentence in refusals.sentences[len(early) :]:
         say(sentence)
@@ -162,33 +162,15 @@ def _found(
     lines: Sequence[Line],
     refusals: Refusals,
     options: Options,
-    deadline: float | None,
     executor: Executor,
     came: Sequence[int],
 ) -> dict[str, list[Point]]:
-    """The points of each line; what neither the deadline nor an interrupt let come is "stopped"."""
+    """The points of each line; what neither the limit nor an interrupt let come is "stopped"."""
     found: dict[str, list[Point]] = {line.name: [] for line in lines}
     epsilons = refusals.epsilons
     try:
-        for line in (line for line in lines if not refusals.whole(line.name)):
-            ranked = Ranked.of(line.problem)
-            context = SolveContext(
-                method=line.method, solver=options.solver, gap=line.gap, deadline=deadline, executor=executor
-            )
-            for number, epsilon in enumerate(epsilons, start=1):
-                if came:  # a mechanism that was interrupted may hand over what it has, and say nothing
-                    break
-                if options.progress is not None:
-                    options.progress(
-                        f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
-                    )
-                if (line.name, epsilon) not in refusals:
-                    try:
-                        found[line.name].append(_solved(line, epsilon, context, ranked))
-                        continue
-                    except InputError as error:  # of a mechanism that looks no sooner
-                        refusals.add(line.name, {epsilon: error})
-                found[line.name].append(refusals.point(line.name, epsilon))
+        with limit(options.time_limit):
+            _fill(found, lines, refusals, options, executor, came)
     except KeyboardInterrupt:
         pass  # what there is stands
     for line in lines:
@@ -197,10 +179,39 @@ def _found(
     return found
 
 
+def _fill(
+    found: dict[str, list[Point]],
+    lines: Sequence[Line],
+    refusals: Refusals,
+    options: Options,
+    executor: Executor,
+    came: Sequence[int],
+) -> None:
+    """Solve point after point, while there is time."""
+    epsilons = refusals.epsilons
+    for line in (line for line in lines if not refusals.whole(line.name)):
+        ranked = Ranked.of(line.problem)
+        context = SolveContext(method=line.method, solver=options.solver, gap=line.gap, executor=executor)
+        for number, epsilon in enumerate(epsilons, start=1):
+            if came:  # a mechanism that was interrupted may hand over what it has, and say nothing
+                break
+            if options.progress is not None:
+                options.progress(
+                    f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
+                )
+            if (line.name, epsilon) not in refusals:
+                try:
+                    found[line.name].append(_solved(line, epsilon, context, ranked))
+                    continue
+                except InputError as error:  # of a mechanism that looks no sooner
+                    refusals.add(line.name, {epsilon: error})
+            found[line.name].append(refusals.point(line.name, epsilon))
+
+
 def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked | None) -> Point:
     start = time.perf_counter()
     blank = Point(mechanism=line.name, epsilon=epsilon)
-    if context.remaining == 0.0:
+    if clock().left == 0.0:
         return blank
     problem = line.at(epsilon)
     try:
