@@ -25,7 +25,7 @@ from privopt.testing.data import data_path
 from privopt_fl_linear.opening import open_facilities, proved_bound
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.serve import NO_MARGIN, choose_facilities
-from privopt_fl_linear.service_costs import Listed, Table
+from privopt_fl_linear.service_costs import PairList, Table
 
 OPTIMA = {
     "cap71": 932615.75, "cap72": 977799.4, "cap73": 1010641.45, "cap74": 1034976.975,
@@ -64,7 +64,7 @@ def test_against_all_subsets(seed, facilities, customers, most, whole):
     assert found.bound >= best * (1 - 2e-9) - 1e-9
     assert price(cost, opening, found.opened) == found.objective
     state = rng.integers(0, 2, facilities)  # any prices prove a bound on every set that a state allows
-    pairs = Listed(Table(cost), opening, int(rng.integers(1, facilities + 1)), 10**6).pairs
+    pairs = PairList(Table(cost), opening, int(rng.integers(1, facilities + 1)), 10**6).pairs
     bound = proved_bound(pairs, opening, state, most, rng.uniform(-1, 5, customers))
     allowed = [price(cost, opening, s) for s in sets if set(np.flatnonzero(state == 1)) <= set(s)]
     assert all(bound <= value for value in allowed)

@@ -17,7 +17,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear.metric import Matrix, Plane, Sphere
 from privopt_fl_linear.opening import open_facilities
-from privopt_fl_linear.service_costs import Listed, SiteCosts, Table
+from privopt_fl_linear.service_costs import PairList, SiteCosts, Table
 from privopt_fl_linear.site import Site
 from privopt_fl_linear.streets import Streets
 
@@ -93,7 +93,7 @@ def test_every_metric_lists_the_cheapest(seed, size):
         which, cost = costs.nearest(np.arange(len(costs.there)), count)
         assert np.allclose(cost, np.sort(table, axis=0)[:count].T, rtol=1e-13)
         assert np.allclose(cost, table[which, np.arange(len(which))[:, None]], rtol=1e-13)
-        listed = Listed(costs, np.ones(len(each)), count, 10**6)
+        listed = PairList(costs, np.ones(len(each)), count, 10**6)
         assert listed.extend(np.ones(len(which), np.bool_)) == (count < len(each))
         pairs = listed.pairs
         by = np.repeat(np.arange(len(each)), np.diff(pairs.start))

@@ -114,6 +114,19 @@ def test_the_better_plan_is_taken_and_the_noise_may_not_move_the_margins(rng):
     assert serve(drowned, noisy, CONTEXT).recorded["plans"]["chosen"] == "prior"
 
 
+def test_progress_says_what_is_being_done(rng):
+    server, seen = server_of(rng, 30, max_facilities=4, mean_clients=20.0, delta="auto", method="reconnection"), []
+
+    def progress(phase, iteration, lower, upper):
+        seen.append(phase)
+        assert lower is None or lower <= upper
+
+    serve(server, rng.poisson(20, 30), SolveContext(method="reconnection", progress=progress))
+    phases = list(dict.fromkeys(seen))
+    assert phases == ["facilities by the mean count", "margins", "reconnection radii", "facilities by the reports"]
+    assert seen.count("facilities by the reports") > 1  # while it is searched, too
+
+
 def serve_prior(server, noisy):
     """Cost of the prior's plan at half of alpha."""
     alone = evolve(server, sites="prior", alpha=server.alpha / 2.0)

@@ -18,7 +18,7 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import limit
 from privopt.interfaces import SolveContext
-from privopt_fl_linear.opening import Opened
+from privopt_fl_linear.opening import Facilities
 from privopt_fl_linear.service_costs import Costs
 
 __all__ = ["MAX_PAIRS", "assign_within_bounds"]
@@ -35,10 +35,10 @@ def assign_within_bounds(
     opening: Floats,
     weight: Floats,
     capacity: Floats,
-    relaxed: Opened,
+    relaxed: Facilities,
     max_facilities: int | None,
     context: SolveContext,
-) -> Opened:
+) -> Facilities:
     """Choose the facilities to open and who is served by which, each location by one.
 
     Args:

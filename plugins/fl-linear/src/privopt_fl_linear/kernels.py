@@ -34,7 +34,7 @@ Tree = tuple[Floats, Floats, Floats, Ints, Ints, Floats, Floats, Floats, Ints, I
 
 @jit()
 def pair_distance(sphere: bool, exact_a: Floats, a: int, exact_b: Floats, b: int) -> float:
-    """The distance of one pair: Euclidean, or haversine in km."""
+    """Return the distance of one pair: Euclidean, or haversine in km."""
     if sphere:
         north = math.sin((exact_a[a, 0] - exact_b[b, 0]) / 2.0)
         east = math.sin((exact_a[a, 1] - exact_b[b, 1]) / 2.0)
@@ -47,7 +47,7 @@ def pair_distance(sphere: bool, exact_a: Floats, a: int, exact_b: Floats, b: int
 
 @jit()
 def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
-    """A lower bound on the distance between a point and everything in a node's box."""
+    """Return a lower bound on the distance between a point and everything in a node's box."""
     total = 0.0
     for axis in range(boxed.shape[1]):
         gap = max(low[node, axis] - boxed[b, axis], boxed[b, axis] - high[node, axis], 0.0)
@@ -151,7 +151,7 @@ def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints
 
 @jit()
 def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Floats:
-    """The distances of the pairs (a[i], b[i])."""
+    """Return the distances of the pairs (a[i], b[i])."""
     out = np.empty(len(exact_a))
     for i in range(len(exact_a)):
         out[i] = pair_distance(sphere, exact_a, i, exact_b, i)

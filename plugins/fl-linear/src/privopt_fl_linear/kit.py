@@ -74,7 +74,7 @@ def _with_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[list
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """One client more or less at one location."""
+    """Yield one client more or less at one location."""
     header, *rows = problem.rows(POINTS)
     for place, row in enumerate(rows):
         for step in (1, -1):
@@ -84,7 +84,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _ties(problem: GeneratedProblem) -> bool:
-    """Whether some decision is left to the ids: then other ids may decide otherwise."""
+    """Return whether some decision is left to the ids: then other ids may decide otherwise."""
     rows = problem.rows(POINTS)[1:]
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):

@@ -21,7 +21,7 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 
 
 def spent(epsilon: Fraction) -> Fraction:
-    """The budget that the noise is drawn for: epsilon, or a fraction just below it with smaller terms.
+    """Return the budget that the noise is drawn for: epsilon, or a fraction just below it with smaller terms.
 
     Public and a function of epsilon alone, so that both sides know the scale 1 / spent(epsilon).
 

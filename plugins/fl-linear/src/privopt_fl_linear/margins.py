@@ -1,4 +1,4 @@
-"""What is added to a noisy count so that the capacity suffices: the paper's margin and the exact one.
+"""Margins, which are added to noisy counts so that capacities suffice: the paper's margin and the exact one.
 
 Failure at facility v is the event that the noise takes more than the margin away. With failure probability beta_v at
 facility v the promise is sum over v of beta_v <= alpha, or, since the facilities' noise sums are independent once the
@@ -37,7 +37,7 @@ def paper_margin(sizes: Ints, n: int, epsilon: float, alpha: float) -> Floats:
 
 
 def exact_margin(sizes: Ints, betas: Floats, epsilon: float, noise: Noise = "discrete") -> Floats:
-    """The (1 - beta) quantile of the sum of |L| Laplace(1/epsilon) draws of each facility, rounded up."""
+    """Return the (1 - beta) quantile of the sum of |L| Laplace(1/epsilon) draws of each facility, rounded up."""
     pairs, back = np.unique(np.column_stack([sizes, betas]), axis=0, return_inverse=True)
     quantiles = upper_quantiles(pairs[:, 0].astype(np.int64), pairs[:, 1], epsilon, noise)
     return np.asarray(quantiles[back.reshape(-1)], dtype=np.float64)
@@ -114,13 +114,13 @@ class MarginRule:
     split: Split = "size"
 
     def margins(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
-        """The margin of each facility, given |L_v| and f_v, for failure probability alpha in all."""
+        """Return the margin of each facility, given |L_v| and f_v, for failure probability alpha in all."""
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
         return exact_margin(sizes, self.shares(sizes, cost, alpha), self.epsilon, self.noise)
 
     def shares(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
-        """Each facility's failure probability beta_v."""
+        """Return each facility's failure probability beta_v."""
         by_size = sizes / self.n
         weight = cost * np.sqrt(sizes)
         total = float(weight.sum())

@@ -95,6 +95,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         data = problem.data
         noisy, drawn, scale, seeded = data.noisy, None, None, False
         if noisy is None:
+            context.report("noise")
             with context.timed("build"):
                 there = data.site.senders
                 sent, record = noisy_counts(
@@ -132,7 +133,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
-        """The locations, with what they sent in place of how many clients they have, and the matrix: both by id."""
+        """Return the locations, with what they sent in place of their clients, and the matrix: both by id."""
         published = release.counts if release.drawn is not None or problem.data.noisy is not None else None
         files = {problem.declared.locations.points.name: problem.data.csv(published)}
         table, matrix = problem.declared.locations.matrix, problem.data.matrix()
@@ -171,12 +172,12 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _verify_plan(problem, release, result)
 
     def proved(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """The value, where every location has its cheapest facility: whatever the counts, none costs less."""
+        """Return the value, where every location has its cheapest facility: whatever the counts, none costs less."""
         openly = result.method == "optimal" and problem.nearest
         return _round_down(result.objective.value) if openly and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
-        """The noise leaks epsilon and no less: neighbouring counts shift the Laplace by one scale.
+        """Return what an attacker gets: epsilon and no less, for neighbouring counts shift the noise by one scale.
 
         ``statistical`` attacks fresh reports of this location side at counts 0 and 1; there is none where the noise was
         drawn elsewhere.

@@ -1,4 +1,4 @@
-"""What a location sends, as text: one line of JSON, and what the server makes of many of them.
+"""Messages: a location's report as one line of JSON, and the server's problem from many of them.
 
 A message holds the noisy count and what the server must know to use it, and nothing else::
 
@@ -67,7 +67,7 @@ class Message:
     noisy: int | float
 
     def line(self) -> str:
-        """The message as it is sent."""
+        """Return the message as it is sent."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -106,7 +106,7 @@ class Message:
 
 
 def budget(text: str) -> Fraction:
-    """An epsilon from its decimal.
+    """Return an epsilon from its decimal.
 
     Raises:
         ValueError: it is none, or outside of 1e-10 to 1e6.
@@ -120,7 +120,7 @@ def budget(text: str) -> Fraction:
 
 
 def decimal(epsilon: Fraction) -> str:
-    """The decimal of an epsilon that :func:`budget` read.
+    """Return the decimal of an epsilon that :func:`budget` read.
 
     >>> decimal(Fraction(1, 10)), decimal(Fraction(2))
     ('0.1', '2')
@@ -248,7 +248,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
 def collect_reports(
     sites: Path, messages: Sequence[Message], *, missing: Literal["refuse", "leave out"] = "refuse"
 ) -> tuple[bytes, list[str]]:
-    """The locations file of the server's side: public columns, and what each location sent.
+    """Return the locations file of the server's side: public columns, and what each location sent.
 
     Args:
         sites: CSV with a column ``id`` and the public columns of a locations file, without counts; ``sends`` is 0 at

@@ -99,7 +99,7 @@ def _nearest(
 
 
 @frozen(eq=False)
-class _Treed:
+class _PointSet:
     """Plane and sphere: the same tree under two distances."""
 
     _boxed: Floats
@@ -185,7 +185,7 @@ class _Treed:
 
 
 @frozen(eq=False, init=False)
-class Plane(_Treed):
+class Plane(_PointSet):
     """Euclidean distance between planar points.
 
     >>> import numpy as np
@@ -203,7 +203,7 @@ class Plane(_Treed):
 
 
 @frozen(eq=False, init=False)
-class Sphere(_Treed):
+class Sphere(_PointSet):
     """Haversine distance in km (R = 6371.0) between points given as degrees (latitude, longitude)."""
 
     def __init__(self, degrees: Any) -> None:

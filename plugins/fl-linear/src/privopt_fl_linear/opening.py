@@ -24,9 +24,9 @@ from attrs import frozen
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import check, limit
-from privopt_fl_linear.service_costs import Costs, Listed, Pairs
+from privopt_fl_linear.service_costs import Costs, PairList, Pairs
 
-__all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Opened", "min_pairs", "open_facilities", "proved_bound"]
+__all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facilities", "proved_bound"]
 
 MAX_PAIRS: Final = 100_000_000
 """Pairs of a facility and a client that are looked at, at most."""
@@ -44,8 +44,12 @@ AT: Final = 1.0 - 1e-9
 """A price at this share of what pairs left out cost strives beyond it."""
 
 
+Report = Callable[[int, float, float], None]
+"""Called with nodes of the tree bounded, the lower bound and the cost of the best set."""
+
+
 @frozen(kw_only=True, eq=False)
-class Opened:
+class Facilities:
     """Facilities opened, and what is proved of them.
 
     Attributes:
@@ -68,12 +72,12 @@ class Opened:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """The pairs that are looked at to begin with."""
+    """Return the number of pairs that are looked at to begin with."""
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: Floats) -> float:
-    """The Lagrangian bound at these prices over all pairs, less all that its sums in doubles may be wrong by.
+    """Return the Lagrangian bound at these prices over all pairs, less all that its sums in doubles may be wrong by.
 
     Args:
         pairs: those that cost less than the prices may be.
@@ -96,9 +100,9 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: F
 class _Search:
     """The incumbent, the bound, the pairs that are looked at, and the work on one node."""
 
-    def __init__(self, costs: Costs, opening: Floats, most: int, gap: float, listed: Listed) -> None:
+    def __init__(self, costs: Costs, opening: Floats, most: int, gap: float, listed: PairList, report: Report) -> None:
         self.costs, self.opening, self.most, self.gap = costs, opening, most, gap
-        self.listed = listed
+        self.listed, self.report = listed, report
         self.value, self.taken = math.inf, np.zeros(len(opening), dtype=np.bool_)
         self.lower, self.nodes, self.done = -math.inf, 0, False
 
@@ -117,7 +121,7 @@ class _Search:
         return int(min(most, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:
-        """What a set costs, correctly rounded, who serves whom, and the facilities in use."""
+        """Return the cost of a set, correctly rounded, who serves whom, and the facilities in use."""
         facility, cost = self.costs.cheapest(np.flatnonzero(taken))
         used = np.unique(facility)
         return math.fsum([*self.opening[used].tolist(), *cost.tolist()]), facility, used
@@ -139,7 +143,7 @@ class _Search:
                 return
 
     def target(self, low: float) -> float:
-        """What an ascent steps towards: the best known, or where a bound is far below that, about twice the bound."""
+        """Return the value that an ascent steps towards: the best known, or about twice a bound far below it."""
         guess = 2.0 * max(low, 0.0) + float(self.opening.max())
         return min(self.enough * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
@@ -162,6 +166,7 @@ class _Search:
             if gained > 0.0:
                 best, price = proved, better
             self.lower = max(self.lower, best) if self.nodes == 0 else self.lower
+            self.report(self.nodes, self.lower, self.value)
             if best >= self.enough:
                 break
             check()
@@ -174,7 +179,7 @@ class _Search:
         return best, price, often
 
     def fixed(self, state: Ints, price: Floats) -> Ints:
-        """A node's states with those facilities closed or opened for good whose other choice costs too much.
+        """Return a node's states with those facilities closed or opened for good whose other choice costs too much.
 
         Reduced costs stand alone where the limit on how many are open does not bind in the relaxation.
         """
@@ -199,10 +204,10 @@ def open_facilities(
     max_facilities: int | None = None,
     gap: float = 1e-6,
     seconds: float | None = None,
-    report: Callable[[int, float, float], None] = lambda nodes, lower, upper: None,
+    report: Report = lambda nodes, lower, upper: None,
     few: int | None = None,
     max_pairs: int = MAX_PAIRS,
-) -> Opened:
+) -> Facilities:
     """Choose the facilities to open.
 
     Args:
@@ -223,7 +228,7 @@ def open_facilities(
     opening = np.ascontiguousarray(opening, dtype=np.float64)
     most = facilities if max_facilities is None else min(max_facilities, facilities)
     few = -(-min_pairs(facilities, clients) // clients) if few is None else few
-    search = _Search(costs, opening, most, gap, Listed(costs, opening, few, max_pairs))
+    search = _Search(costs, opening, most, gap, PairList(costs, opening, few, max_pairs), report)
     search.offer(_alone(search.listed, opening))
     least = np.full(clients, np.inf)
     np.minimum.at(least, search.pairs.client, search.pairs.cost)
@@ -231,13 +236,13 @@ def open_facilities(
         raise InfeasibleError(f"{int(np.isinf(least).sum())} of {clients} clients are served by no facility at all")
     search.lower = proved_bound(search.pairs, opening, np.zeros(facilities, dtype=np.int64), most, least)
     with limit(seconds):
-        _branch(search, least, report)
+        _branch(search, least)
     if not search.taken.any():
         if search.done:
             raise InfeasibleError(f"no {most} facilities may serve all {clients} clients")
         raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
     value, facility, used = search.priced(search.taken)
-    return Opened(
+    return Facilities(
         facility=facility,
         opened=used,
         objective=value,
@@ -248,7 +253,7 @@ def open_facilities(
     )
 
 
-def _branch(search: _Search, least: Floats, report: Callable[[int, float, float], None]) -> None:
+def _branch(search: _Search, least: Floats) -> None:
     """Branch and bound from the prices ``least``, until the gap asked for is met or time is over."""
     state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, often = search.bound(state, least, FIRST_ROUNDS, 1.5)
@@ -274,13 +279,12 @@ def _branch(search: _Search, least: Floats, report: Callable[[int, float, float]
                 low, search.nodes = max(low, bound), search.nodes + 1
                 if low < search.enough:
                     heapq.heappush(heap, (low, next(numbers), child, prices, counted))
-                report(search.nodes, min(bound, search.value), search.value)
         search.lower = min(search.enough, heap[0][0] if heap else math.inf)
     search.done = True
 
 
-def _alone(listed: Listed, opening: Floats) -> Bools:
-    """The one facility that is cheapest alone, as far as pairs that are listed tell."""
+def _alone(listed: PairList, opening: Floats) -> Bools:
+    """Return the one facility that is cheapest alone, as far as pairs that are listed tell."""
     pairs = listed.pairs
     by = np.repeat(np.arange(len(opening)), np.diff(pairs.start))
     saved = np.bincount(by, pairs.far[pairs.client] - pairs.cost, minlength=len(opening))

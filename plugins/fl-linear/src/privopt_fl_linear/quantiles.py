@@ -154,7 +154,7 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
 
 
 def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float = 1e-9) -> Floats:
-    """Return P(sum of k draws > t) for an array of t, each within ``error`` of the truth; k = 0 is a sum of 0."""
+    """Return P(sum of k draws > t) for an array of t, each within ``error``; k = 0 is a sum of 0."""
     points = np.ascontiguousarray(points, dtype=np.float64)
     if k == 0:
         return (points < 0).astype(np.float64)

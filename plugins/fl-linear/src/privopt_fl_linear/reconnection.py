@@ -79,7 +79,7 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
 
 
 def grid(extent: float) -> tuple[float, ...]:
-    """The public grid of radii: 0, and extent / 2^(j/3) for j = 0 .. 23, ascending.
+    """Return the public grid of radii: 0, and extent / 2^(j/3) for j = 0 .. 23, ascending.
 
     ``extent`` is half the diameter of the locations' bounding box (half the largest distance of a matrix): there one
     facility is left.
@@ -88,7 +88,7 @@ def grid(extent: float) -> tuple[float, ...]:
 
 
 def level_cut_short(alpha: float) -> float:
-    """Each radius's failure probability under which any choice from the grid keeps alpha: the union bound."""
+    """Return each radius's failure probability under which any choice from the grid keeps alpha: the union bound."""
     return alpha / (RADII + 1)
 
 
@@ -153,12 +153,12 @@ class Policy:
     bound: float
 
     def choose(self, total: float) -> Candidate:
-        """The radius for a noisy total."""
+        """Return the radius for a noisy total."""
         return self.choices[int(np.searchsorted(self.thresholds, total, side="right"))]
 
 
 def _envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], list[float]]:
-    """The candidates on the lower envelope over totals from 0 on, and where each takes over."""
+    """Return the candidates on the lower envelope over totals from 0 on, and where each takes over."""
     now = min(choices, key=lambda c: (c.offset, c.slope))
     kept = [now]
     thresholds: list[float] = []
@@ -174,7 +174,7 @@ def _envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], li
 
 
 def _spaced(choices: Sequence[Candidate], n: int, least: float) -> tuple[list[Candidate], list[float]]:
-    """The envelope thinned until each radius holds over at least ``least``: the total tells no finer."""
+    """Return the envelope thinned until each radius holds over at least ``least``: the total tells no finer."""
     choices = list(choices)
     while True:
         kept, thresholds = _envelope(choices, n)
@@ -185,7 +185,7 @@ def _spaced(choices: Sequence[Candidate], n: int, least: float) -> tuple[list[Ca
 
 
 def _layers(k: int, t: float, h: float, epsilon: float, noise: Noise) -> Floats:
-    """P(t + l h < S <= t + (l + 1) h), l = 0, 1, ...; the last layer is open above. Sums to P(S > t)."""
+    """Return P(t + l h < S <= t + (l + 1) h) for l = 0, 1, ..., the last open above."""
     beyond = chernoff_quantile(k, 1e-9, epsilon, noise)
     above = np.maximum(tails(k, t + h * np.arange(max(1, math.ceil((beyond - t) / h))), epsilon, noise, 1e-11), 0.0)
     above = np.minimum.accumulate(above + 1e-11)
@@ -194,7 +194,10 @@ def _layers(k: int, t: float, h: float, epsilon: float, noise: Noise) -> Floats:
 
 
 def _profile(k: int, n: int, t: float, h: float, reach: int, epsilon: float, noise: Noise) -> tuple[Floats, Floats]:
-    """Bound P(S > t and S + Z <= x) from above and below at x = g h, g = -reach .. reach; S of k, Z of n - k draws."""
+    """Bound P(S > t and S + Z <= x) from above and below.
+
+    At x = g h, g = -reach .. reach; S is a sum of k draws, Z of n - k.
+    """
     mass = _layers(k, t, h, epsilon, noise)
     points = h * np.arange(-reach - len(mass), reach + 1) - t
     below = 1.0 - tails(n - k, points, epsilon, noise, TAIL_ERROR)

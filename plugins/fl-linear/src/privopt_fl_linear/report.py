@@ -200,7 +200,7 @@ def _delta(result: Result) -> float | None:
 
 
 def figures(problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
-    """The report's figures by file name."""
+    """Return the report's figures by file name."""
     made = {}
     if _places(problem) is not None:
         made["map"] = plan_map(release, problem)

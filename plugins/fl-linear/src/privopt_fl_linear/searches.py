@@ -70,7 +70,7 @@ def cheapest(start: Ints, node: Ints, length: Floats, seeds: Ints, cost: Floats,
 
 @jit()
 def independent(start: Ints, node: Ints, length: Floats, places: Ints, reach: float) -> Bools:
-    """Which of the places (M,), in their order, are farther than ``reach`` from all taken before."""
+    """Return which of the places (M,), in their order, are farther than ``reach`` from all taken before."""
     blocked, taken = np.zeros(len(start) - 1, np.bool_), np.zeros(len(places), np.bool_)
     best, touched = np.full(len(start) - 1, np.inf), np.empty(len(start) - 1, np.int64)
     for m in range(len(places)):
@@ -103,7 +103,7 @@ def balls(start: Ints, node: Ints, length: Floats, centres: Ints, radius: float)
 def crowded(
     start: Ints, node: Ints, length: Floats, counted: Ints, places: Ints, radius: float, wanted: float
 ) -> Bools:
-    """Whether at least ``wanted`` of the nodes ``counted`` are within the radius of each place (M,)."""
+    """Return whether at least ``wanted`` of the nodes ``counted`` are within the radius of each place (M,)."""
     here, answer = np.zeros(len(start) - 1, np.bool_), np.zeros(len(places), np.bool_)
     here[counted] = True
     best, touched = np.full(len(start) - 1, np.inf), np.empty(len(start) - 1, np.int64)

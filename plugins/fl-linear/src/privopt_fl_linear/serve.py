@@ -19,7 +19,7 @@ from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt_fl_linear.capacity import assign_within_bounds
 from privopt_fl_linear.margins import AnySet
-from privopt_fl_linear.opening import BYTES_PER_PAIR, MAX_PAIRS, Opened, min_pairs, open_facilities
+from privopt_fl_linear.opening import BYTES_PER_PAIR, MAX_PAIRS, Facilities, min_pairs, open_facilities
 from privopt_fl_linear.plan import Counts, Plan, Server
 from privopt_fl_linear.reconnection import (
     Policy,
@@ -33,13 +33,13 @@ from privopt_fl_linear.reconnection import (
 from privopt_fl_linear.service_costs import SiteCosts
 from privopt_fl_linear.site import Assignment
 
-__all__ = ["Served", "choose_facilities", "plan_again", "plan_at", "serve"]
+__all__ = ["ServedPlan", "choose_facilities", "plan_again", "plan_at", "serve"]
 
 NO_MARGIN = AnySet(start=0.0, slope=0.0)
 
 
 @frozen(kw_only=True, eq=False)
-class Served:
+class ServedPlan:
     """A plan, and what is said of how it was found.
 
     Attributes:
@@ -53,7 +53,7 @@ class Served:
     stopped: bool = False
 
 
-def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None) -> Served:
+def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None) -> ServedPlan:
     """Make the plans that there are, and take the one that costs less at the noisy counts.
 
     Args:
@@ -81,7 +81,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None)
         if not len(prior.plan.overfull(server.site)):
             plans["prior"] = prior.plan
             if not (server.chooses_sites and server.sites == "reports"):
-                return Served(plan=prior.plan, recorded=recorded, stopped=stopped)
+                return ServedPlan(plan=prior.plan, recorded=recorded, stopped=stopped)
     reports = _serve_reports(server, noisy, context, server.any_set(base), wanted=not plans)
     if reports is not None:
         plans["reports"] = reports.plan
@@ -89,7 +89,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None)
     costs = {name: plan.costs(server.site, noisy)["total"] for name, plan in plans.items()}
     chosen = min(costs, key=lambda name: costs[name])
     recorded["plans"] = {"chosen": chosen, "cost": costs}
-    return Served(plan=plans[chosen], recorded=recorded, stopped=stopped)
+    return ServedPlan(plan=plans[chosen], recorded=recorded, stopped=stopped)
 
 
 def plan_again(
@@ -133,7 +133,7 @@ def _prior_again(server: Server, noisy: Counts, recorded: Mapping[str, Any], bas
 
 def prior_base(
     server: Server, context: SolveContext, recorded: Mapping[str, Any] | None = None, ids: Any = None
-) -> tuple[Assignment, Opened | None]:
+) -> tuple[Assignment, Facilities | None]:
     """Return the connection that the prior's plan starts from: public, so that it cannot break the promise.
 
     Where opening is a choice, its facilities are those that are cheapest at the public mean count.
@@ -161,14 +161,15 @@ def prior_base(
     return server.site.connect(opened.opened), opened
 
 
-def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Served:
+def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> ServedPlan:
     """Make the method's own plan from a public connection; capacity bounds are not looked at."""
+    context.report("margins")
     level, radius = server.prior_level, server.delta
     if server.method == "laplace":
-        return Served(plan=server.prior_plan(noisy, base, 0.0, level), recorded={})
+        return ServedPlan(plan=server.prior_plan(noisy, base, 0.0, level), recorded={})
     if radius != "auto":
         plan = server.prior_plan(noisy, reconnect(server.site, base, float(radius)), float(radius), level)
-        return Served(plan=plan, recorded={})
+        return ServedPlan(plan=plan, recorded={})
     cut: list[int] = []
 
     def go_on(number: int) -> bool:
@@ -195,12 +196,12 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
         }
     if policy is not None or cut:
         auto |= {"radii_cut_short": bool(cut), "delta": plan.delta, "level": plan.level}
-    return Served(plan=plan, recorded={"auto": auto} if auto else {}, stopped=bool(cut))
+    return ServedPlan(plan=plan, recorded={"auto": auto} if auto else {}, stopped=bool(cut))
 
 
 def _serve_reports(
     server: Server, noisy: Counts, context: SolveContext, any_set: AnySet, *, wanted: bool
-) -> Served | None:
+) -> ServedPlan | None:
     """Make the plan whose facilities the noisy counts choose; None where none was found and another is there.
 
     Raises:
@@ -217,15 +218,17 @@ def _serve_reports(
     plan = server.reports_plan(noisy, Assignment.from_facilities(found.facility), any_set)
     stopped = found.status != "optimal" and context.remaining == 0.0
     mean = math.fsum(noisy) / server.rule.n
-    return Served(plan=plan, recorded={"reports": _summary(found) | {"mean_reported": mean}}, stopped=stopped)
+    return ServedPlan(plan=plan, recorded={"reports": _summary(found) | {"mean_reported": mean}}, stopped=stopped)
 
 
-def _summary(found: Opened) -> dict[str, Any]:
+def _summary(found: Facilities) -> dict[str, Any]:
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(found, name) for name in names}
 
 
-def choose_facilities(server: Server, counts: Counts, any_set: AnySet, context: SolveContext, *, phase: str) -> Opened:
+def choose_facilities(
+    server: Server, counts: Counts, any_set: AnySet, context: SolveContext, *, phase: str
+) -> Facilities:
     """Choose the facilities to open, and who is served by whom, for counts that are taken as they are.
 
     A facility costs its opening and the start of its margin. A location takes the capacity of its count and of its part
@@ -240,6 +243,7 @@ def choose_facilities(server: Server, counts: Counts, any_set: AnySet, context: 
         InputError: more pairs than are ever solved over.
         InfeasibleError, StoppedError: nothing keeps the bounds; nothing was found in time, or fits into memory.
     """
+    context.report(phase)
     site = server.site
     among, there = site.allowed, site.senders
     here = np.asarray(counts, dtype=np.float64)[there]
@@ -250,7 +254,7 @@ def choose_facilities(server: Server, counts: Counts, any_set: AnySet, context: 
     opening = site.opening_cost[among] + site.cost[among] * any_set.start
     bounded = site.capacity is not None
     pairs = len(among) * len(there) if bounded else min_pairs(len(among), len(there))
-    _check_room(server, context, pairs, 64.0 if bounded else BYTES_PER_PAIR)
+    _check_memory(server, context, pairs, 64.0 if bounded else BYTES_PER_PAIR)
     found = open_facilities(
         costs,
         opening,
@@ -270,7 +274,7 @@ def choose_facilities(server: Server, counts: Counts, any_set: AnySet, context: 
     return evolve(found, facility=facility, opened=among[found.opened])
 
 
-def _check_room(server: Server, context: SolveContext, pairs: int, bytes_per_pair: float) -> None:
+def _check_memory(server: Server, context: SolveContext, pairs: int, bytes_per_pair: float) -> None:
     """Refuse a program that is too large, before it is begun.
 
     Raises:

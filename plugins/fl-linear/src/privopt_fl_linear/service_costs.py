@@ -15,7 +15,7 @@ from attrs import field, frozen
 from privopt.arrays import Bools, Floats, Ints
 from privopt_fl_linear.site import Site
 
-__all__ = ["Costs", "Listed", "Pairs", "SiteCosts", "Table"]
+__all__ = ["Costs", "PairList", "Pairs", "SiteCosts", "Table"]
 
 
 class Costs(Protocol):
@@ -132,7 +132,7 @@ class Pairs:
         return self.start, self.client, self.cost
 
 
-class Listed:
+class PairList:
     """Pairs of the cheapest facilities of each client, more of them where they are asked for."""
 
     def __init__(self, costs: Costs, opening: Floats, count: int, most: int) -> None:

@@ -1,4 +1,4 @@
-"""What is public: where locations are, what serving a client costs there, and who is served by whom.
+"""The public data: locations, what serving a client costs there, and who is served by whom.
 
 Source: Pfisterer, Hillebrand, Suppakitpaisarn, section 3.2 (Algorithm 1).
 """

@@ -25,7 +25,7 @@ def reduced(start: Ints, client: Ints, cost: Floats, opening: Floats, state: Int
 
 @jit()
 def chosen(state: Ints, rho: Floats, most: int, taken: Bools) -> float:
-    """The facilities that the relaxation opens, and what they come to: the open ones, and free ones below 0.
+    """Mark the facilities that the relaxation opens, and return their cost: the open ones, and free ones below 0.
 
     Of these at most so many that ``most`` are open in all, the least first.
     """
@@ -119,7 +119,7 @@ def priced(start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats
 def _two_cheapest(
     start: Ints, client: Ints, cost: Floats, taken: Bools, nearest: Ints, first: Floats, second: Floats
 ) -> None:
-    """Each client's cheapest facility of those taken, what it costs, and what the next one does."""
+    """Find each client's cheapest facility of those taken, its cost, and that of the next one."""
     for i in range(len(start) - 1):
         if taken[i]:
             for e in range(start[i], start[i + 1]):

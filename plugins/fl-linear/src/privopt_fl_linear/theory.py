@@ -1,4 +1,4 @@
-"""What the paper's theorems promise, as coefficients that need no secret, and their values where the counts are known.
+"""The bounds of the paper's theorems: coefficients that need no secret, and values where the counts are known.
 
 Each bound reads: expected cost <= factor * OPT + additive + additive_per_mean_client * b_avg, for the margin of the
 paper (which the exact margin never exceeds). With m = (2 / epsilon) ln(2 n / alpha) and g = min over the opened
@@ -42,7 +42,7 @@ EVERYWHERE = "every location has at least one client"
 def bounds(
     *, method: str, n: int, epsilon: float, alpha: float, delta: float, assignment: Assignment
 ) -> dict[str, Any]:
-    """The coefficients of every bound that applies to the method, each with its hypothesis.
+    """Return the coefficients of every bound that applies to the method, each with its hypothesis.
 
     Args:
         method: ``"laplace"`` or ``"reconnection"``.

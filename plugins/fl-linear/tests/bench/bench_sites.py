@@ -118,9 +118,10 @@ def compare(name: str, site: Site, clients: np.ndarray, stations: int, epsilon: 
 
 def overflow(runs: int) -> None:
     """Share of runs with an overflow where sites follow the reports, promised ALPHA."""
-    rng, size, error = np.random.default_rng(9), 20, math.sqrt(ALPHA * (1 - ALPHA) / runs)
+    size, error = 20, math.sqrt(ALPHA * (1 - ALPHA) / runs)
     settings = itertools.product((0.1, 1.0), (2, 5), (None, 3.0), ("nobody", "many"))
-    for epsilon, stations, mean, kind in settings:
+    for number, (epsilon, stations, mean, kind) in enumerate(settings):
+        rng = np.random.default_rng([9, number])
         clients = np.zeros(size, np.int64) if kind == "nobody" else rng.poisson(30, size)
         server = Server(
             site=place(rng.random((size, 2)), rng.uniform(0.1, 0.3, size)), delta="auto", alpha=ALPHA,
