@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import limit
 from privopt_photo_censor.album import Album, Task
+from privopt_photo_censor.mechanism import PhotoCensor
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.solver.bounds import Program
 from privopt_photo_censor.solver.greedy import greedy
@@ -199,3 +201,15 @@ def test_every_photo_kept_says_so(exposed):
     assert protected_k(album) < 9
     with pytest.raises(InfeasibleError, match=r"cannot all hold \(every photo is kept"):
         solve(album, Task(top_k=9))
+
+
+def test_the_search_takes_no_more_memory_than_the_mechanism_says(exposed):
+    album = exposed(np.random.default_rng(11), 500, 1200)
+    tracemalloc.start()
+    try:
+        with limit(5.0):
+            solve(album, Task(top_k=3))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most <= PhotoCensor.item_bytes["score"] * album.scores.size

@@ -26,6 +26,8 @@ SHORT: Final = 1e6
 """Cost of missing a row (scaled to 1) in the program: beyond it a set of locations is called impossible."""
 LARGEST: Final = 700
 """Power of two of the largest multiplier; the checker reads them in 2**-256ths, as doubles."""
+BLOCK: Final = 100_000
+"""Photos times locations that are bounded at once; each takes some 120 bytes meanwhile."""
 WHOLE: Final = 1e-6
 """A value of the program so near 0 or 1 is taken for it; the exact rank judges the photos then."""
 
@@ -89,6 +91,14 @@ def along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tupl
         Bounds (c,), and the multipliers (c,) of the locations. Exact where the set is empty: the bound is below a
         number of photos wherever no so many can stay.
     """
+    size = max(1, BLOCK // data.diff.shape[1])
+    parts = [_along(data, known, rows[first : first + size], photos) for first in range(0, max(1, len(rows)), size)]
+    bounds, force = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return bounds, force
+
+
+def _along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
+    """Return what :func:`along` does, of so many locations that all is held at once."""
     base = 1.0 + known.force @ data.diff[known.rows]
     diff, may = data.diff[rows], photos.may & ~data.kills[rows]
     free = may & ~photos.must

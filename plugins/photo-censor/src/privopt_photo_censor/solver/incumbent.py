@@ -14,6 +14,8 @@ from privopt_photo_censor.solver.single import best_for, reach
 
 __all__ = ["Incumbent"]
 
+WIDEST: Final = 2_000_000
+"""Sums that are held at once: 16 MB, and twice as much again while they are made."""
 POLISH: Final = 300_000_000
 """Sums that one round of exchanges may take: some .3 s (2 cores at load 6, 64 and 128 photos of 512 places)."""
 
@@ -106,12 +108,14 @@ class Incumbent:
         data = self.album.reduced
         while self.kept is not None and clock().left > 0.0:
             able = np.flatnonzero(self.reach >= self.need)
+            gone, posted = np.flatnonzero(~self.kept), np.flatnonzero(self.kept & ~self.album.keep)
+            pairs = len(gone) * (len(gone) - 1) // 2 if self.task.budget is None else len(gone)
+            if pairs * len(able) > WIDEST or pairs * len(able) * len(posted) > POLISH:
+                return
             diff = np.where(data.kills[able], -np.inf, data.diff[able]).T
-            gone = np.flatnonzero(~self.kept)
             first, second = np.triu_indices(len(gone), 1) if self.task.budget is None else (np.arange(len(gone)),) * 2
             more = diff[gone[first]] + (0.0 if self.task.budget is not None else diff[gone[second]])
-            posted = np.flatnonzero(self.kept & ~self.album.keep)
-            if more.size * len(posted) > POLISH or not self._exchange(posted, more, gone[first], gone[second], diff):
+            if not self._exchange(posted, more, gone[first], gone[second], diff):
                 return
 
     def _exchange(self, posted: Ints, more: Floats, first: Ints, second: Ints, diff: Floats) -> bool:
