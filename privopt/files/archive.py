@@ -184,6 +184,7 @@ def read_arrays(
     wanted: Mapping[str, tuple[DTypeLike, Shape]],
     *,
     optional: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
+    largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Read the arrays of an .npz file of a release: these by name, of these types and shapes, and no others.
 
@@ -195,6 +196,8 @@ def read_arrays(
         path: of the file: a regular one, no link.
         wanted: type and shape by name; ``np.str_`` takes texts of any length.
         optional: likewise, for arrays that may be absent.
+        largest: bytes of all arrays together where a side may have any length; left out: those of the file then, as
+            ``np.savez`` writes them.
 
     Returns:
         Read-only arrays by name. What their values must be (finite, at least 0) is the caller's to say.
@@ -204,7 +207,7 @@ def read_arrays(
             named.
     """
     known = {**wanted, **(optional or {})}
-    arrays = read_npz(path, f"arrays {', '.join(known)}", only=known, largest=_most_bytes(known))
+    arrays = read_npz(path, f"arrays {', '.join(known)}", only=known, largest=_most_bytes(known) or largest)
     faults, sides = Faults(), dict[str, int]()
     for name, (dtype, shape) in known.items():
         said = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shown(shape)}"

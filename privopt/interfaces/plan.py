@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from privopt.declare.exact_text import exact_text
 
 __all__ = ["Plan"]
+
+NAMES: Final = 24
+"""Characters of a part's name that a table in a terminal shows."""
+
+Errors = Mapping[Fraction, tuple[float, ...]]
 
 
 @frozen(kw_only=True)
@@ -31,8 +37,11 @@ class Plan:
         parts: names of the parts of the release that errors are stated for.
         errors: budget -> errors by part.
         shares: of the budget by part, as the problem has them; empty where it is not divided.
-        best: of the splits that were tried the one whose errors at the problem's budget add up to least, and those
-            errors. Splits are tried on a grid: others may have less.
+        best: of all splits the one whose errors at the problem's budget, weighed, add up to least, as far as the search
+            came; and those errors.
+        weights: what an error of each part weighs in that sum; empty: all the same.
+        baselines: by name errors of simpler ways to spend the same budgets: whoever loses to them need not be taken.
+        own: the problem's budget.
         notes: what whoever reads it must know.
     """
 
@@ -41,40 +50,63 @@ class Plan:
     unit: str
     basis: str
     parts: tuple[str, ...]
-    errors: dict[Fraction, tuple[float, ...]]
+    errors: Errors
     shares: tuple[Fraction, ...] = ()
     best: tuple[tuple[Fraction, ...], tuple[float, ...]] | None = None
+    weights: tuple[Fraction, ...] = ()
+    baselines: Mapping[str, Errors] = field(factory=dict)
+    own: Fraction = Fraction(0)
     notes: tuple[str, ...] = ()
 
+    def _rows(self, errors: Errors) -> list[dict[str, Any]]:
+        return [{self.budget: exact_text(budget), "by_part": list(by_part)} for budget, by_part in errors.items()]
+
     def to_json(self) -> dict[str, Any]:
-        """For ``privopt plan --json``; budgets and shares are exact text."""
+        """Return the plan for ``privopt plan --json``; budgets, shares and weights are exact text."""
         return {
             "method": self.method,
             "unit": self.unit,
             "basis": self.basis,
             "parts": list(self.parts),
-            "errors": [
-                {self.budget: exact_text(budget), "by_part": list(errors)} for budget, errors in self.errors.items()
-            ],
+            "errors": self._rows(self.errors),
             "shares": [str(share) for share in self.shares],
             "best": None
             if self.best is None
             else {"shares": [str(share) for share in self.best[0]], "by_part": list(self.best[1])},
+            "weights": [str(weight) for weight in self.weights],
+            "baselines": [
+                {
+                    "name": name,
+                    "by_part": None if self.own not in errors else list(errors[self.own]),
+                    "errors": self._rows(errors),
+                }
+                for name, errors in self.baselines.items()
+            ],
             "notes": list(self.notes),
         }
 
     def lines(self) -> list[str]:
-        """The plan as a table in plain text."""
-        wide = max(12, *(len(part) for part in self.parts))
-        head = f"{self.budget:>12}" + "".join(f"  {part:>{wide}}" for part in self.parts)
+        """Return the plan as a table in plain text, a line a part, at most 100 characters wide but for notes."""
+        columns: dict[str, tuple[float, ...]] = {exact_text(budget): own for budget, own in self.errors.items()}
+        for name, errors in self.baselines.items():
+            if self.own in errors:
+                columns[name] = errors[self.own]
+        if self.best is not None:
+            columns["best split"] = self.best[1]
+        wide = min(NAMES, max(len(self.budget), *map(len, self.parts)))
+        widths = {head: max(7, len(head)) for head in columns}
+        head = f"{self.budget:<{wide}}" + "".join(f"  {name:>{widths[name]}}" for name in columns)
         rows = [
-            f"{exact_text(budget):>12}" + "".join(f"  {error:>{wide},.4g}" for error in errors)
-            for budget, errors in self.errors.items()
+            f"{_short(part):<{wide}}" + "".join(f"  {own[k]:>{widths[name]}.3g}" for name, own in columns.items())
+            for k, part in enumerate(self.parts)
         ]
         shown = [f"Errors to expect of {self.method}, in {self.unit}: {self.basis}", head, *rows]
         if self.shares:
             shown.append("shares: " + ", ".join(map(str, self.shares)))
         if self.best is not None:
-            found = ", ".join(f"{error:,.4g}" for error in self.best[1])
-            shown.append(f"least of the splits tried: shares {', '.join(map(str, self.best[0]))}: {found}")
+            shown.append(f"best split found: {', '.join(map(str, self.best[0]))}")
         return shown + list(self.notes)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAMES else name[: NAMES - 3] + "..."

@@ -19,7 +19,7 @@ from privopt.numbers.exp_log_bounds import ball_of, exactly
 from privopt.numbers.laplace import falls, in_bulk, one_laplace
 from privopt.numbers.sampling import Source
 
-__all__ = ["LARGEST_VARIANCE", "delta_of", "draw_gaussian", "rho_of", "variance_above"]
+__all__ = ["LARGEST_VARIANCE", "delta_of", "draw_gaussian", "epsilon_of", "rho_of", "variance_above"]
 
 #: Variances up to here keep every product inside 64 bits.
 LARGEST_VARIANCE = 1 << 40
@@ -129,6 +129,41 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
         rho = _floored(rho * (1 - _ROOM))
         if delta_of(rho, epsilon) <= delta:
             return rho
+
+
+@lru_cache(maxsize=256)
+def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
+    """An epsilon, rounded up at its sixth digit, whose :func:`delta_of` is proved to be at most delta.
+
+    Near the least of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at least 0 (Canonne,
+    Kamath and Steinke 2020, corollary 13): a bound that every rho-zCDP mechanism meets.
+
+    >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
+    Fraction(261077, 50000)
+
+    Raises:
+        UsageError: rho below 0, or a delta not between 0 and 1.
+    """
+    if rho < 0 or not 0 < delta < 1:
+        raise UsageError(f"rho is {rho} and delta {delta}; wanted rho of at least 0, delta between 0 and 1")
+    if rho == 0:
+        return Fraction(0)
+    r, wanted = float(rho), math.log(delta.denominator) - math.log(delta.numerator)
+
+    def bound(log: float) -> float:
+        b = math.exp(log)  # a - 1
+        return (b + 1) * r - math.log1p(1 / b) + (wanted - math.log1p(b)) / b
+
+    low, high = -30.0, math.log(1.0 + wanted / r) + 5.0
+    for _ in range(200):
+        one, two = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, two) if bound(one) <= bound(two) else (one, high)
+    near = max(bound(low), 1e-12)
+    step = Fraction(10) ** (math.floor(math.log10(near)) - 5)
+    found = math.ceil(Fraction(near) / step) * step
+    while delta_of(rho, found) > delta:
+        found += step
+    return found
 
 
 def _floored(value: Fraction) -> Fraction:

@@ -251,23 +251,24 @@ def split_budget(
 
     Args:
         epsilon: exact, above 0.
-        shares: relative, above 0, not necessarily summing to 1; a float means its decimal text.
+        shares: relative, at least 0, one of them above, not necessarily summing to 1; a float means its decimal text.
         denominator: largest denominator wanted.
 
     Raises:
-        UsageError: no shares, or one that is not positive and finite; a budget that is not positive.
+        UsageError: no shares, or one that is negative or not finite, or all 0; a budget that is not positive.
 
     >>> split_budget(Fraction(1, 10), [0.2, 0.3, 0.5])
     (Fraction(1, 50), Fraction(3, 100), Fraction(1, 20))
     """
     _positive(epsilon)
     if not shares or any(isinstance(s, float) and not math.isfinite(s) for s in shares):
-        raise UsageError(f"shares are {list(shares)}; wanted finite numbers above 0")
+        raise UsageError(f"shares are {list(shares)}; wanted finite numbers of at least 0, one above")
     exact = [Fraction(str(float(s))) if isinstance(s, float) else Fraction(s) for s in shares]
-    if min(exact) <= 0:
-        raise UsageError(f"shares are {list(shares)}; wanted finite numbers above 0")
+    if min(exact) < 0 or max(exact) == 0:
+        raise UsageError(f"shares are {list(shares)}; wanted finite numbers of at least 0, one above")
     total = sum(exact)
-    return tuple(_floor_fraction(epsilon * share / total, denominator) for share in exact)
+    parts = (epsilon * share / total for share in exact)
+    return tuple(_floor_fraction(part, denominator) if part else part for part in parts)
 
 
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:

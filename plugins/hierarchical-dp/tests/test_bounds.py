@@ -15,10 +15,9 @@ from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_hierarchical_dp import public_tables
-from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, limits_of
+from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, nearest_within, read_limits
+from privopt_hierarchical_dp.level_tables import LevelTable
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.nearest import nearest_within
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.tree import Tree
 
@@ -94,13 +93,13 @@ def test_counts_that_break_the_bounds_are_told_apart_by_nothing(tmp_path, relati
 def test_ten_thousand_regions_without_bounds(tmp_path):
     """2^13 times the most that a file may have is no 64-bit integer."""
     path = _problem(tmp_path, "region,at_least,at_most\nr1,,1\nall,9000,\n")
-    limits = limits_of(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)
+    limits = read_limits(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)
     assert (limits.least[0].tolist(), limits.most[0].tolist()) == ([9000], [UNBOUNDED])
     found = nearest_within([np.array([9000]), np.ones(10_000, np.int64)], limits)
     assert limits.broken(found) == []
     path = _problem(tmp_path, "region,at_least\n" + "".join(f"r{k},{UNBOUNDED - 1}\n" for k in range(9_000)))
     with pytest.raises(InfeasibleError, match=f"the regions in it at least {UNBOUNDED + 1} together"):
-        limits_of(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)
+        read_limits(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)
 
 
 @pytest.mark.parametrize("method", ["hierarchical-dp", "cumulative-relaxed"])
@@ -203,20 +202,21 @@ def test_exact_numbers_that_break_bounds_are_refused_with_all_that_are_alike(tmp
         solve("hierarchical-tables", path, tmp_path / "out", Options())
 
 
-def test_public_tables_are_parsed_once(tmp_path, monkeypatch):
-    """Once where the problem is read, once where what is to be published is read back; once by `verify`."""
-    read = []
+def test_one_solve_reads_each_file_once(tmp_path, monkeypatch):
+    """Each file once where the problem is read; public ones again where what is to be published is read back."""
+    read: list[str] = []
+    scan = LevelTable.scan
 
-    def counted(real):
-        return lambda source, *given, **named: (read.append(source.name), real(source, *given, **named))[1]
+    def counted(source):
+        read.append(source.name)
+        return scan(source)
 
-    for name in ("read_cells", "read_bounds"):
-        monkeypatch.setattr(public_tables, name, counted(getattr(public_tables, name)))
+    monkeypatch.setattr(LevelTable, "scan", counted)
     path = _problem(tmp_path, "region,at_least,at_most\nall,41,43\n", relation="individuals")
     (tmp_path / "zeros.csv").write_text("size\n2\n")
     path.write_text(path.read_text().replace("sizes = 2", 'sizes = 3\nimpossible = "zeros.csv"'))
     solve("hierarchical-dp", path, tmp_path / "out", Options())
-    assert sorted(read) == ["bounds.csv", "bounds.csv", "zeros.csv", "zeros.csv"]
+    assert sorted(read) == ["bounds.csv", "bounds.csv", "counts.csv", "zeros.csv", "zeros.csv"]
     read.clear()
     assert verify(tmp_path / "out").complaints == ()
     assert sorted(read) == ["bounds.csv", "zeros.csv"]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierarchical_dp_paper.tables import weighted_objective
-from privopt_hierarchical_dp.chain import fit_with_totals
-from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
-from privopt_hierarchical_dp.rounding import deal
+from privopt_hierarchical_dp.fits.chain import fit_with_totals
+from privopt_hierarchical_dp.fits.projection import project_jointly, simplex_rows
+from privopt_hierarchical_dp.fits.rounding import deal
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 

@@ -13,10 +13,10 @@ from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt_hierarchical_dp.half_prices import largest_weight, relax_counts
+from privopt_hierarchical_dp.fits.half_prices import largest_weight, relax_counts
+from privopt_hierarchical_dp.fits.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 ROWS = [("NY", 1, 4), ("NY", 2, 3), ("GA", 1, 5), ("GA", 3, 2), ("AK", 2, 7)]

@@ -46,7 +46,7 @@ def test_virginia_is_refused_with_the_figure(tmp_path):
     from privopt.declare import File
     from privopt.errors import InputError
     from privopt.testing.data import data_path
-    from privopt_hierarchical_dp.counts import check_totals, read_counts
+    from privopt_hierarchical_dp.groups import check_totals, read_counts
 
     table = pl.read_csv(data_path("us_counties", "co_est2019.csv"), infer_schema_length=10_000)
     table = table.filter(pl.col("STNAME") == "Virginia").with_columns(

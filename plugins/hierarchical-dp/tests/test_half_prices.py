@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hierarchical_dp_paper.tables import merge_by_optimisation, tree_tables
-from privopt_hierarchical_dp.half_prices import integer_weights, objective, project_counts, relax_counts
+from privopt_hierarchical_dp.fits.half_prices import integer_weights, objective, project_counts, relax_counts
 from privopt_hierarchical_dp.kit import least_objective
 from privopt_hierarchical_dp.tree import Tree, add_up
 

@@ -9,10 +9,11 @@ import pytest
 
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
-from privopt_hierarchical_dp import design, kit, mechanism, methods, privacy
-from privopt_hierarchical_dp.as_published import chain_query
+from privopt_hierarchical_dp import design, measurements, methods
+from privopt_hierarchical_dp.fits.as_published import chain_query
 from privopt_hierarchical_dp.kit import PROFILES
-from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity, spent_on_a_neighbour, true_sensitivity
+from privopt_hierarchical_dp.measurements import measured
+from privopt_hierarchical_dp.methods import METHODS, sensitivity, spent_on_a_neighbour, true_sensitivity
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 WHOLE = ["hierarchical-dp", "cumulative-smoothed"]
@@ -65,7 +66,7 @@ def _chain_for_levels(method, counts, **_):
     ],
 )
 def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, method, name, fault):
-    for module in (methods, design, privacy, mechanism, kit):
+    for module in (methods, design, measurements):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, fault)
     planted = subject("hierarchical-dp", method, profile=PROFILES[kind])
@@ -115,11 +116,11 @@ def test_the_running_example_costs_one_and_a_half_epsilon_and_the_census_1066(pa
     change = [int(np.abs(a - b).sum()) for a, b in zip(chain_query(moved), chain_query(counts), strict=True)]
     assert change == [1, 2]
     budgets = (Fraction(1, 2), Fraction(1, 2))
-    assert spent_on_a_neighbour("cumulative-chain-as-published", tree, budgets, 1) == Fraction(3, 2)
-    assert spent_on_a_neighbour("cumulative-chain", tree, budgets, 1) == 1
+    assert spent_on_a_neighbour("cumulative-chain-as-published", tree.widths, budgets, 1) == Fraction(3, 2)
+    assert spent_on_a_neighbour("cumulative-chain", tree.widths, budgets, 1) == 1
     nation = Tree.from_paths([("US", f"s{c % 52}", f"c{c}") for c in range(3144)])
     third = (Fraction(1, 3),) * 3
-    assert round(float(spent_on_a_neighbour("cumulative-chain-as-published", nation, third, 1))) == 1066
+    assert round(float(spent_on_a_neighbour("cumulative-chain-as-published", nation.widths, third, 1))) == 1066
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

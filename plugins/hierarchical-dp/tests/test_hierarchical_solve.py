@@ -16,7 +16,7 @@ from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_hierarchical_dp.counts import read_counts, read_units
+from privopt_hierarchical_dp.groups import read_counts, read_units
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets
 
 COUNTS = """level_1,level_2,size,groups
@@ -235,12 +235,12 @@ def test_default_shares_are_exact_and_whole():
 
 @pytest.mark.parametrize("method", ["cumulative-chain", "cumulative-dp", "hierarchical", "top-down"])
 def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
-    import privopt_hierarchical_dp.mechanism as mechanism
+    import privopt_hierarchical_dp.design as design
 
     def interrupted(task):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mechanism, "fit", interrupted)
+    monkeypatch.setattr(design, "fit", interrupted)
     done = solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out", Options(method=method))
     assert done.stopped
     assert done.result.status == "feasible"
@@ -248,7 +248,7 @@ def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
 
 
 def test_an_interrupt_that_breaks_an_import_is_no_fault_of_a_plugin(tmp_path, monkeypatch):
-    import privopt_hierarchical_dp.mechanism as mechanism
+    import privopt_hierarchical_dp.design as design
 
     def interrupted(task):
         raise KeyboardInterrupt
@@ -256,15 +256,16 @@ def test_an_interrupt_that_breaks_an_import_is_no_fault_of_a_plugin(tmp_path, mo
     def broken(task):
         raise AttributeError("partially initialized module 'numba' has no attribute 'njit'")
 
-    monkeypatch.setattr(mechanism, "fit", interrupted)
-    monkeypatch.setattr(mechanism, "fit_at_once", broken)
-    with pytest.raises(StoppedError, match="interrupted before anything could be fitted"):
+    monkeypatch.setattr(design, "fit", interrupted)
+    monkeypatch.setattr(design, "fit_at_once", broken)
+    with pytest.raises(StoppedError, match="stopped before anything could be fitted"):
         solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_time_limit_ends_the_projection_with_a_valid_release(tmp_path, random_tree):
-    from privopt_hierarchical_dp.chain import fit_with_totals
+    from privopt.execution.clock import limit
+    from privopt_hierarchical_dp.fits.chain import fit_with_totals
     from privopt_hierarchical_dp.tree import add_up
 
     rng = np.random.default_rng(6)
@@ -272,9 +273,8 @@ def test_a_time_limit_ends_the_projection_with_a_valid_release(tmp_path, random_
     leaves = rng.integers(0, 30, size=tree.widths[-1])
     totals = add_up(tree, leaves)
     noisy = [rng.integers(-9, 40, size=(width, 9)) for width in tree.widths]
-    found = fit_with_totals(
-        tree, noisy, totals=totals, weights=[1.0] * 3, cumulative=True, gap=0.0, exact_up_to=0, stopped=lambda: True
-    )
+    with limit(0.0):
+        found = fit_with_totals(tree, noisy, totals=totals, weights=[1.0] * 3, cumulative=True, gap=0.0, exact_up_to=0)
     assert found.iterations == 10
     for level, total, again in zip(found.counts, totals, add_up(tree, found.counts[-1]), strict=True):
         assert level.min() >= 0

@@ -16,9 +16,10 @@ from privopt.numbers.noise import discrete_laplace
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_hierarchical_dp.laws import noise_of
 from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals, least_squares, quantile
-from privopt_hierarchical_dp.methods import METHODS, measured
+from privopt_hierarchical_dp.measurements import measured
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.noise_distributions import noise_of
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 

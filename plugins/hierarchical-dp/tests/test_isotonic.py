@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierarchical_dp_paper.tables import chain_tables
-from privopt_hierarchical_dp.as_published import chain_counts, chain_query, fit_chain, post_order
-from privopt_hierarchical_dp.isotonic import isotonic_integers, isotonic_means
+from privopt_hierarchical_dp.fits.as_published import chain_counts, chain_query, fit_chain, post_order
+from privopt_hierarchical_dp.fits.isotonic import isotonic_integers, isotonic_means
 from privopt_hierarchical_dp.tree import add_up
 
 

@@ -18,11 +18,12 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.design import Design
-from privopt_hierarchical_dp.expected import errors_on
-from privopt_hierarchical_dp.laws import GAUSSIAN
 from privopt_hierarchical_dp.least_squares import intervals
+from privopt_hierarchical_dp.measurements import draw
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets
+from privopt_hierarchical_dp.methods import METHODS, level_budgets
+from privopt_hierarchical_dp.noise_distributions import GAUSSIAN
+from privopt_hierarchical_dp.plan import errors_on
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy, Settings
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -46,7 +47,8 @@ def test_every_method_keeps_both_notions_and_verifies(tmp_path, method, privacy)
     certificate = solved.result.certificate
     assert (certificate.holds, certificate.evidence) == (True, "declared")
     spent = sum(
-        GAUSSIAN.spent(Fraction(text), certificate.notes["sensitivity"]) for text in certificate.notes["variances"]
+        GAUSSIAN.spent(Fraction(text), int(delta))
+        for text, delta in zip(certificate.notes["scales"], certificate.notes["sensitivities"], strict=True)
     )
     if privacy is ZCDP:
         assert Fraction(99, 1000) < spent <= Fraction(1, 10)

@@ -16,10 +16,9 @@ from privopt.errors import InputError
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.design import Design
-from privopt_hierarchical_dp.expected import errors_on
-from privopt_hierarchical_dp.planning import _wins, plan
+from privopt_hierarchical_dp.groups import read_counts
+from privopt_hierarchical_dp.plan import _wins, errors_on, plan
 from privopt_hierarchical_dp.problem import HierarchyProblem
 
 COUNTS = "level_1,level_2,size,groups\n" + "".join(
@@ -95,13 +94,13 @@ def test_the_best_split_is_told_without_the_luck_that_chose_it(tmp_path, method)
 
 def test_a_split_wins_only_by_more_than_chance():
     rng = np.random.default_rng(3)
-    own = 100 + rng.normal(0, 10, (30, 3))
+    own = 300 + rng.normal(0, 17, 30)
     assert not _wins(own, own)
     assert _wins(own - 1, own)  # the same draws: the difference is sure
-    lucky = own + rng.normal(0, 10, own.shape)
-    lucky += (own.sum(axis=1) - lucky.sum(axis=1)).mean() / 3 - 1.0  # better by 3 in all, of which the doubt is 3
+    lucky = own + rng.normal(0, 17, own.shape)
+    lucky += (own - lucky).mean() - 3.0  # better by 3, of which the doubt is 3
     assert not _wins(lucky, own)
-    assert _wins(np.array([[1.0, 2.0]]), np.array([[2.0, 2.0]]))
+    assert _wins(np.array([3.0]), np.array([4.0]))
 
 
 def test_no_secret_is_opened(tmp_path):
@@ -116,9 +115,9 @@ def test_no_secret_is_opened(tmp_path):
     [("cumulative-dp", ""), ("cumulative-smoothed", ""), ("hierarchical-dp", "[hierarchical-dp]\nbudget = [1, 3]\n")],
 )
 def test_regions_alone_give_the_errors_of_least_squares(tmp_path, method, more):
-    from privopt_hierarchical_dp.laws import noise_of
     from privopt_hierarchical_dp.least_squares import least_squares
     from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+    from privopt_hierarchical_dp.noise_distributions import noise_of
     from privopt_hierarchical_dp.tree import Tree
 
     regions = "level_1,level_2\n" + "".join(f"US,S{state}\n" for state in range(4))

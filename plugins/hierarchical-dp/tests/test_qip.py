@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from privopt_hierarchical_dp.half_prices import objective, project_counts
-from privopt_hierarchical_dp.qip import build, solve_exactly
+from privopt_hierarchical_dp.fits.half_prices import objective, project_counts
+from privopt_hierarchical_dp.fits.qip import build, solve_exactly
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 

@@ -15,11 +15,11 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance
-from privopt_hierarchical_dp.counts import read_counts, read_units
+from privopt_hierarchical_dp.groups import read_counts, read_units
 from privopt_hierarchical_dp.kit import related
-from privopt_hierarchical_dp.planning import plan
+from privopt_hierarchical_dp.level_tables import read_regions
+from privopt_hierarchical_dp.plan import plan
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.public_tables import read_regions
 
 test_regions_that_the_input_does_not_list = conformance(
     "hierarchical-dp",
@@ -94,8 +94,8 @@ def _file(folder, name, text):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("all,S,b,1,77\n", "counts.csv: region all / S / b: found a region that is not listed, wanted a leaf region"),
-        ("all,S,,1,77\n", "region all / S: found a region that is not listed"),
+        ("all,S,b,1,77\n", "counts.csv: row 5, column level_1 to level_L: found a region that is not listed, wanted"),
+        ("all,S,,1,77\n", "row 5, column level_1 to level_L: found a region that is not listed"),
     ],
 )
 def test_a_region_that_is_not_listed_is_named_without_its_count(tmp_path, row, words):
@@ -126,7 +126,9 @@ def test_plan_takes_them(tmp_path):
     (tmp_path / "like.csv").write_text(ROWS)
     assert planned(table='like = "like.csv"\n').parts == told.parts
     (tmp_path / "like.csv").write_text(ROWS + "all,S,b,1,4\n")
-    with pytest.raises(InputError, match="region all / S / b: found a region that is not listed"):
+    with pytest.raises(
+        InputError, match=r"like\.csv: row 5, column level_1 to level_L: found a region that is not listed"
+    ):
         planned(table='like = "like.csv"\n')
 
 

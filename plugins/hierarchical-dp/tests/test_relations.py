@@ -20,14 +20,15 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
-from privopt_hierarchical_dp import methods, relations
+from privopt_hierarchical_dp import measurements, relations
 from privopt_hierarchical_dp.design import Design
-from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.kit import related
-from privopt_hierarchical_dp.laws import noise_of
 from privopt_hierarchical_dp.least_squares import intervals
+from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
-from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity
+from privopt_hierarchical_dp.methods import METHODS, sensitivity
+from privopt_hierarchical_dp.noise_distributions import noise_of
+from privopt_hierarchical_dp.plan import errors_on
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
 from privopt_hierarchical_dp.totals import estimated_totals
@@ -120,9 +121,9 @@ def test_the_kit_catches_noise_for_another_relation(monkeypatch, relation, metho
 
 def test_the_kit_catches_the_wrong_cumulative_counts(monkeypatch):
     """Planted: groups appear, and those of size s or less are measured."""
-    right = methods.measured
+    right = measurements.measured
     monkeypatch.setattr(
-        methods, "measured", lambda method, counts, *, totals, relation: right(method, counts, totals=totals)
+        measurements, "measured", lambda method, counts, *, totals, relation: right(method, counts, totals=totals)
     )
     assert "times the" in _caught("sensitivity", "individuals", CUMULATIVE)
 
@@ -130,21 +131,21 @@ def test_the_kit_catches_the_wrong_cumulative_counts(monkeypatch):
 @pytest.mark.parametrize("relation", ["individuals", "groups"])
 def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation):
     """Planted: the true number of groups stands beside noise that is right."""
-    import privopt_hierarchical_dp.mechanism as mechanism
+    import privopt_hierarchical_dp.release_checks as release_checks
 
-    real, draw = mechanism.task_of, Design.draw
+    real, draw = Design.fit, Design.draw
     truth = [0]
 
-    def planted(design, noisy, totals, *, root=None, **more):
-        return real(design, noisy, totals, root=truth[0] if root is None else root, **more)
+    def planted(self, noisy, totals, *, root=None, **more):
+        return real(self, noisy, totals, root=truth[0] if root is None else root, **more)
 
     def watched(self, counts, *, seed):
         truth[0] = int(counts[0].sum())
         return draw(self, counts, seed=seed)
 
-    monkeypatch.setattr(mechanism, "task_of", planted)
+    monkeypatch.setattr(Design, "fit", planted)
     monkeypatch.setattr(Design, "draw", watched)
-    monkeypatch.setattr(mechanism, "misestimated", lambda *_: [])
+    monkeypatch.setattr(release_checks, "_misestimated", lambda *_: [])
     assert "differs" in _caught("non-interference", relation, "hierarchical-dp")
 
 
@@ -196,7 +197,7 @@ def test_estimated_totals_are_the_nearest_consistent_ones(random_tree):
     """Unbiased at the root, by dense least squares; consistent and non-negative below it."""
     rng = np.random.default_rng(4)
     scales = (Fraction(2), Fraction(3), Fraction(5))
-    from privopt_hierarchical_dp.laws import GEOMETRIC
+    from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 
     for _ in range(20):
         tree = random_tree(rng, 3)

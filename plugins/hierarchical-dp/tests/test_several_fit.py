@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
-from privopt_hierarchical_dp.laws import GAUSSIAN
 from privopt_hierarchical_dp.least_squares import Noise
-from privopt_hierarchical_dp.several import privacy
-from privopt_hierarchical_dp.several.fit import fit_tables, least_objective, noise_of_margin, squares
-from privopt_hierarchical_dp.several.kit import related
-from privopt_hierarchical_dp.several.margins import Domain, steps_of
-from privopt_hierarchical_dp.several.problem import TablesProblem
-from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS
+from privopt_hierarchical_dp.noise_distributions import GAUSSIAN
+from privopt_hierarchical_dp.tables import privacy
+from privopt_hierarchical_dp.tables.fit import fit_tables, least_objective, noise_of_margin, squares
+from privopt_hierarchical_dp.tables.kit import related
+from privopt_hierarchical_dp.tables.margins import Domain, steps_of
+from privopt_hierarchical_dp.tables.problem import TablesProblem
+from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 RING = ((0, 1), (1, 2), (0, 2))
@@ -189,15 +189,15 @@ def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
     """The first table is measured as if the whole level were its own."""
     draw = privacy.draw_tables
 
-    def forgetful(problem, counts, *, seed, zeros):
-        noisy, records = draw(problem, counts, seed=seed, zeros=zeros)
+    def forgetful(problem, counts, *, seed, zeros, start):
+        noisy, records = draw(problem, counts, seed=seed, zeros=zeros, start=start)
         budgets = problem.budgets(len(counts))
         for level, (tables, parts) in enumerate(zip(counts, budgets, strict=True)):
             drawn = problem.privacy.law.draw(tables[0], sum(parts), problem.relation.sensitivity, seed=None)
             noisy[level][0], records[level][0] = drawn
         return noisy, records
 
-    from privopt_hierarchical_dp.several import kit, mechanism
+    from privopt_hierarchical_dp.tables import kit, mechanism
 
     for module in (kit, mechanism):
         monkeypatch.setattr(module, "draw_tables", forgetful)

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privopt_hierarchical_dp.fits.smoothing import heterogeneity, smooth_down
 from privopt_hierarchical_dp.least_squares import Noise
-from privopt_hierarchical_dp.smoothing import heterogeneity, smooth_down
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
@@ -59,7 +59,7 @@ def test_it_beats_the_joint_projection_on_regions_that_resemble_each_other():
     true = add_up(tree, leaves)
     totals = [level.sum(axis=1) for level in true]
     noisy = [np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, 40, (len(c), 5))).astype(int) for c in true]
-    from privopt_hierarchical_dp.chain import fit_with_totals
+    from privopt_hierarchical_dp.fits.chain import fit_with_totals
 
     smoothed, _ = smooth_down(tree, noisy, noise=[Noise(variance=3200.0)] * 2, totals=totals)
     chain = fit_with_totals(tree, noisy, totals=totals, weights=[1.0] * 2, cumulative=True, exact_up_to=0).counts

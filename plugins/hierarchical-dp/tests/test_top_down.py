@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt_hierarchical_dp.rounding import nearest_table
-from privopt_hierarchical_dp.top_down import _largest_remainders, top_down
+from privopt_hierarchical_dp.fits.rounding import nearest_table
+from privopt_hierarchical_dp.fits.top_down import _largest_remainders, top_down
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 

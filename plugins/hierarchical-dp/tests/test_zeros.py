@@ -15,13 +15,13 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance
-from privopt_hierarchical_dp.fitting import Task, fit
+from privopt_hierarchical_dp.fits.fit import FitInput, fit
 from privopt_hierarchical_dp.kit import related
-from privopt_hierarchical_dp.laws import GEOMETRIC, noise_of
 from privopt_hierarchical_dp.least_squares import intervals
 from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, noise_of
+from privopt_hierarchical_dp.structural_zeros import Zeros, within
 from privopt_hierarchical_dp.tree import Tree, add_up
-from privopt_hierarchical_dp.zeros import Zeros, within
 
 CHECKS = [
     "solves", "certificate-holds", "sensitivity", "epsilon-attack", "non-interference", "oracle", "round-trip",
@@ -96,11 +96,11 @@ def test_the_fit_is_the_best_that_keeps_the_zeros(method, random_tree, compositi
         noisy = [rng.integers(-3, 6, level.shape) for level in zeros.levels]
         order = "less" if cumulative else "counts"
         noisy = [zeros.filled(at, order, level, np.zeros(len(level))) for at, level in enumerate(noisy)]
-        task = Task(
+        task = FitInput(
             method=method, tree=tree, noisy=noisy, total=total, totals=None, weights=(1, 1, 1),
-            noise=(noise_of(2),) * 3, zeros=zeros, keep=np.arange(3), sizes=3,
+            noise=(noise_of(2),) * 3, zeros=zeros,
         )  # fmt: skip
-        counts = fit(task)[0].counts
+        counts = fit(task).counts
         found = 0
         for level, (own, seen, zero) in enumerate(zip(counts, noisy, zeros.levels, strict=True)):
             assert not own[zero].any()

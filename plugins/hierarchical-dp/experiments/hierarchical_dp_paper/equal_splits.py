@@ -21,10 +21,11 @@ from hierarchical_dp_paper.matching import match_counts, match_down
 from hierarchical_dp_paper.trials import Trial, judged, run_methods
 from privopt.declare import File
 from privopt.numbers.noise import discrete_laplace
-from privopt_hierarchical_dp.counts import read_counts
-from privopt_hierarchical_dp.isotonic import isotonic_integers
-from privopt_hierarchical_dp.laws import noise_of
-from privopt_hierarchical_dp.methods import draw, level_budgets
+from privopt_hierarchical_dp.fits.isotonic import isotonic_integers
+from privopt_hierarchical_dp.groups import read_counts
+from privopt_hierarchical_dp.measurements import draw
+from privopt_hierarchical_dp.methods import level_budgets
+from privopt_hierarchical_dp.noise_distributions import noise_of
 
 __all__ = ["METHODS", "compare", "cumulative_sizes", "group_sizes"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt_hierarchical_dp.isotonic import isotonic_integers
+from privopt_hierarchical_dp.fits.isotonic import isotonic_integers
 from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.tree import Tree, add_up
 

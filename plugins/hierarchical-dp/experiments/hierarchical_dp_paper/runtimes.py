@@ -13,8 +13,9 @@ from hierarchical_dp_paper.generate import Census, taxi
 from hierarchical_dp_paper.tables import merge_by_optimisation, paper_domain, table_merge, tree_tables
 from hierarchical_dp_paper.trials import run_methods, task_of
 from privopt.errors import StoppedError
-from privopt_hierarchical_dp import qip
-from privopt_hierarchical_dp.fitting import fit
+from privopt.execution import clock
+from privopt_hierarchical_dp.fits import qip
+from privopt_hierarchical_dp.fits.fit import fit
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["METHODS", "seconds_within"]
@@ -40,13 +41,12 @@ def _timed(method: str, sizes: int, seed: int, small: bool, limit: float) -> flo
         scale = Fraction(2 * data.tree.depth)
         _tables_within(tree_tables, task, merge, lambda _level, value: paper_domain(value, scale))
     elif method in ("hierarchical", "cumulative"):
-        start, _ = fit(task)
+        start = fit(task)
         cumulative = method == "cumulative"
         values = [np.cumsum(c, axis=1) for c in start.counts] if cumulative else start.counts
         try:
-            found = qip.solve_exactly(
-                task.tree, task.noisy, start=values, total=task.total, cumulative=cumulative, time_limit=limit
-            )
+            with clock.limit(limit):
+                found = qip.solve_exactly(task.tree, task.noisy, start=values, total=task.total, cumulative=cumulative)
         except StoppedError:
             return float("inf")
         if not found.proved:

@@ -12,9 +12,10 @@ from attrs import frozen
 from hierarchical_dp_paper.generate import Census
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.design import objective_weights
-from privopt_hierarchical_dp.fitting import Task, fit
-from privopt_hierarchical_dp.laws import noise_of
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
+from privopt_hierarchical_dp.fits.fit import FitInput, fit
+from privopt_hierarchical_dp.measurements import draw
+from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+from privopt_hierarchical_dp.noise_distributions import noise_of
 from privopt_hierarchical_dp.release import errors_of, violations
 
 __all__ = ["Trial", "judged", "run_methods", "task_of"]
@@ -51,7 +52,7 @@ def task_of(
     seed: int,
     known: bool = False,
     kept: dict[Any, list[Ints]] | None = None,
-) -> Task:
+) -> FitInput:
     """Noise under a seed (experiments are not releases), and what the method is given after it.
 
     Args:
@@ -73,13 +74,13 @@ def task_of(
         kept[key] = draw(method, levels, budgets, totals=totals, most=1, seed=seed)[0]
     tops = [level.sum(axis=1) for level in levels]
     delta = sensitivity(method, 1)
-    return Task(
+    return FitInput(
         method=method,
         tree=data.tree,
         noisy=kept[key],
         total=int(tops[0][0]),
         totals=tops if totals else None,
-        weights=objective_weights(None, data.tree.depth),
+        weights=objective_weights(None, budgets),
         noise=tuple(noise_of(delta / budget) for budget in budgets),
         gap=1e-3,
     )
@@ -101,7 +102,7 @@ def run_methods(
     for method in methods:
         task = task_of(method, data, levels, epsilon, shares=shares, seed=seed, known=known, kept=kept)
         start = perf_counter()
-        found, _ = fit(task)
+        found = fit(task)
         seconds = perf_counter() - start
         trials.append(judged(method, data, levels, found.counts, seconds))
     return trials

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
+import polars as pl
 from attrs import field, frozen
 
 from privopt.arrays import Ints, read_only
-from privopt.errors import Fault, InfeasibleError, InputError
+from privopt.declare import File
+from privopt.errors import Fault, Faults, InfeasibleError, InputError
+from privopt_hierarchical_dp.level_tables import LevelTable, Whole, of_table, text, whole
 from privopt_hierarchical_dp.tree import Tree
 
-if TYPE_CHECKING:
-    from privopt.declare import File
-else:
-    File = Any
-
-__all__ = ["UNBOUNDED", "Limits", "check_limits", "limits_of"]
+__all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
 
 UNBOUNDED: Final = 1 << 50
 """More groups than a file of counts may have."""
@@ -55,31 +54,65 @@ class Limits:
         ]
 
 
-def limits_of(source: File | None, tree: Tree) -> Limits | None:
-    """What ``hierarchy.bounds`` says, for a tree; None where a problem has none.
+def read_limits(source: File | None, tree: Tree) -> Limits | None:
+    """Return what ``hierarchy.bounds`` says, for a tree; None where a problem has none.
 
     Raises:
         InputError: a region that is none of the tree's or stands twice, a number that is none.
         InfeasibleError: bounds of a region that clash with those of the regions in it.
     """
-    from privopt_hierarchical_dp.public_tables import read_bounds
-
     if source is None:
         return None
+    places = tree.places()
     least, most = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
-    for row in read_bounds(source, tree):
-        least[row.level][row.place] = row.least or 0
-        most[row.level][row.place] = UNBOUNDED if row.most is None else row.most
+    for region, low, high in _read_bounds(source, frozenset(places)):
+        level, place = places[region]
+        least[level][place] = low or 0
+        most[level][place] = UNBOUNDED if high is None else high
     for level, start in reversed(list(enumerate(tree.start))):
-        low, high = (_sums(side[level + 1], start) for side in (least, most))
-        clashing = np.flatnonzero((least[level] > high) | (low > most[level])).tolist()
+        inside, over = (_sums(side[level + 1], start) for side in (least, most))
+        clashing = np.flatnonzero((least[level] > over) | (inside > most[level])).tolist()
         if clashing:
             at = clashing[0]
-            has, inside = _in_words(least[level][at], most[level][at]), _in_words(low[at], high[at])
+            has, below = _in_words(least[level][at], most[level][at]), _in_words(inside[at], over[at])
             region = tree.names[level][at]
-            raise InfeasibleError(f"{source.name}: region {region!r} has {has}, the regions in it {inside} together")
-        least[level], most[level] = np.maximum(least[level], low), np.minimum(most[level], high)
+            raise InfeasibleError(f"{source.name}: region {region!r} has {has}, the regions in it {below} together")
+        least[level], most[level] = np.maximum(least[level], inside), np.minimum(most[level], over)
     return Limits(tree=tree, least=least, most=most)
+
+
+@of_table
+def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int | None, int | None]]:
+    """Read ``region, at_least, at_most``; an empty cell bounds nothing.
+
+    Raises:
+        InputError: a column is missing, a region is none of those known or stands twice, a number is none, or the
+            least is above the most; no row at all.
+    """
+    name, table, sides = source.name, LevelTable.scan(source), ("at_least", "at_most")
+    given = [column for column in sides if column in table.columns]
+    if "region" not in table.columns or not given or set(table.columns) - {"region", *sides}:
+        wanted = "columns region, and at_least or at_most or both: bounds on groups of all sizes together"
+        raise InputError([Fault(name, "header", ", ".join(table.columns), wanted)])
+    wanted = "a whole number of groups, 0 or more, or nothing"
+    table.check(*(Whole(column=column, wanted=wanted, blank=True) for column in given), beside="region")
+    none = pl.lit(None, pl.Int64)
+    numbers = [(whole(table.frame, own) if own in given else none).alias(own) for own in sides]
+    rows = table.collect(text("region"), *numbers)
+    if not rows.height:
+        raise InputError([Fault(name, "", "a header alone", "at least one row")])
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    for row, (region, low, high) in enumerate(rows.iter_rows(), start=2):
+        if region not in known:
+            faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
+        elif region in seen:
+            faults.append(Fault(name, f"row {row}, column region", f"{region!r} again", "one row for each region"))
+        elif low is not None and high is not None and low > high:
+            faults.append(Fault(name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more"))
+        seen.add(region)
+    Faults(faults).check()
+    return list(rows.iter_rows())
 
 
 def _sums(side: Ints, start: Ints) -> Ints:
@@ -106,7 +139,44 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, what: str) -
     Raises:
         InputError: with the first such regions.
     """
-    broken = limits.broken(totals)
-    if broken:
-        faults = [Fault(name, at, f"{own} {what}", f"{want}, as hierarchy.bounds has it") for at, own, want in broken]
-        raise InputError(faults[:20])
+    if broken := limits.broken(totals):
+        Faults(
+            [Fault(name, at, f"{n} {what}", f"{want}, as hierarchy.bounds has it") for at, n, want in broken]
+        ).check()
+
+
+def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
+    """Consistent totals within bounds, near consistent ones: from the root down, each region's children the nearest.
+
+    The root's is moved into its bounds; those of children (integers within their bounds that add up to the parent's)
+    have the least sum of squared distances, by one shift for all that is cut off at the bounds; what is left over goes
+    to the first.
+
+    Args:
+        totals: for each level (R_l,) numbers of groups.
+        limits: their bounds.
+    """
+    found = [np.clip(totals[0], limits.least[0], limits.most[0])]
+    for level, start in enumerate(limits.tree.start, start=1):
+        below, low, high = totals[level].copy(), limits.least[level], limits.most[level]
+        right = np.add.reduceat(below, start[:-1]) == found[-1]
+        right &= np.logical_and.reduceat((below >= low) & (below <= high), start[:-1])
+        for place, (first, last) in enumerate(pairwise(start.tolist())):
+            if not right[place]:
+                own = slice(first, last)
+                below[own] = _shifted(below[own], low[own], high[own], int(found[-1][place]))
+        found.append(below)
+    return found
+
+
+def _shifted(near: Ints, least: Ints, most: Ints, total: int) -> Ints:
+    """Integers (K,) within bounds that add up to a total, the nearest to those given."""
+    low, high = int((least - near).min()) - 1, int((most - near).max()) + 1
+    while high - low > 1:  # sums reach the total at high, not at low
+        middle = (low + high) // 2
+        reached = np.clip(near + middle, least, most).sum(dtype=np.float64)  # exact below 2^53: enough
+        low, high = (low, middle) if reached >= total else (middle, high)
+    found, less = np.clip(near + high, least, most), np.clip(near + low, least, most)
+    over = found > less
+    later = np.cumsum(over[::-1])[::-1]
+    return np.asarray(found - (over & (later <= found.sum() - total)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tomllib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Ints
 from privopt.interfaces import Result
-from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
+from privopt.testing import GeneratedProblem, Profile, Query, csv_bytes, relabel, reorder, to_toml
 from privopt.testing.noise import recorded
-from privopt_hierarchical_dp.half_prices import objective
+from privopt_hierarchical_dp.fits.half_prices import objective
 from privopt_hierarchical_dp.instance import HierarchyInstance
-from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.noise_distributions import NoiseDistribution
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -31,6 +30,7 @@ __all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems", "
 COUNTS = "counts.csv"
 ZEROS = "zeros.csv"
 REGIONS = "regions.csv"
+LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED = 10**6
 _SMALL = 40
 
@@ -157,7 +157,7 @@ def _draws(problem: HierarchyInstance, method: str, count: int) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=64)
-def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: Law, count: int) -> NDArray[Any]:
+def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: NoiseDistribution, count: int) -> NDArray[Any]:
     """Kept whole, for methods that measure the same differ only in what they make of it.
 
     Not level by level: equal levels, and those that a neighbour does not change, have noise of their own.
@@ -169,27 +169,6 @@ def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: Law, count
         ],
         axis=1,
     )
-
-
-def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, *rows = problem.rows(COUNTS)
-    depth = len(header) - 2
-    listed = problem.rows(REGIONS)[1:] if REGIONS in problem.files else []
-    names = sorted({name for row in [*rows, *listed] for name in row[:depth] if name})
-    fresh = [f"place {index}" for index in range(len(names))]
-    chance.shuffle(fresh)
-    table = {"": "", **dict(zip(names, fresh, strict=True))}
-    renamed = [[*(table[name] for name in row[:depth]), *row[depth:]] for row in rows]
-    if listed:
-        paths = [[table[name] for name in path] for path in listed]
-        problem = problem.with_file(REGIONS, csv_bytes(header[:depth], paths))
-    return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, renamed)), change="regions were renamed")
-
-
-def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, *rows = problem.rows(COUNTS)
-    chance.shuffle(rows)
-    return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, rows)), change="rows were shuffled")
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
@@ -233,7 +212,7 @@ PROFILE = Profile(
     neighbours=neighbours,
     queries=_queries,
     draws=_draws,
-    variants={"relabelling": _relabelled, "reordering": _reordered},
+    variants={"relabelling": relabel({COUNTS: LEVELS, REGIONS: LEVELS}), "reordering": reorder(COUNTS)},
     oracle=_oracle,
     skip={"backends-agree": "each run draws its own noise; test_qip.py compares the backends on the same noisy values"},
     claims={"cumulative-chain-as-published": "pure-dp"},

@@ -17,11 +17,13 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt_hierarchical_dp.methods import Order
+from privopt_hierarchical_dp.structural_zeros import Zeros
 from privopt_hierarchical_dp.tree import Tree
-from privopt_hierarchical_dp.zeros import Order, Zeros
 
 __all__ = [
     "SLACK",
+    "UNMEASURED",
     "Ends",
     "Estimate",
     "Noise",
@@ -46,6 +48,10 @@ class Noise:
 
     variance: float
     fourth: float = 0.0
+
+
+UNMEASURED: Final = Noise(variance=1e100)
+"""Of values that say nothing: beside this variance no other counts, and sums of it stay finite."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -211,17 +217,22 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
 
 
 def mean_absolute(error: Estimate) -> Floats:
-    """Mean absolute errors of those variances and fourth cumulants, supposed to be as :func:`quantile` does.
+    """Return mean absolute errors of those variances and fourth cumulants.
 
     A normal error whose variance is gamma of shape k has sqrt(2 / pi) Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) of its
-    standard deviation: .707 for Laplace's, .798 where many are pooled.
+    standard deviation: .707 for Laplace's, .798 where many are pooled. What is more peaked than Laplace's is discrete:
+    a multiple of a double geometric value, whose variance v has a ratio of 1 + 1 / (3 v) where Laplace's has 1, and
+    whose mean absolute value is 1 / sinh(1 / scale).
     """
     from scipy.special import gammaln
 
-    thin = np.clip(error.fourth / np.maximum(3.0 * error.variance**2, 1e-300), 1e-6, 1.0)
-    shape = 1.0 / thin
-    part = np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
-    return np.asarray(np.sqrt(2.0 * error.variance / np.pi) * part)
+    ratio = error.fourth / np.maximum(3.0 * error.variance**2, 1e-300)
+    shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
+    part = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
+    own = 1.0 / (3.0 * np.maximum(ratio - 1.0, 1e-12))  # variance of the geometric value
+    power = 1.0 + 1.0 / own - np.sqrt(1.0 / own**2 + 2.0 / own)  # exp(-1 / scale): v = 2 a / (1 - a)^2
+    discrete = np.where(ratio > 1.0 + 1e-9, 2.0 * power / (1.0 - power**2) / np.sqrt(own), part)
+    return np.asarray(np.sqrt(error.variance) * discrete)
 
 
 UNBOUNDED: Final = 1 << 62

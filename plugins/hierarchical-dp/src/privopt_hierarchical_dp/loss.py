@@ -8,7 +8,8 @@ from attrs import frozen
 
 from privopt.interfaces import UtilityLoss
 from privopt_hierarchical_dp.instance import PublishedHierarchy
-from privopt_hierarchical_dp.methods import measured, order_of
+from privopt_hierarchical_dp.measurements import measured
+from privopt_hierarchical_dp.methods import order_of
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import squared
 

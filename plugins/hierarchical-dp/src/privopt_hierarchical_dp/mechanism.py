@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import numpy as np
 from attrs import AttrsInstance, evolve
 
 from privopt.arrays import Ints
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, StoppedError
+from privopt.execution.clock import clock, limit
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.numbers.exp_log_bounds import float_down
 from privopt.numbers.noise import NoiseRecord
-from privopt.report import Section
-from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.design import Design
-from privopt_hierarchical_dp.fitting import falling_back, fit, fit_at_once, refuse_size
+from privopt_hierarchical_dp.fits.fit import Fit
 from privopt_hierarchical_dp.instance import HierarchyInstance, PublishedHierarchy
-from privopt_hierarchical_dp.laws import GEOMETRIC
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, spent_on_a_neighbour
+from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.rechecks import elsewhere, ends_of, impossible, misestimated, narrowed, out_of_bounds
-from privopt_hierarchical_dp.refusals import check_asked, check_noise
 from privopt_hierarchical_dp.relations import SIZES
 from privopt_hierarchical_dp.release import HierarchyRelease, errors_of, violations
-from privopt_hierarchical_dp.tasks import task_of
+from privopt_hierarchical_dp.release_checks import ends_of, release_faults
+from privopt_hierarchical_dp.structural_zeros import outside
 from privopt_hierarchical_dp.tree import add_up, look_alike
-from privopt_hierarchical_dp.zeros import outside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 else:
     Figure = Any
 
-__all__ = ["HierarchicalDP"]
+__all__ = ["HierarchicalDP", "fit_in_time", "noise_told"]
 
 
-GAP = 1e-4
+GAP: Final = 1e-4
 """Relative gap that the fits go on to at most."""
-AN_ENTRY = 500.0
+BYTES_PER_COUNT: Final = 500.0
 """Bytes that a region's count of groups of one size takes, with its noise, fit, files and their proof."""
-ROOM = Fraction(1, 10**9)
+ROOM: Final = Fraction(1, 10**9)
 """Share by which less is stated than a fit proves: machines round its sums differently."""
 
 
@@ -56,6 +55,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     release_class = HierarchyRelease
     scope: ClassVar[str] = SIZES.statement(totals=True, most=1, kind="pure-dp")
     kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
+    reporting: ClassVar[str] = "privopt_hierarchical_dp.report:HierarchyReport"
 
     def load(self, declared: HierarchyProblem, file: str) -> HierarchyInstance:
         """The problem and its groups."""
@@ -66,7 +66,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     ) -> tuple[PublishedHierarchy, HierarchyRelease]:
         """What is published: no counts."""
         declared.checked(file)
-        problem = PublishedHierarchy(declared=declared)
+        problem = PublishedHierarchy(declared=declared, file=file)
         return problem, HierarchyRelease.read(folder, problem)
 
     def privacy(self, problem: PublishedHierarchy, method: str) -> PrivacyConstraint[HierarchyRelease]:
@@ -86,48 +86,42 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     def bytes_needed(self, problem: PublishedHierarchy, method: str) -> float:
         """Bytes of each region's counts by size (tests/test_memory.py, 120,000)."""
         regions = problem.groups.tree.regions if isinstance(problem, HierarchyInstance) else 0
-        return AN_ENTRY * regions * problem.declared.hierarchy.sizes
+        return BYTES_PER_COUNT * regions * problem.declared.hierarchy.sizes
+
+    def check_problem(self, problem: PublishedHierarchy, method: str) -> None:
+        """Refuse what the method cannot do, and noise that there is no room for."""
+        if not isinstance(problem, HierarchyInstance):
+            found = "no counts, as in a published copy"
+            raise InputError([Fault(problem.file, "hierarchy", found, "counts or units")])
+        problem.design(method, problem.groups.tree).check()
 
     def solve(self, problem: PublishedHierarchy, context: SolveContext) -> Outcome[HierarchyRelease]:
-        """Measure with noise, fit, publish.
-
-        Raises:
-            UsageError: an integer program is asked for a size that it cannot take.
-            InputError: region totals are asked of a method that cannot publish them, or refused to one that must; a
-                published copy, which has no counts.
-        """
-        if not isinstance(problem, HierarchyInstance):
-            raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
+        """Measure with noise, fit, publish."""
+        assert isinstance(problem, HierarchyInstance)  # check_problem
         design = problem.design(context.method, problem.groups.tree)
         with context.timed("build"):
-            counts, public, noisy, records = _measured(problem, design, context.seed)
-        task = evolve(
-            task_of(design, noisy, public, gap=max(context.gap, GAP)),
-            backend=context.solver,
-            time_limit=context.remaining,
-            stopped=lambda: context.remaining == 0.0,
-        )
+            counts = add_up(design.tree, problem.groups.leaves)
+            known = design.tree.depth if design.totals else int(design.relation.exact)
+            public = [level.sum(axis=1) for level in counts[:known]]
+            noisy, records = design.draw(counts, seed=context.seed)
+        fitted = partial(design.fit, noisy, public, gap=max(context.gap, GAP), backend=context.solver)
         with context.timed("solve"):
-            try:
-                found, own = fit(task)
-            except KeyboardInterrupt:
-                with falling_back():
-                    found, own = fit_at_once(task)
-        stopped = bool(own.get("stopped")) or context.remaining == 0.0
+            found, stopped = fit_in_time(fitted, partial(fitted, at_once=True), context)
+        stopped |= bool(found.details.get("stopped"))
         release = HierarchyRelease(
             tree=design.tree,
             counts=found.counts,
             noisy=noisy,
             totals=public,
-            scales=tuple(Fraction(record.scale) for record in records),
+            scales=tuple(None if record is None else Fraction(record.scale) for record in records),
             law=design.law,
             truth=counts,
             first=design.problem.hierarchy.first_size,
         )
         ends = ends_of(design, release)
         release = evolve(release, bounds=None if ends is None else [level.rounded() for level in ends])
-        bound = _bound(PostProcessing(problem=problem, method=design.method), release, found, task.offset, room=ROOM)
-        details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
+        bound = _bound(PostProcessing(problem=problem, method=design.method), release, found, room=ROOM)
+        details: dict[str, Any] = {"noise": noise_told(records), **found.details}
         left = context.remaining
         if bound is not None and left is not None and (stopped or left < context.times["solve"]):
             details, bound = {"lower_bound": bound, **details}, None  # no time to fit again, as `verify` would
@@ -137,7 +131,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             solver={"name": found.solver, "iterations": found.iterations},
             details=details,
             stopped=stopped,
-            seeded=any(record.seeded for record in records),
+            seeded=any(record is not None and record.seeded for record in records),
             truth=_truth(problem, design, release, counts),
         )
 
@@ -152,7 +146,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             "relation": design.relation.name,
             "level_budgets": [str(budget) for budget in design.budgets],
             "sensitivity": design.delta,
-            design.law.stated: [str(scale) for scale in release.scales],
+            design.law.stated: [str(scale or "") for scale in release.scales],
             "level_weights": [float(weight / max(design.weights)) for weight in design.weights],
             "region_totals_exact": design.totals,
             "constraint_violations": violations(tree, release.counts),
@@ -166,23 +160,13 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         if design.rule.query != "chain":
             return found
         most = design.problem.settings.max_quantity
-        real = spent_on_a_neighbour(method, tree, design.budgets, most)
+        real = spent_on_a_neighbour(method, tree.widths, design.budgets, most)
         changed = [most * width for width in tree.widths]
         return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
 
     def verify(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[str]:
         """Non-negative, intervals, zeros and bounds kept; consistent where a method's releases always are."""
-        design = problem.design(result.method, release.tree)
-        if beyond := release.past_sums():
-            return beyond
-        complaints = release.complaints()
-        if not design.rule.valid and not any("negative" in line for line in complaints):
-            complaints = []
-        if release.bounds is not None and not release.shape_faults(design.method, design.totals):
-            complaints += narrowed(release, ends_of(design, release))
-        for check in (elsewhere, impossible, out_of_bounds):
-            complaints += check(design, release)
-        return complaints + (misestimated(design, release) if design.rule.valid else [])
+        return release_faults(problem.design(result.method, release.tree), release)
 
     def proved(
         self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, folder: Path
@@ -192,13 +176,12 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         if release.past_sums() or release.shape_faults(design.method, design.totals):
             return None
         root, gap = int(release.counts[0].sum()), max(asked.gap, GAP)
-        task = task_of(design, release.noisy, release.totals, gap=gap, root=root)
-        found = fit(evolve(task, backend=asked.solver))[0]
-        return _bound(PostProcessing(problem=problem, method=design.method), release, found, task.offset)
+        found = design.fit(release.noisy, release.totals, gap=gap, root=root, backend=asked.solver)
+        return _bound(PostProcessing(problem=problem, method=design.method), release, found)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
         """Errors by level from public counts like the secret ones, or from the noise alone."""
-        from privopt_hierarchical_dp.planning import plan
+        from privopt_hierarchical_dp.plan import plan
 
         assert isinstance(declared, HierarchyProblem)  # problem_class
         return plan(declared, file, context)
@@ -231,62 +214,49 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             claimed = None if privacy.epsilon is None else float(privacy.epsilon)
             return {"epsilon": {"claimed": claimed, "achieved": None}}
         most = design.problem.settings.max_quantity
-        real = spent_on_a_neighbour(design.method, release.tree, design.budgets, most, design.relation)
+        real = spent_on_a_neighbour(design.method, release.tree.widths, design.budgets, most, design.relation)
         claimed = None if design.rule.query == "chain" else float(privacy.budget)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
-    def report(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """The tree with totals, sizes with their intervals, noise scales."""
-        from privopt_hierarchical_dp.report import sections
 
-        return sections(problem, release, result)
-
-    def report_truth(
-        self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
-    ) -> Sequence[Section]:
-        """The errors of this very release."""
-        from privopt_hierarchical_dp.report import truth_sections
-
-        return truth_sections(problem, release, result, private)
-
-    def figures(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Tree and sizes."""
-        from privopt_hierarchical_dp.report import figures
-
-        return figures(problem, release, result)
+F = TypeVar("F")
 
 
-def _measured(
-    problem: HierarchyInstance, design: Design, seed: int | None
-) -> tuple[list[Ints], list[Ints], list[Ints], list[NoiseRecord]]:
-    """By level the true counts, the totals that are public and the noisy values; and how the noise was drawn.
+def fit_in_time(fitted: Callable[[], F], at_once: Callable[[], F], context: SolveContext) -> tuple[F, bool]:
+    """Fit noisy values, or at once where an interrupt comes; and tell whether that or a limit ended it early.
 
     Raises:
-        UsageError, InputError: what the method cannot do, before any noise is drawn.
+        StoppedError: nothing could be fitted: a library whose import was broken off may fail in any way.
     """
-    check_asked(design)
-    refuse_size(design.method, design.tree, design.relation.classes)
-    check_noise(design)
-    counts = add_up(design.tree, problem.groups.leaves)
-    known = design.tree.depth if design.totals else int(design.relation.exact)
-    public = [level.sum(axis=1) for level in counts[:known]]
-    noisy, records = design.draw(counts, seed=seed)
-    return counts, public, noisy, records
+    with suppress(KeyboardInterrupt), limit(context.remaining):
+        found = fitted()
+        return found, clock().left == 0.0
+    try:
+        with limit(0.0):
+            return at_once(), True
+    except Exception as error:
+        raise StoppedError("stopped before anything could be fitted; nothing written") from error
+    raise StoppedError("stopped before anything could be fitted; nothing written")
+
+
+def noise_told(records: Sequence[NoiseRecord | None]) -> list[dict[str, Any] | None]:
+    """Return how noise was drawn, for ``details.told``; None where nothing was measured."""
+    return [None if record is None else {"engine": record.engine, "draws": record.draws} for record in records]
 
 
 def _bound(
-    loss: PostProcessing, release: HierarchyRelease, found: Fit, offset: Fraction, *, room: Fraction = Fraction(0)
+    loss: PostProcessing, release: HierarchyRelease, found: Fit, *, room: Fraction = Fraction(0)
 ) -> float | None:
     """What a fit proves of the objective of any valid release of the same noisy values, less a share of room.
 
-    Where no number of groups is exact, of any with the same ones estimated; ``offset`` is what these add.
+    Where no number of groups is exact, of any with the same ones estimated, whose offset is what these add.
 
     Where the fit is the proved optimum, up to what sums of doubles can be off, it is the objective itself.
     """
     if found.lower_bound is None:
         return None
     value = loss.exactly(release)
-    least = Fraction(found.lower_bound) + offset
+    least = Fraction(found.lower_bound) + found.offset
     bound = least * (1 - Fraction(1, 10**12))
     reached = found.proved and least > value * (1 - Fraction(1, 10**9))
     return float_down(value if reached else min(bound * (1 - room), value))

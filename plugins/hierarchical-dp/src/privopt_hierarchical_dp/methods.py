@@ -1,79 +1,155 @@
-"""What each method measures, with which sensitivity, and how its budget is shared: the data of privacy.
+"""The methods of hierarchical-dp, a row each: what is measured, how it is fitted, what a release can keep.
 
-Neighbours, and how far measurements change between them, are those of :mod:`.relations`. The published chain's vector
-runs over all regions of a level, so one individual's move of a group (mathematics H0) touches |R_l| of its entries.
+Nothing here imports an array library: ``privopt list`` reads the rows. Neighbours, and how far measurements change
+between them, are those of :mod:`.relations`. The published chain's vector runs over all regions of a level, so one
+individual's move of a group (mathematics H0) touches |R_l| of its entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
-import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Ints
-from privopt.numbers import noise
-from privopt_hierarchical_dp.as_published import chain_query
-from privopt_hierarchical_dp.laws import GEOMETRIC, Law
 from privopt_hierarchical_dp.relations import SIZES, Relation
-from privopt_hierarchical_dp.tree import Tree
-from privopt_hierarchical_dp.zeros import Order, Zeros
 
 __all__ = [
     "METHODS",
     "Method",
+    "Order",
     "default_shares",
-    "draw",
     "level_budgets",
-    "measured",
     "order_of",
     "sensitivity",
+    "spent_on_a_neighbour",
     "true_sensitivity",
 ]
 
 Query = Literal["counts", "cumulative", "chain"]
+Order = Literal["counts", "less", "more", "inner"]
+"""What is measured: counts; groups of size s or less, or more; of size s or less, but for the last, which is known."""
 
 
 @frozen(kw_only=True)
 class Method:
-    """One of the mechanism's methods, as far as privacy and its problem file care.
+    """One of the mechanism's methods.
 
     Attributes:
+        name: as ``--method`` has it.
+        summary: what it does, a line.
         query: what is measured on every level.
+        fit: the function of :mod:`.fits` that makes a release of the noisy values.
         totals: ``"always"`` where every region's number of groups is published exactly, ``"option"``
             where ``region_totals`` decides, ``"never"``.
         valid: whether a release is always consistent, with the exact total at the root.
         shares: ``"equal"`` or ``"leaves"``: the default split of epsilon over the levels.
-        borrows: whether counts are smoothed along sizes and towards the parent's.
         zeros: whether sizes that are impossible in some regions alone stay 0.
+        program: where it solves an integer program, which takes small inputs alone: what takes larger ones.
     """
 
+    name: str
+    summary: str
     query: Query
+    fit: str
     totals: Literal["always", "option", "never"] = "option"
     valid: bool = True
     shares: Literal["equal", "leaves"] = "equal"
-    borrows: bool = False
     zeros: bool = False
+    program: str = ""
+
+    @property
+    def guarantee(self) -> str | None:
+        """What is registered of it: ``"none"`` for the published chain, which does not keep its epsilon."""
+        return "none" if self.query == "chain" else None
 
 
-METHODS: dict[str, Method] = {
-    "cumulative-smoothed": Method(query="cumulative", totals="always", shares="leaves", borrows=True),
-    "cumulative-chain": Method(query="cumulative", totals="always", shares="leaves"),
-    "cumulative-dp": Method(query="cumulative", zeros=True),
-    "cumulative": Method(query="cumulative", zeros=True),
-    "cumulative-relaxed": Method(query="cumulative", valid=False),
-    "hierarchical-dp": Method(query="counts", zeros=True),
-    "hierarchical": Method(query="counts", zeros=True),
-    "hierarchical-relaxed": Method(query="counts", totals="never", valid=False, zeros=True),
-    "top-down": Method(query="counts", zeros=True),
-    "cumulative-chain-as-published": Method(query="chain", totals="never", valid=False),
-}
+_ROWS: Final = (
+    Method(
+        name="cumulative-smoothed",
+        summary="cumulative counts, exact region totals, strength borrowed from the parent region",
+        query="cumulative",
+        fit="fit_smoothed",
+        totals="always",
+        shares="leaves",
+    ),
+    Method(
+        name="cumulative-chain",
+        summary="cumulative counts, exact region totals, all constraints jointly (Model 2), made valid",
+        query="cumulative",
+        fit="fit_jointly",
+        totals="always",
+        shares="leaves",
+    ),
+    Method(
+        name="cumulative-dp",
+        summary="M_c^dp: cumulative counts, isotonic steps, then half-prices",
+        query="cumulative",
+        fit="fit_isotonic",
+        zeros=True,
+    ),
+    Method(
+        name="cumulative",
+        summary="M_c: Model 2 as an integer program (small inputs)",
+        query="cumulative",
+        fit="fit_program",
+        zeros=True,
+        program="cumulative-chain and cumulative-dp take any size",
+    ),
+    Method(
+        name="cumulative-relaxed",
+        summary="M_c^r: Model 2 relaxed and rounded; may be inconsistent",
+        query="cumulative",
+        fit="fit_cumulative_relaxed",
+        valid=False,
+    ),
+    Method(
+        name="hierarchical-dp",
+        summary="M_H^dp: counts, Model 1 solved exactly by half-prices",
+        query="counts",
+        fit="fit_counts",
+        zeros=True,
+    ),
+    Method(
+        name="hierarchical",
+        summary="M_H: Model 1 as an integer program (small inputs)",
+        query="counts",
+        fit="fit_program",
+        zeros=True,
+        program="hierarchical-dp solves the same model exactly at any size",
+    ),
+    Method(
+        name="hierarchical-relaxed",
+        summary="M_H^r: Model 1 relaxed and rounded; may be inconsistent",
+        query="counts",
+        fit="fit_counts_relaxed",
+        totals="never",
+        valid=False,
+        zeros=True,
+    ),
+    Method(
+        name="top-down",
+        summary="level by level with controlled rounding (TopDown, 2018)",
+        query="counts",
+        fit="fit_top_down",
+        zeros=True,
+    ),
+    Method(
+        name="cumulative-chain-as-published",
+        summary="M_c^ch as printed: not private at its epsilon, for comparison",
+        query="chain",
+        fit="fit_published_chain",
+        totals="never",
+        valid=False,
+    ),
+)
+METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
+"""By name; the first is the default."""
 
 
 def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
-    """Shares of epsilon by level where the problem file gives none.
+    """Return shares of epsilon by level where the problem file gives none.
 
     ``"leaves"``: half for the leaves, the rest in the proportion 2 : 3 : 4 ... from the root down
     (1/5, 3/10, 1/2 for three levels; README has the measurements).
@@ -85,102 +161,36 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
 
 def sensitivity(method: str, most: int, relation: Relation = SIZES) -> int:
-    """Delta that a level's noise is scaled for (see :mod:`.relations`); the published chain reckons with Q."""
+    """Return the Delta that a level's noise is scaled for (see :mod:`.relations`); the published chain's is Q."""
     return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", most)
 
 
 def true_sensitivity(method: str, most: int, width: int, relation: Relation = SIZES) -> int:
-    """Delta that a level's measurement really has; ``width`` is its number of regions."""
+    """Return the Delta that a level's measurement really has; ``width`` is its number of regions."""
     return most * width if METHODS[method].query == "chain" else sensitivity(method, most, relation)
 
 
 def level_budgets(budget: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None) -> tuple[Fraction, ...]:
-    """Each level's part of a budget: small-denominator rationals that add up to at most it."""
+    """Return each level's part of a budget: small-denominator rationals that add up to at most it."""
     from privopt.numbers.noise import split_budget
 
     return split_budget(budget, list(shares) if shares is not None else list(default_shares(method, depth)))
 
 
-def measured(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """What noise is added to: for each level (R_l, N), or (R_l, N - 1) cumulative counts where totals are known.
-
-    Cumulative counts are those of size s or less; where no number of groups is public, those of size s or more.
-
-    Args:
-        method: its name.
-        counts: for each level (R_l, N) true counts.
-        totals: whether region totals are published exactly, so that size N needs no noise.
-        relation: that neighbours are in.
-    """
-    query = METHODS[method].query
-    if query == "counts":
-        return [np.asarray(level, dtype=np.int64) for level in counts]
-    if query == "chain":
-        return chain_query(counts)
-    if not relation.exact:
-        return [np.cumsum(np.asarray(level)[:, ::-1], axis=1, dtype=np.int64)[:, ::-1].copy() for level in counts]
-    cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
-    return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
-
-
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """What the columns of a level's measurements are."""
+    """Return what the columns of a level's measurements are."""
     if METHODS[method].query != "cumulative":
         return "counts"
     return "inner" if totals else "less" if relation.exact else "more"
 
 
 def spent_on_a_neighbour(
-    method: str, tree: Tree, budgets: Sequence[Fraction], most: int, relation: Relation = SIZES
+    method: str, widths: Sequence[int], budgets: Sequence[Fraction], most: int, relation: Relation = SIZES
 ) -> Fraction:
-    """The real privacy loss between neighbours: sum over levels of true sensitivity over scale."""
+    """Return the real privacy loss between neighbours: sum over levels of true sensitivity over scale."""
     delta = sensitivity(method, most, relation)
-    return sum(
-        (
-            budget * true_sensitivity(method, most, width, relation) / delta
-            for budget, width in zip(budgets, tree.widths, strict=True)
-        ),
-        Fraction(0),
+    spent = (
+        budget * true_sensitivity(method, most, width, relation) / delta
+        for budget, width in zip(budgets, widths, strict=True)
     )
-
-
-def draw(
-    method: str,
-    counts: Sequence[Ints],
-    budgets: Sequence[Fraction],
-    *,
-    totals: bool,
-    most: int,
-    seed: int | None,
-    law: Law = GEOMETRIC,
-    relation: Relation = SIZES,
-    zeros: Zeros | None = None,
-) -> tuple[list[Ints], list[noise.NoiseRecord]]:
-    """Measure every level with noise: the only step that reads true counts.
-
-    Args:
-        method: which measurement.
-        counts: for each level (R_l, N) true counts.
-        budgets: for each level its part of the budget.
-        totals: whether region totals are published exactly.
-        most: Q.
-        seed: for experiments only.
-        law: of the noise.
-        relation: that neighbours are in.
-        zeros: what cannot be, and is not measured.
-    """
-    delta = sensitivity(method, most, relation)
-    noisy, records = [], []
-    values_of = measured(method, counts, totals=totals, relation=relation)
-    for level, (values, budget) in enumerate(zip(values_of, budgets, strict=True)):
-        own = None if seed is None else int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
-        if zeros is None:
-            drawn, record = law.draw(values, budget, delta, seed=own)
-        else:
-            order = order_of(method, totals=totals, relation=relation)
-            chosen, drawn = zeros.measured(level, order), np.zeros_like(values)
-            drawn[chosen], record = law.draw(values[chosen], budget, delta, seed=own)
-            drawn = zeros.filled(level, order, drawn, np.asarray(counts[level]).sum(axis=1))
-        noisy.append(drawn)
-        records.append(record)
-    return noisy, records
+    return sum(spent, Fraction(0))

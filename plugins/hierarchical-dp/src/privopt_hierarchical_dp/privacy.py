@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from privopt.declare.exact_text import exact_text
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt.interfaces.additive import certify_noise
 from privopt.interfaces.notions import NoGuarantee
-from privopt.numbers.exp_log_bounds import float_up
-from privopt.numbers.gaussian import delta_of
-from privopt_hierarchical_dp.design import publishes_totals
 from privopt_hierarchical_dp.instance import PublishedHierarchy
 from privopt_hierarchical_dp.methods import spent_on_a_neighbour
 from privopt_hierarchical_dp.problem import Privacy
-from privopt_hierarchical_dp.refusals import sizes_differ
 from privopt_hierarchical_dp.relations import RELATIONS
 from privopt_hierarchical_dp.release import HierarchyRelease
 
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
 else:
     Executor = Any
 
-__all__ = ["LevelNoise", "PublishedChain", "certified", "stated_budget"]
+__all__ = ["LevelNoise", "PublishedChain", "stated_budget"]
 
 
 IMPOSSIBLE = (
@@ -56,7 +52,7 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         """The notion asked for, under the neighbour relation that the statement spells out."""
         declared = self.problem.declared
         privacy, relation, table = declared.privacy, declared.relation, declared.hierarchy
-        totals = publishes_totals(declared, self.method)
+        totals = declared.publishes_totals(self.method)
         return Guarantee(
             kind=privacy.kind,
             epsilon=privacy.epsilon,
@@ -79,59 +75,24 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         The scales are those stated beside the noisy values; that the noise was drawn at them cannot be read off one
         release. Each level must also keep to its own share of the budget.
         """
-        design = self.problem.design(self.method, release.tree)
-        privacy, law, budget, zeros = design.problem.privacy, design.law, design.problem.privacy.budget, design.zeros
-        losses = [law.spent(scale, design.delta) for scale in release.scales]
-        spent = sum(losses, Fraction(0))
+        design, tree = self.problem.design(self.method, release.tree), release.tree
+        zeros = design.zeros
         failures = release.shape_faults(self.method, design.totals)
-        if len(losses) != release.tree.depth:
-            failures.append(f"{law.stated} of {len(losses)} levels are stated, there are {release.tree.depth}")
-        failures += [
-            f"level {level} spends {loss}, its share of {law.budget} is {share}"
-            for level, (loss, share) in enumerate(zip(losses, design.budgets, strict=False), start=1)
-            if loss > share
-        ]
-        if spent > budget:
-            failures.append(f"the levels spend {spent}, {law.budget} is {budget}")
-        if design.relation.exact and not sizes_differ(design.problem, zeros):
+        if len(release.scales) != tree.depth:
+            failures.append(f"{design.law.stated} of {len(release.scales)} levels are stated, there are {tree.depth}")
+        if not design.hides:
             failures.append("groups have one size alone, and their numbers are exact: nothing is hidden")
-        notes: dict[str, Any] = {"sensitivity": design.delta, law.stated: [str(scale) for scale in release.scales]}
-        return certified(
-            privacy,
-            spent,
-            failures,
-            checked=sum(
-                level.size if zeros is None else int(zeros.measured(number, design.order).sum())
-                for number, level in enumerate(release.noisy)
-            ),
-            arithmetic=f"exact rationals: sum over levels of {law.sum}",
-            notes=notes,
+        calls = [
+            design.law.call(scale, design.delta, share, f"level {level}")
+            for level, (scale, share) in enumerate(zip(release.scales, design.budgets, strict=False), start=1)
+            if scale is not None
+        ]
+        checked = sum(
+            own.size if zeros is None else int(zeros.measured(level, design.order).sum())
+            for level, (own, scale) in enumerate(zip(release.noisy, release.scales, strict=False))
+            if scale is not None
         )
-
-
-def certified(
-    privacy: Privacy, spent: Fraction, failures: list[str], *, checked: int, arithmetic: str, notes: dict[str, Any]
-) -> Certificate:
-    """The certificate of noise that spends so much in all; what failed before stands in ``failures``."""
-    law, worst, allowed = privacy.law, spent, privacy.budget
-    if privacy.delta is not None and privacy.epsilon is not None and spent > 0:
-        worst, allowed = delta_of(spent, privacy.epsilon), privacy.delta
-        notes["rho"] = str(spent)
-        arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
-        if worst > allowed:
-            failures.append(f"rho = {spent} implies a delta of {float_up(worst):.6g}, {privacy.delta} is claimed")
-    return Certificate(
-        holds=not failures,
-        evidence="declared",
-        kind=privacy.kind,
-        worst=min(float_up(worst), float(allowed)) if worst <= allowed else float_up(worst),
-        allowed=float(allowed),
-        checked=checked,
-        arithmetic=arithmetic,
-        rests_on=f"that the noise was drawn, freshly and at those {law.stated}",
-        notes=notes,
-        failures=tuple(failures),
-    )
+        return certify_noise(self.guarantee, calls, failures=failures, checked=checked)
 
 
 def stated_budget(privacy: Privacy) -> dict[str, Any]:
@@ -169,5 +130,5 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         """Nothing is claimed; the note says what one individual really costs."""
         design = self.problem.design("cumulative-chain-as-published", release.tree)
         most = design.problem.settings.max_quantity
-        real = spent_on_a_neighbour(design.method, release.tree, design.budgets, most)
+        real = spent_on_a_neighbour(design.method, release.tree.widths, design.budgets, most)
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": float(real)})

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 from attrs import frozen
 
 from privopt.declare import File, at_least, between, key, one_of, positive, problem_html
 from privopt.errors import Fault, InputError
 from privopt.numbers.gaussian import rho_of
-from privopt_hierarchical_dp.laws import KINDS, Law
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
 
-__all__ = ["HierarchyProblem", "HierarchyTable", "Privacy", "Settings", "shares_wanted"]
+__all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Settings", "by_level"]
 
 
-def shares_wanted(value: Sequence[Fraction] | None) -> str | None:
-    """Check: shares of the levels."""
-    return None if value and min(value) > 0 else "a list of numbers above 0, one a level"
+def by_level(value: Sequence[Fraction] | None) -> str | None:
+    """Check shares or weights of the levels: the leaves' is not 0, for nothing else tells of them."""
+    good = value and min(value) >= 0 and value[-1] > 0
+    return None if good else "numbers of at least 0, one a level, the last above 0"
 
 
-def _weights(value: Any) -> str | None:
-    return (
-        None if value and min(value) >= 0 and value[-1] > 0 else "numbers of at least 0, one a level, the last above 0"
-    )
+def _wishes(value: Mapping[str, Fraction]) -> str | None:
+    good = value and min(value.values()) >= 0 and max(value.values()) > 0
+    return None if good else "numbers of at least 0 by level, level_1 the root's, one of them above 0"
 
 
 @frozen(kw_only=True)
@@ -108,7 +108,7 @@ class Privacy:
     )
 
     @property
-    def law(self) -> Law:
+    def law(self) -> NoiseDistribution:
         """The noise of the notion asked for."""
         return KINDS[self.kind][0]
 
@@ -145,17 +145,44 @@ class Settings:
 
     budget: tuple[Fraction, ...] | None = key(
         default=None,
-        help="shares of the budget by level, the root's first; left out: the method's own",
-        check=shares_wanted,
+        help="shares of the budget by level, the root's first; 0: the level is the sum of the one below; left out: "
+        "the method's own",
+        check=by_level,
     )
     level_weights: tuple[Fraction, ...] | None = key(
-        default=None, help="weights of the levels in the objective, the root's first; left out: all 1", check=_weights
+        default=None, help="weights of the levels in the objective, the root's first; left out: all 1", check=by_level
     )
     region_totals: bool | None = key(
         default=None, help="publish every region's number of groups exactly; left out: the method's own"
     )
     confidence: float = key(default=0.95, help="of each interval in intervals.csv by itself", check=between(0, 1))
     max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
+
+    def check_lengths(self, depth: int, file: str) -> None:
+        """Refuse lists that have not a number for each level.
+
+        Raises:
+            InputError: with each of them.
+        """
+        lists = {"budget": self.budget, "level_weights": self.level_weights}
+        faults = [
+            Fault(file, f"hierarchical-dp.{name}", f"{len(values)} numbers", f"{depth}, one for each level")
+            for name, values in lists.items()
+            if values is not None and len(values) != depth
+        ]
+        if faults:
+            raise InputError(faults)
+
+
+@frozen(kw_only=True)
+class PlanSettings:
+    """What matters to whoever plans."""
+
+    errors: Mapping[str, Fraction] | None = key(
+        default=None,
+        help="for privopt plan alone: what errors of each level weigh, level_1 the root's; left out: all 1",
+        check=_wishes,
+    )
 
 
 @frozen(kw_only=True)
@@ -165,6 +192,7 @@ class HierarchyProblem:
     hierarchy: HierarchyTable = key(help="the regions and their groups")
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="hierarchical-dp", factory=Settings, help="the method's choices")
+    plan: PlanSettings = key(factory=PlanSettings, help="what matters, for privopt plan")
 
     def _repr_html_(self) -> str:
         return problem_html(self)
@@ -174,6 +202,11 @@ class HierarchyProblem:
         """Which inputs are alike."""
         table = self.hierarchy
         return Relation(name=self.privacy.relation, classes=table.classes, vacant=table.first_size == 0)
+
+    def publishes_totals(self, method: str) -> bool:
+        """Whether a method publishes every region's number of groups exactly."""
+        rule, asked = METHODS[method].totals, bool(self.settings.region_totals)
+        return self.relation.exact and (rule == "always" or (rule == "option" and asked))
 
     def checked(self, file: str) -> None:
         """Whether the notion has its keys, and the relation a sense.

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
-from privopt.files.archive import read_npz
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.laws import GEOMETRIC, Law, stated_scales
 from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, NoiseDistribution, Scale
+from privopt_hierarchical_dp.region_tables import Cells, read_levels, read_rows, write_arrays, write_rows
 from privopt_hierarchical_dp.tree import Tree, past_sums
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ else:
 
 __all__ = ["ARTEFACT", "INTERVALS", "NOISY", "HierarchyRelease", "errors_of", "read_table", "violations"]
 
-ARTEFACT = "release.csv"
-NOISY = "noisy.npz"
-INTERVALS = "intervals.csv"
-ROWS_AT_ONCE = 1_000_000
-"""Rows of a table that are laid out in memory before they are written."""
+ARTEFACT: Final = "release.csv"
+NOISY: Final = "noisy.npz"
+INTERVALS: Final = "intervals.csv"
+LEVELS: Final = "level_{}"
+TOTALS: Final = "totals_{}"
 
 
 @frozen(kw_only=True, eq=False)
@@ -43,7 +42,8 @@ class HierarchyRelease(Release):
             cumulative counts (R_l, N) or (R_l, N - 1).
         totals: exact totals that are published: for each level (R_l,), or the root's alone; none where the relation
             of neighbours lets groups appear and vanish.
-        scales: of the noise on each level's values, exact, as it was drawn; variances of Gaussian noise.
+        scales: of the noise on each level's values, exact, as it was drawn; variances of Gaussian noise; None of a
+            level that was not measured, whose noisy values are the sums of the level below.
         law: of that noise.
         bounds: for each level low and high (R_l, N), between which a true count lies with the problem's confidence,
             worked out from public values; None for methods without them.
@@ -55,30 +55,24 @@ class HierarchyRelease(Release):
     counts: list[Ints]
     noisy: list[Ints]
     totals: list[Ints]
-    scales: tuple[Fraction, ...] = ()
-    law: Law = GEOMETRIC
+    scales: tuple[Scale, ...] = ()
+    law: NoiseDistribution = GEOMETRIC
     bounds: list[tuple[Ints, Ints]] | None = field(default=None, repr=False)
     truth: list[Ints] | None = field(default=None, repr=False)
     first: int = 1
 
     def write(self, folder: Path) -> None:
         """Write release.csv, intervals.csv, and noisy.npz, whose rows are the level's regions sorted by name."""
-        _write_table(folder / ARTEFACT, self.tree, {"groups": self.counts}, self.first)
+        write_rows(folder / ARTEFACT, self.tree, self._cells, {"groups": self.counts})
         if self.bounds is not None:
             low, high = (list(side) for side in zip(*self.bounds, strict=True))
-            _write_table(folder / INTERVALS, self.tree, {"low": low, "high": high}, self.first)
-        by_name = [self.tree.by_name(level) for level in range(self.tree.depth)]
-        arrays: dict[str, Any] = {
-            f"level_{level}": values[order]
-            for level, (values, order) in enumerate(zip(self.noisy, by_name, strict=True), start=1)
-        }
-        arrays |= {
-            f"totals_{level}": values[order]
-            for level, (values, order) in enumerate(zip(self.totals, by_name, strict=False), start=1)
-        }
-        arrays[self.law.stated] = np.array([str(scale) for scale in self.scales], dtype=np.str_)
-        with (folder / NOISY).open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
+            write_rows(folder / INTERVALS, self.tree, self._cells, {"low": low, "high": high})
+        arrays = {LEVELS: self.noisy, TOTALS: self.totals}
+        write_arrays(folder / NOISY, self.tree, arrays, {self.law.stated: self.scales})
+
+    @property
+    def _cells(self) -> Cells:
+        return _sizes(self.counts[0].shape[1], self.first)
 
     def facts(self) -> Mapping[str, Any]:
         """Sizes, and what was released of the whole; no true count."""
@@ -93,7 +87,7 @@ class HierarchyRelease(Release):
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""
         if self.truth is not None:
-            _write_table(folder / "counts.csv", self.tree, {"groups": self.truth}, self.first)
+            write_rows(folder / "counts.csv", self.tree, self._cells, {"groups": self.truth})
 
     @classmethod
     def read(cls, folder: Path, problem: PublishedHierarchy) -> HierarchyRelease:
@@ -103,7 +97,7 @@ class HierarchyRelease(Release):
             InputError: a file is missing or malformed, regions form no tree, a size is missing.
         """
         hierarchy, law = problem.declared.hierarchy, problem.declared.privacy.law
-        sizes, first, exact = hierarchy.classes, hierarchy.first_size, problem.declared.relation.exact
+        sizes, first = hierarchy.classes, hierarchy.first_size
         tree, (counts,) = read_table(folder / ARTEFACT, sizes, first=first)
         bounds = None
         if (folder / INTERVALS).exists():
@@ -111,35 +105,18 @@ class HierarchyRelease(Release):
             if again.names != tree.names:
                 raise InputError([Fault(str(folder / INTERVALS), "region", "other regions", f"those of {ARTEFACT}")])
             bounds = list(zip(low, high, strict=True))
-        path = folder / NOISY
-        wanted = f"arrays level_1 to level_{tree.depth}{' and totals_1' * exact} of integers, one row a region"
-        headers = 2 * 1024
-        largest = sum(8 * width * (sizes + 1) + headers for width in tree.widths)
-        arrays = read_npz(path, wanted, largest=largest)
-        known = 0 if not exact else tree.depth if "totals_2" in arrays else 1
-        shapes = {f"level_{level + 1}": (2, level) for level in range(tree.depth)}
-        shapes |= {f"totals_{level + 1}": (1, level) for level in range(known)}
-        faults = [
-            Fault(str(path), name, "an array that nothing reads", wanted)
-            for name in arrays
-            if name not in shapes and name != law.stated
-        ]
-        for name, (axes, level) in shapes.items():
-            found = arrays.get(name)
-            if found is None:
-                faults.append(Fault(str(path), name, "no such array", wanted))
-            elif found.ndim != axes or found.shape[0] != tree.widths[level] or found.dtype.kind != "i":
-                what = f"{found.dtype} of shape {found.shape}"
-                faults.append(Fault(str(path), name, what, f"integers, {tree.widths[level]} rows"))
-        if faults:
-            raise InputError(faults)
-        back = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
+        arrays, scales = read_levels(
+            folder / NOISY, tree, {LEVELS: (None,)}, TOTALS, {law.stated: tree.depth}, most=sizes
+        )
+        if len(arrays[TOTALS]) not in ((1, tree.depth) if problem.declared.relation.exact else (0,)):
+            found, wanted = f"totals of {len(arrays[TOTALS])} levels", "those that privacy.relation has"
+            raise InputError([Fault(str(folder / NOISY), "totals", found, wanted)])
         return cls(
             tree=tree,
             counts=counts,
-            noisy=[arrays[f"level_{level + 1}"].astype(np.int64)[back[level]] for level in range(tree.depth)],
-            totals=[arrays[f"totals_{level + 1}"].astype(np.int64)[back[level]] for level in range(known)],
-            scales=stated_scales(path, law.stated, arrays.get(law.stated), tree.depth),
+            noisy=arrays[LEVELS],
+            totals=arrays[TOTALS],
+            scales=scales[law.stated],
             law=law,
             bounds=bounds,
             first=first,
@@ -217,87 +194,16 @@ def violations(tree: Tree, counts: Sequence[Ints]) -> int:
     )
 
 
-def _write_table(path: Path, tree: Tree, columns: Mapping[str, Sequence[Ints]], first: int) -> None:
-    """``region, parent, size`` and columns of (R_l, N): regions sorted by name, sizes ascending."""
-    import polars as pl
-
-    sizes = next(iter(columns.values()))[0].shape[1]
-    names = [name for level in tree.names for name in level]
-    above: list[str | None] = [None] * len(names)
-    for level in range(1, tree.depth):
-        begin = sum(tree.widths[:level])
-        above[begin : begin + tree.widths[level]] = [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
-    values = {name: np.concatenate(list(levels)) for name, levels in columns.items()}
-    once = np.concatenate([tree.first_here(level) for level in range(tree.depth)])
-    order = sorted(np.flatnonzero(once).tolist(), key=names.__getitem__)
-    step = max(1, ROWS_AT_ONCE // sizes)
-    with path.open("wb") as stream:
-        for begin in range(0, len(order), step):
-            block = order[begin : begin + step]
-            rows = np.repeat(np.arange(len(block)), sizes)
-            pl.DataFrame(
-                [
-                    pl.Series("region", [names[place] for place in block], dtype=pl.String).gather(rows),
-                    pl.Series("parent", [above[place] for place in block], dtype=pl.String).gather(rows),
-                    pl.Series("size", np.tile(np.arange(first, sizes + first), len(block))),
-                    *(pl.Series(name, column[block].ravel()) for name, column in values.items()),
-                ]
-            ).write_csv(stream, include_header=begin == 0, quote_style="necessary", null_value="")
+def _sizes(count: int, first: int) -> Cells:
+    return {"size": range(first, count + first)}
 
 
 def read_table(
     path: Path, sizes: int, columns: Sequence[str] = ("groups",), *, first: int = 1
 ) -> tuple[Tree, list[list[Ints]]]:
-    """Regions, and for each column the numbers of every level (R_l, sizes), from a table in the form of release.csv.
+    """Read regions, and for each column the numbers of every level (R_l, sizes), from a table like release.csv.
 
     Raises:
         InputError: a file that cannot be read or is not of that form.
     """
-    import polars as pl
-
-    from privopt_hierarchical_dp.reading import read_back
-
-    keys = dict.fromkeys(("region", "parent"), pl.String)
-    table = read_back(path, {**keys, **dict.fromkeys(("size", *columns), pl.Int64)})
-    height = table.height
-    size = table["size"].to_numpy()
-    if height == 0 or height % sizes or any(table[name].null_count() for name in ("size", *columns)):
-        raise InputError([Fault(str(path), "", f"{height} rows", f"{sizes} rows with numbers for each region")])
-    region = table["region"].gather(np.arange(0, height, sizes)).to_list()
-    blocks = table["region"].to_numpy().reshape(-1, sizes)
-    if (size.reshape(-1, sizes) != np.arange(first, sizes + first)).any() or (blocks != blocks[:, :1]).any():
-        raise InputError(
-            [
-                Fault(
-                    str(path), "", "sizes out of order", f"sizes {first} to {sizes + first - 1} for each region in turn"
-                )
-            ]
-        )
-    parent = table["parent"].gather(np.arange(0, height, sizes)).fill_null("").to_list()
-    tree, place = _tree_of(region, parent, path)
-    rows = [[place[name] for name in names] for names in tree.names]
-    numbers = [table[name].to_numpy().reshape(-1, sizes) for name in columns]
-    return tree, [[np.ascontiguousarray(values[row]) for row in rows] for values in numbers]
-
-
-def _tree_of(region: list[str], parent: list[str], path: Path) -> tuple[Tree, dict[str, int]]:
-    above = dict(zip(region, parent, strict=True))
-    place = {name: row for row, name in enumerate(region)}
-    if len(above) != len(region):
-        raise InputError([Fault(str(path), "region", "a region that stands twice", "each region once")])
-    inner = set(parent)
-    leaves = [name for name in region if name not in inner]
-    paths = []
-    for leaf in leaves:
-        chain = [leaf]
-        while above.get(chain[-1]):
-            chain.append(above[chain[-1]])
-            if len(chain) > len(region):
-                raise InputError([Fault(str(path), "parent", f"a circle through {leaf!r}", "a tree")])
-        paths.append(tuple(reversed(chain)))
-    tree = Tree.from_paths(paths, file=str(path))
-    missing = [name for level in tree.names for name in level if name not in place]
-    if missing or len({name for level in tree.names for name in level}) != len(region):
-        found = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
-        raise InputError([Fault(str(path), "parent", found, "a tree whose regions all have rows")])
-    return tree, place
+    return read_rows(path, _sizes(sizes, first), columns)

@@ -5,7 +5,7 @@ Nothing here but :func:`truth_sections` sees a true count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,7 @@ import numpy as np
 
 from privopt.arrays import Floats, Ints
 from privopt.interfaces import Result
+from privopt.interfaces.reporting import Reporting
 from privopt.report import (
     Section,
     drawing,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 else:
     Axes = Figure = Any
 
-__all__ = ["figures", "sections", "size_figure", "tree_figure"]
+__all__ = ["HierarchyReport", "size_figure", "tree_figure"]
 
 ROWS: Final = 200
 NARROW: Final = 2e-4
@@ -89,25 +90,30 @@ def size_figure(release: HierarchyRelease, truth: Ints | None = None) -> Figure:
     return figure
 
 
-def figures(problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> dict[str, Figure]:
-    """The report's figures by file name."""
-    return {"tree": tree_figure(release), "sizes": size_figure(release)}
+class HierarchyReport(Reporting[PublishedHierarchy, HierarchyRelease]):
+    """The tree with totals, sizes with their intervals, noise scales; to the owner the errors of this very release."""
 
+    def figures(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
+        """Tree and sizes."""
+        return {"tree": tree_figure(release), "sizes": size_figure(release)}
 
-def sections(problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[Section]:
-    """Tree, sizes with intervals, noise: from what is published alone."""
-    lead = "Each region is as wide as its released number of groups; regions add up to the one above them."
-    made = [figure_section("The hierarchy", tree_figure(release), lead)]
-    lead = "How far the release is off cannot be known without its secrets."
-    if release.bounds is not None:
-        often = f"{100 * problem.declared.settings.confidence:g} %"
-        lead += (
-            f" A true count lies in its interval with a probability of {often}: where each lies stands in {INTERVALS}."
-        )
-    made.append(figure_section("Groups by size", size_figure(release), lead))
-    made.append(_noise(problem, release, result.method))
-    made.append(_regions(release))
-    return made
+    def report(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[Section]:
+        """Tree, sizes with intervals, noise: from what is published alone."""
+        lead = "Each region is as wide as its released number of groups; regions add up to the one above them."
+        made = [figure_section("The hierarchy", tree_figure(release), lead)]
+        lead = "How far the release is off cannot be known without its secrets."
+        if release.bounds is not None:
+            often = f"{100 * problem.declared.settings.confidence:g} %"
+            lead += f" A true count lies in its interval with a probability of {often}: where, stands in {INTERVALS}."
+        made.append(figure_section("Groups by size", size_figure(release), lead))
+        return [*made, _noise(problem, release, result.method), _regions(release)]
+
+    def report_truth(
+        self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
+    ) -> Sequence[Section]:
+        """This release's real errors; nothing where ``private`` holds no true counts."""
+        path = private / "counts.csv"
+        return truth_sections(problem, release, path) if path.is_file() else []
 
 
 def _noise(problem: PublishedHierarchy, release: HierarchyRelease, method: str) -> Section:
@@ -115,7 +121,7 @@ def _noise(problem: PublishedHierarchy, release: HierarchyRelease, method: str) 
     law, budget, budgets = design.law, design.problem.privacy.budget, design.budgets
     header = ["level", "regions", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = [
-        [level, width, float(part), f"{100 * float(part / budget):.4g} %", float(scale)]
+        [level, width, float(part), f"{100 * float(part / budget):.4g} %", float(scale or 0)]
         for level, (width, part, scale) in enumerate(
             zip(release.tree.widths, budgets, release.scales, strict=True), start=1
         )
@@ -142,13 +148,8 @@ def _regions(release: HierarchyRelease) -> Section:
     return table_section("Totals", header, rows[:ROWS], lead)
 
 
-def truth_sections(
-    problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
-) -> list[Section]:
-    """This release's real errors; nothing where ``private`` holds no true counts."""
-    path = private / "counts.csv"
-    if not path.is_file():
-        return []
+def truth_sections(problem: PublishedHierarchy, release: HierarchyRelease, path: Path) -> list[Section]:
+    """Compare a release with the true counts of a file."""
     tree, (truth,) = read_table(path, problem.declared.hierarchy.classes, first=release.first)
     place = [{name: row for row, name in enumerate(names)} for names in tree.names]
     true = [

@@ -14,40 +14,49 @@ from fractions import Fraction
 import numpy as np
 
 from privopt.arrays import Ints
-from privopt_hierarchical_dp.bounds import Limits
-from privopt_hierarchical_dp.half_prices import integer_weights, largest_weight, project_counts
-from privopt_hierarchical_dp.laws import Law
+from privopt_hierarchical_dp.bounds import Limits, nearest_within
+from privopt_hierarchical_dp.fits.half_prices import integer_weights, largest_weight, project_counts
 from privopt_hierarchical_dp.least_squares import SLACK, pool_upwards
-from privopt_hierarchical_dp.nearest import nearest_within
+from privopt_hierarchical_dp.methods import Order
+from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.tree import Tree
-from privopt_hierarchical_dp.zeros import Order
 
-__all__ = ["estimated_root", "estimated_totals", "noisy_totals", "rising", "total_complaint"]
+__all__ = [
+    "added_by_estimates",
+    "estimated_root",
+    "estimated_totals",
+    "noisy_totals",
+    "rising",
+    "total_complaint",
+]
 
 
 def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
-    """For each level (R_l, 1) noisy numbers of groups: of the least size or more, of N or less, or sums of counts."""
+    """Return noisy numbers of groups (R_l, 1): of the least size or more, of N or less, or sums of counts."""
     if order == "counts":
         return [level.sum(axis=1, keepdims=True) for level in noisy]
     return [level[:, :1] if order == "more" else level[:, -1:] for level in noisy]
 
 
-def estimated_root(tree: Tree, sums: Sequence[Ints], law: Law, scales: Sequence[Fraction]) -> float:
-    """The whole hierarchy's number by least squares from noisy ones (R_l, 1) of all levels, at least 0."""
-    return max(0.0, float(pool_upwards(tree, sums, [law.moments(scale) for scale in scales])[0].mean[0, 0]))
+def estimated_root(
+    tree: Tree, sums: Sequence[Ints], law: NoiseDistribution, scales: Sequence[Scale], limits: Limits | None = None
+) -> float:
+    """Return the root's number by least squares from noisy ones (R_l, 1) of all levels, at least 0, within bounds."""
+    found = max(0.0, float(pool_upwards(tree, sums, list(map(law.moments, scales)))[0].mean[0, 0]))
+    return found if limits is None else min(max(found, limits.root[0]), limits.root[1])
 
 
 def estimated_totals(
     tree: Tree,
     noisy: Sequence[Ints],
     *,
-    law: Law,
-    scales: Sequence[Fraction],
+    law: NoiseDistribution,
+    scales: Sequence[Scale],
     order: Order,
     root: int | None = None,
     limits: Limits | None = None,
 ) -> list[Ints]:
-    """Consistent numbers of groups of every region; of the whole hierarchy alone where counts have no bounds.
+    """Return consistent numbers of groups of every region; of the root alone where counts have no bounds.
 
     Args:
         tree: the hierarchy.
@@ -71,24 +80,32 @@ def estimated_totals(
 
 
 def rising(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
-    """Numbers of groups of size s or more, (R_l, N), as cumulative counts (R_l, N - 1) of regions with these totals."""
+    """Return numbers of groups of size s or more, (R_l, N), as cumulative counts (R_l, N - 1) of known totals."""
     return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
+
+
+def added_by_estimates(
+    totals: Sequence[Ints], noisy: Sequence[Ints], order: Order, weights: Sequence[Fraction]
+) -> Fraction:
+    """Return what estimated totals cost themselves in the objective, whatever is fitted."""
+    largest, added = max(weights), Fraction(0)
+    for weight, total, seen in zip(weights, totals, noisy_totals(noisy, order), strict=True):
+        added += weight / largest * sum(int(value) ** 2 for value in total - seen[:, 0])
+    return added
 
 
 def total_complaint(
     tree: Tree,
     noisy: Sequence[Ints],
     *,
-    law: Law,
-    scales: Sequence[Fraction],
+    law: NoiseDistribution,
+    scales: Sequence[Scale],
     order: Order,
     limits: Limits | None,
     released: int,
 ) -> list[str]:
-    """Whether the total released is the estimate from the noisy values; machines may round a half either way."""
-    found = estimated_root(tree, noisy_totals(noisy, order), law, scales)
-    if limits is not None:
-        found = min(max(found, limits.root[0]), limits.root[1])
+    """Tell whether the total released is not the estimate from the noisy values; a half may be rounded either way."""
+    found = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
     if abs(released - found) <= 0.5 + SLACK * max(1.0, found * 1e-7):
         return []
     return [f"the root has {released} groups; the noisy values give {found:.6g}"]

@@ -63,7 +63,7 @@ _ROWS = """
 import resource, sys
 from pathlib import Path
 from privopt.declare import File
-from privopt_hierarchical_dp.counts import read_counts, read_units
+from privopt_hierarchical_dp.groups import read_counts, read_units
 path = Path(sys.argv[1])
 groups = read_units(File.read(path), 20) if "units" in path.name else read_counts(File.read(path), 1000)
 print(groups.leaves.sum(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
-from privopt_hierarchical_dp.half_prices import project_counts
-from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
-from privopt_hierarchical_dp.rounding import nearest_table
+from privopt_hierarchical_dp.fits.half_prices import project_counts
+from privopt_hierarchical_dp.fits.projection import project_jointly, simplex_rows
+from privopt_hierarchical_dp.fits.rounding import nearest_table
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["top_down"]

@@ -13,10 +13,10 @@ import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits
-from privopt_hierarchical_dp.chain import fit_with_totals
-from privopt_hierarchical_dp.laws import Law
+from privopt_hierarchical_dp.fits.chain import fit_with_totals
 from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
-from privopt_hierarchical_dp.several.margins import TOTAL, Domain, Margin, Step, summed
+from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
+from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Margin, Step, summed
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import Tree, squared
 
@@ -39,11 +39,10 @@ def fit_tables(
     levels: Sequence[float],
     totals: Sequence[Ints],
     zeros: Sequence[Bools],
-    law: Law,
-    scales: Sequence[Fraction],
+    law: NoiseDistribution,
+    scales: Sequence[Scale],
     gap: float,
     limits: Limits | None = None,
-    stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
     """Non-negative whole numbers that add up over regions and agree between tables, near the noisy ones.
@@ -59,7 +58,6 @@ def fit_tables(
         scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
         gap: of each continuous projection, relative.
         limits: public bounds on numbers of individuals, which those that are estimated are moved into.
-        stopped: asked now and then; True ends projections at the points reached.
         progress: called with what each step fits, and its number.
     """
     effects = [domain.effects(level) for level in noisy]
@@ -75,7 +73,7 @@ def fit_tables(
         given = next(margin for margin in whole if set(step.given) <= set(margin))
         tops = [summed(level, given, step.given) for level in whole[given]]
         means = _estimates(tree, [level.margin(step.margin) for level in effects], levels)
-        whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap, stopped)
+        whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap)
     return _tables_of(domain, whole)
 
 
@@ -106,7 +104,6 @@ def _step(
     tops: Sequence[Ints],
     allowed: Bools,
     gap: float,
-    stopped: Callable[[], bool],
 ) -> list[Ints]:
     """A margin (R_l, ...) of all levels whose sums are ``tops``: one fit a cell given, over those ``allowed``."""
     free = [axis for axis, own in enumerate(step.margin, start=1) if own not in step.given]
@@ -132,7 +129,6 @@ def _step(
             cumulative=False,
             gap=gap,
             exact_up_to=0,
-            stopped=stopped,
         )
         for level, values in zip(found, fitted.counts, strict=True):
             level[:, cell, able[cell]] = values

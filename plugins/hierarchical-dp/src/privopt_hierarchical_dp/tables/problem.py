@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
+import numpy as np
 from attrs import frozen
 
-from privopt.declare import File, between, key, one_of, positive, problem_html
+from privopt.declare import File, between, key, non_negative, one_of, problem_html
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.problem import Privacy, shares_wanted
-from privopt_hierarchical_dp.several.margins import Domain, Margin
-from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS, TableRelation
+from privopt_hierarchical_dp.problem import Privacy, by_level
+from privopt_hierarchical_dp.region_tables import Cells
+from privopt_hierarchical_dp.tables.margins import Domain, Margin
+from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS, TableRelation
 
 __all__ = ["TablesProblem"]
 
@@ -36,13 +38,22 @@ def _attributes(value: Any) -> str | None:
     return None if value else "at least one attribute"
 
 
+def _wishes(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
+    weights = [weight for own in value.values() for weight in own.values()]
+    good = weights and min(weights) >= 0 and max(weights) > 0
+    return None if good else "numbers of at least 0 by table and level, one of them above 0"
+
+
 @frozen(kw_only=True)
 class CountTable:
     """One table that is published for every region."""
 
     by: tuple[str, ...] = key(help="attributes that individuals are counted by; none: numbers of individuals")
     share: Fraction = key(
-        default=Fraction(1), help="of the budget, beside the shares of the other tables", check=positive
+        default=Fraction(1),
+        help="of the budget, beside the shares of the other tables; 0 where another table has all its attributes: "
+        "it is added up from that one",
+        check=non_negative,
     )
     counts: File | None = key(
         default=None,
@@ -77,7 +88,7 @@ class TablesHierarchy:
         default=None, help="public: region,at_least,at_most numbers of individuals, which every release keeps"
     )
     budget: tuple[Fraction, ...] | None = key(
-        default=None, help="shares of the budget by level, the root's first; left out: equal", check=shares_wanted
+        default=None, help="shares of the budget by level, the root's first; left out: equal", check=by_level
     )
     confidence: float = key(default=0.95, help="that a true count lies between its low and high", check=between(0, 1))
 
@@ -95,11 +106,23 @@ class TablesPrivacy(Privacy):
 
 
 @frozen(kw_only=True)
+class TablesPlan:
+    """What matters to whoever plans."""
+
+    errors: Mapping[str, Mapping[str, Fraction]] | None = key(
+        default=None,
+        help="for privopt plan alone: NAME = { level_1 = 1, ... }, what errors of a table's levels weigh; left out: 1",
+        check=_wishes,
+    )
+
+
+@frozen(kw_only=True)
 class TablesProblem:
     """Tables of the same individuals for every region of a hierarchy, and how much may leak of them."""
 
     hierarchy: TablesHierarchy = key(help="the regions and what is counted in them")
     privacy: TablesPrivacy = key(help="what is promised")
+    plan: TablesPlan = key(factory=TablesPlan, help="what matters, for privopt plan")
 
     def _repr_html_(self) -> str:
         return problem_html(self)
@@ -114,9 +137,12 @@ class TablesProblem:
         own = self.hierarchy.tables[name].by
         return tuple(number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in own)
 
-    def attributes_of(self, name: str) -> list[str]:
-        """Their names, in that order."""
-        return [list(self.hierarchy.attributes)[own] for own in self.margin(name)]
+    def cells(self, name: str) -> Cells:
+        """Columns that tell the cells of a table apart, in the order in which they are published."""
+        margin, domain = self.margin(name), self.domain
+        at = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
+        attributes = list(self.hierarchy.attributes.items())
+        return {attributes[own][0]: [attributes[own][1][k] for k in at[axis]] for axis, own in enumerate(margin)}
 
     @property
     def domain(self) -> Domain:
@@ -125,18 +151,18 @@ class TablesProblem:
         return Domain(
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
-            weights=self._weights([table.share for table in tables.values()]),
+            weights=self.weights_of([table.share for table in tables.values()]),
         )
 
-    def _weights(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
+    def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
         """What noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
         law = self.privacy.law
-        precision = [law.precision(law.wide(share, 1)) for share in shares]
+        precision = [law.precision(law.wide(share, 1) if share else None) for share in shares]
         return tuple(float(own / max(precision)) for own in precision)
 
     def level_weights(self, depth: int) -> tuple[float, ...]:
         """Likewise of the levels."""
-        return self._weights(self.level_shares(depth))
+        return self.weights_of(self.level_shares(depth))
 
     def level_shares(self, depth: int) -> tuple[Fraction, ...]:
         """Relative shares of the levels."""
@@ -168,6 +194,10 @@ class TablesProblem:
             faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {known}") for own in unknown]
             if len(set(table.by)) < len(table.by):
                 faults.append(Fault(file, f"{where}.by", "an attribute twice", "each once"))
+            others = [own for other, own in hierarchy.tables.items() if other != name and own.share]
+            if not table.share and not any(set(table.by) < set(own.by) for own in others):
+                wanted = "a share above 0: no other table that is measured has all of its attributes"
+                faults.append(Fault(file, f"{where}.share", "0", wanted))
         faults += self._uneven(file)
         low = [name.lower() for name in hierarchy.tables]
         if not low or len(set(low)) < len(low):
@@ -178,8 +208,10 @@ class TablesProblem:
 
     def _uneven(self, file: str) -> list[Fault]:
         """Shares that differ so much that the smaller measures nothing, and that doubles cannot weigh together."""
-        levels = {f"hierarchy.budget, level {n}": own for n, own in enumerate(self.hierarchy.budget or (), start=1)}
-        tables = {f"hierarchy.tables.{name}.share": table.share for name, table in self.hierarchy.tables.items()}
+        budget = self.hierarchy.budget or ()
+        levels = {f"hierarchy.budget, level {n}": own for n, own in enumerate(budget, start=1) if own}
+        named = self.hierarchy.tables.items()
+        tables = {f"hierarchy.tables.{name}.share": table.share for name, table in named if table.share}
         faults = []
         for shares in (levels, tables):
             least, most = (find(shares, key=shares.__getitem__, default="") for find in (min, max))

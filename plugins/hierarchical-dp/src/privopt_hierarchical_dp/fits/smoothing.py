@@ -15,15 +15,16 @@ reads noisy values, released counts and public totals alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from privopt.arrays import Floats, Ints
+from privopt.execution.clock import clock
 from privopt.execution.compiled import jit
-from privopt_hierarchical_dp.isotonic import isotonic_floats
+from privopt_hierarchical_dp.fits.isotonic import isotonic_floats
+from privopt_hierarchical_dp.fits.rounding import deal
 from privopt_hierarchical_dp.least_squares import Noise, exactly, increments, pool_upwards
-from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
@@ -91,9 +92,7 @@ def _smooth_rows(
             spread[row, s] = max(0.0, mass[s] + gain * gain * (spread[row, s + 1] - guess_mass[s + 1]))
 
 
-def _family(
-    observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats, stopped: Callable[[], bool]
-) -> Floats:
+def _family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
     """Cumulative courses (K, N) of one parent's children that add up to its released ``counts``."""
     support = np.flatnonzero(counts)
     tops = totals.astype(np.float64)
@@ -134,7 +133,7 @@ def _family(
         isotonic_floats(relaxed_rise, high=tops, weights=flat, out=rising)
         dual_sum = relaxed_sum - summed
         dual_rise = relaxed_rise - rising
-        if max(np.abs(smooth - summed).max(), np.abs(smooth - rising).max()) < 0.1 or stopped():
+        if max(np.abs(smooth - summed).max(), np.abs(smooth - rising).max()) < 0.1 or not clock().left:
             break
     steps[:, support] = np.diff(np.concatenate([np.zeros((len(tops), 1)), summed, tops[:, None]], axis=1), axis=1)
     return np.cumsum(steps, axis=1)
@@ -173,7 +172,6 @@ def smooth_down(
     *,
     noise: Sequence[Noise],
     totals: Sequence[Ints],
-    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[list[Ints], list[Floats]]:
     """Consistent non-negative integer counts with exact region totals, each level helped by the one above.
 
@@ -182,7 +180,6 @@ def smooth_down(
         noisy: for each level (R_l, N - 1) noisy cumulative counts of sizes 1 to N - 1.
         noise: for each level that of its values.
         totals: for each level (R_l,) exact numbers of groups.
-        stopped: asked between ADMM sweeps; True makes them end early (the result stays consistent).
 
     Returns:
         Counts for each level (R_l, N), and h_s^2 for each level but the first.
@@ -208,17 +205,14 @@ def smooth_down(
                 counts[level][region],
                 totals[level + 1][own],
                 square,
-                stopped,
             )
         counts.append(below)
         squares.append(square)
     return counts, squares
 
 
-def _children(
-    means: Floats, spreads: Floats, counts: Ints, totals: Ints, square: Floats, stopped: Callable[[], bool]
-) -> Ints:
+def _children(means: Floats, spreads: Floats, counts: Ints, totals: Ints, square: Floats) -> Ints:
     if len(totals) == 1:
         return counts[None, :]
-    course = _family(means, spreads, counts, totals, square, stopped)
+    course = _family(means, spreads, counts, totals, square)
     return deal(course, counts, totals)

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.errors import Fault, InputError
-from privopt.files.archive import read_npz
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.laws import GEOMETRIC, Law, stated_scales
-from privopt_hierarchical_dp.several.fit import Tables
-from privopt_hierarchical_dp.several.margins import summed
-from privopt_hierarchical_dp.several.read import TablesRead
+from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, NoiseDistribution, Scale
+from privopt_hierarchical_dp.region_tables import read_levels, read_rows, write_arrays, write_rows
+from privopt_hierarchical_dp.tables.fit import Tables
+from privopt_hierarchical_dp.tables.instance import TablesRead
+from privopt_hierarchical_dp.tables.margins import summed
 from privopt_hierarchical_dp.tree import Tree, add_up, past_sums
-
-if TYPE_CHECKING:
-    import polars as pl
-else:
-    pl = Any
 
 __all__ = ["FOLDER", "NOISY", "TablesRelease", "numbers_of"]
 
 FOLDER: Final = "tables"
 NOISY: Final = "noisy.npz"
+TOTALS: Final = "totals.{}"
 
 
 @frozen(kw_only=True, eq=False)
@@ -50,8 +45,8 @@ class TablesRelease(Release):
     counts: Tables
     noisy: Tables
     totals: list[Ints]
-    scales: list[tuple[Fraction, ...]]
-    law: Law = GEOMETRIC
+    scales: list[tuple[Scale, ...]]
+    law: NoiseDistribution = GEOMETRIC
     bounds: list[list[tuple[Ints, Ints]]] = field(factory=list, repr=False)
     truth: Tables | None = field(default=None, repr=False)
 
@@ -63,31 +58,28 @@ class TablesRelease(Release):
     def write(self, folder: Path) -> None:
         """Write tables/NAME.csv, and noisy.npz, whose rows are a level's regions sorted by name."""
         (folder / FOLDER).mkdir()
-        for number, name in enumerate(self.problem.declared.hierarchy.tables):
+        declared = self.problem.declared
+        for number, name in enumerate(declared.hierarchy.tables):
             columns = {
                 "count": [level[number] for level in self.counts],
                 "low": [level[number][0] for level in self.bounds],
                 "high": [level[number][1] for level in self.bounds],
             }
-            _lines(self.problem, name, columns).write_csv(folder / FOLDER / f"{name}.csv", quote_style="necessary")
-        arrays: dict[str, Any] = {}
-        for level, (tables, scales) in enumerate(zip(self.noisy, self.scales, strict=True), start=1):
-            order = self.tree.by_name(level - 1)
-            for name, values in zip(self.problem.declared.hierarchy.tables, tables, strict=True):
-                arrays[f"noisy.{name}.{level}"] = values[order]
-            arrays[f"{self.law.stated}.{level}"] = np.array([str(scale) for scale in scales], dtype=np.str_)
-        for level, values in enumerate(self.totals, start=1):
-            arrays[f"totals.{level}"] = values[self.tree.by_name(level - 1)]
-        with (folder / NOISY).open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
+            write_rows(folder / FOLDER / f"{name}.csv", self.tree, declared.cells(name), columns)
+        arrays = {
+            f"noisy.{name}.{{}}": [level[number] for level in self.noisy]
+            for number, name in enumerate(declared.hierarchy.tables)
+        }
+        scales = {f"{self.law.stated}.{level}": own for level, own in enumerate(self.scales, start=1)}
+        write_arrays(folder / NOISY, self.tree, {**arrays, TOTALS: self.totals}, scales)
 
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""
         if self.truth is not None:
             (folder / FOLDER).mkdir()
             for number, name in enumerate(self.problem.declared.hierarchy.tables):
-                lines = _lines(self.problem, name, {"count": [level[number] for level in self.truth]})
-                lines.write_csv(folder / FOLDER / f"{name}.csv", quote_style="necessary")
+                columns = {"count": [level[number] for level in self.truth]}
+                write_rows(folder / FOLDER / f"{name}.csv", self.tree, self.problem.declared.cells(name), columns)
 
     def facts(self) -> Mapping[str, Any]:
         """Sizes, and what was released of the whole; no true count."""
@@ -109,37 +101,28 @@ class TablesRelease(Release):
         """
         declared, tree, law = problem.declared, problem.tree, problem.declared.privacy.law
         domain, names = declared.domain, list(declared.hierarchy.tables)
-        exact = tree.depth if declared.relation.exact is None else declared.relation.exact
         counts: Tables = [[] for _ in range(tree.depth)]
         bounds: list[list[tuple[Ints, Ints]]] = [[] for _ in range(tree.depth)]
-        shapes: dict[str, tuple[int, ...]] = {}
         for name, table in zip(names, domain.tables, strict=True):
-            numbers = _read_lines(folder / FOLDER / f"{name}.csv", problem, name)
+            path = folder / FOLDER / f"{name}.csv"
+            _, numbers = read_rows(path, declared.cells(name), ("count", "low", "high"), tree)
             for level, (own, low, high) in enumerate(zip(*numbers, strict=True)):
                 counts[level].append(own.reshape(len(own), *domain.shape(table)))
                 bounds[level].append((low, high))
-                shapes[f"noisy.{name}.{level + 1}"] = (len(own), *domain.shape(table))
-        shapes |= {f"totals.{level + 1}": (tree.widths[level],) for level in range(exact)}
+        shapes = {f"noisy.{name}.{{}}": domain.shape(table) for name, table in zip(names, domain.tables, strict=True)}
         stated = [f"{law.stated}.{level + 1}" for level in range(tree.depth)]
-        wanted = f"integers of every table and level, {law.stated} by level" + ", totals" * bool(exact)
-        largest = 8 * sum(int(np.prod(shape)) for shape in shapes.values()) + 4096 * (len(shapes) + len(stated) + 1)
-        arrays = read_npz(folder / NOISY, wanted, only={*shapes, *stated}, largest=largest)
-        for name, shape in shapes.items():
-            found = arrays.get(name)
-            if found is None or found.shape != shape or found.dtype.kind != "i":
-                what = "no such array" if found is None else f"{found.dtype} of shape {found.shape}"
-                raise InputError([Fault(str(folder / NOISY), name, what, f"integers of shape {shape}")])
-        back = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
-        noisy = [
-            [arrays[f"noisy.{name}.{level + 1}"].astype(np.int64)[back[level]] for name in names]
-            for level in range(tree.depth)
-        ]
+        arrays, scales = read_levels(folder / NOISY, tree, shapes, TOTALS, dict.fromkeys(stated, len(names)))
+        totals = arrays[TOTALS]
+        exact = tree.depth if declared.relation.exact is None else declared.relation.exact
+        if len(totals) != exact:
+            wanted = f"those of {exact}, as privacy.relation has it"
+            raise InputError([Fault(str(folder / NOISY), "totals", f"totals of {len(totals)} levels", wanted)])
         return cls(
             problem=problem,
             counts=counts,
-            noisy=noisy,
-            totals=[arrays[f"totals.{level + 1}"].astype(np.int64)[back[level]] for level in range(exact)],
-            scales=[stated_scales(folder / NOISY, own, arrays.get(own), len(names)) for own in stated],
+            noisy=[[arrays[name][level] for name in shapes] for level in range(tree.depth)],
+            totals=totals,
+            scales=[scales[own] for own in stated],
             law=law,
             bounds=bounds,
         )
@@ -197,63 +180,6 @@ class TablesRelease(Release):
 def numbers_of(counts: Tables) -> list[Ints]:
     """For each level (R_l,) numbers of individuals, by its first table."""
     return [level[0].reshape(len(level[0]), -1).sum(axis=1) for level in counts]
-
-
-def _places(tree: Tree) -> list[tuple[str, str, int, int]]:
-    """Name, parent, level and place of every region that files list, sorted by name."""
-    found = []
-    for level, names in enumerate(tree.names):
-        above = tree.names[level - 1] if level else ()
-        parents = [above[parent] for parent in tree.parents(level).tolist()] if level else [""]
-        once = tree.first_here(level).tolist()
-        found += [(names[r], parents[r], level, r) for r in range(len(names)) if once[r]]
-    return sorted(found)
-
-
-def _lines(problem: TablesRead, name: str, columns: Mapping[str, Sequence[Ints]]) -> pl.DataFrame:
-    """A table in the form in which it is published: regions by name, cells in the order of the values declared."""
-    import polars as pl
-
-    declared, places = problem.declared, _places(problem.tree)
-    margin, domain = declared.margin(name), declared.domain
-    cells = domain.cells(margin)
-    rows = np.repeat(np.arange(len(places)), cells)
-    made = [
-        pl.Series("region", [place[0] for place in places], dtype=pl.String).gather(rows),
-        pl.Series("parent", [place[1] or None for place in places], dtype=pl.String).gather(rows),
-    ]
-    at = np.indices(domain.shape(margin)).reshape(len(margin), cells)
-    for axis, own in enumerate(margin):
-        attribute, values = list(declared.hierarchy.attributes.items())[own]
-        made.append(pl.Series(attribute, list(values), dtype=pl.String).gather(np.tile(at[axis], len(places))))
-    for column, levels in columns.items():
-        flat = [level.reshape(len(level), -1) for level in levels]
-        made.append(pl.Series(column, np.concatenate([flat[level][r] for _, _, level, r in places])))
-    return pl.DataFrame(made)
-
-
-def _read_lines(path: Path, problem: TablesRead, name: str) -> list[list[Ints]]:
-    """Numbers of a published table: for each of its columns count, low, high for each level (R_l, cells).
-
-    Raises:
-        InputError: a file that cannot be read, or of other rows than it would be written with.
-    """
-    import polars as pl
-
-    from privopt_hierarchical_dp.reading import read_back
-
-    numbers = ("count", "low", "high")
-    cells = problem.declared.domain.cells(problem.declared.margin(name))
-    blank = [np.zeros((width, cells), np.int64) for width in problem.tree.widths]
-    wanted = _lines(problem, name, dict.fromkeys(numbers, blank))
-    keys = [column for column in wanted.columns if column not in numbers]
-    found = read_back(path, {**dict.fromkeys(keys, pl.String), **dict.fromkeys(numbers, pl.Int64)})
-    if not found.select(keys).equals(wanted.select(keys)) or found.select(numbers).null_count().sum_horizontal()[0]:
-        rows = f"{wanted.height} rows, with numbers: the problem's regions by name, its values in their order"
-        raise InputError([Fault(str(path), "", "other rows, or cells without a number", rows)])
-    place = {region: row for row, (region, *_) in enumerate(_places(problem.tree))}
-    rows_of = [np.array([place[region] for region in names]) for names in problem.tree.names]
-    return [[found[column].to_numpy().reshape(-1, cells)[rows] for rows in rows_of] for column in numbers]
 
 
 def true_tables(tree: Tree, leaves: Sequence[Ints]) -> Tables:

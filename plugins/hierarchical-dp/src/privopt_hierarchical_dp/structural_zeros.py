@@ -11,17 +11,20 @@ measured are some of those measured without zeros, so one individual changes the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
+from privopt.declare import File
+from privopt.errors import Fault, Faults, InputError
+from privopt_hierarchical_dp.level_tables import LevelTable, Whole, of_table, text, whole
+from privopt_hierarchical_dp.methods import Order
+from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["Order", "Zeros", "outside", "spread", "within"]
+__all__ = ["Zeros", "outside", "read_zeros", "spread", "within"]
 
-Order = Literal["counts", "less", "more", "inner"]
-"""What is measured: counts; groups of size s or less, or more; of size s or less, but for the last, which is known."""
 NOTHING: Final = -1
 ALL: Final = -2
 
@@ -107,6 +110,55 @@ def within(zeros: Zeros, leaves: Ints) -> Ints:
 def spread(counts: Sequence[Ints], keep: Ints, size: int) -> list[Ints]:
     """Counts (R_l, len(keep)) as (R_l, size), 0 in the other columns."""
     found = [np.zeros((len(level), size), np.int64) for level in counts]
-    for whole, level in zip(found, counts, strict=True):
-        whole[:, keep] = level
+    for wide, level in zip(found, counts, strict=True):
+        wide[:, keep] = level
     return found
+
+
+def read_zeros(source: File | None, tree: Tree, *, first: int, last: int) -> Zeros | None:
+    """Return what ``hierarchy.impossible`` says, for a tree; None where a problem has none.
+
+    Raises:
+        InputError: a region that is none of the tree's, a size that is none, or nothing that is possible.
+    """
+    if source is None:
+        return None
+    leaves = np.zeros((tree.widths[-1], last + 1 - first), dtype=bool)
+    for low, high, size in _read_cells(source, tree, first=first, last=last):
+        leaves[low:high, size] = True
+    if leaves.all():
+        raise InputError([Fault(source.name, "", "every size of every region", "one that a group can have")])
+    levels = [leaves]
+    for start in reversed(tree.start):
+        levels.insert(0, np.logical_and.reduceat(levels[0], start[:-1], axis=0))
+    return Zeros(levels=levels)
+
+
+@of_table
+def _read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple[int, int, int]]:
+    """Read ``region, size``, or ``size`` alone: a region of any level stands for its leaves, an empty one for all.
+
+    Returns:
+        For each row the leaf regions, from the first to before the second, and the column of the size.
+
+    Raises:
+        InputError: a column is missing, a region is none of the hierarchy, a size lies outside ``first`` to ``last``.
+    """
+    name, table = source.name, LevelTable.scan(source)
+    if "size" not in table.columns:
+        raise InputError([Fault(name, "header", "no column 'size'", "columns region, size; or size alone")])
+    if "region" not in table.columns:
+        table = table.with_nothing("region")
+    table.note("region", "size")
+    wanted = f"a whole number from {first} to {last}"
+    table.check(Whole(column="size", wanted=wanted, least=first, most=last), beside="region")
+    rows = table.collect(text("region"), whole(table.frame, "size") - first)
+    places = {"": (0, 0)} | tree.places()
+    Faults(
+        [
+            Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy, or nothing for all")
+            for row, region in enumerate(rows["region"].to_list(), start=2)
+            if region not in places
+        ]
+    ).check()
+    return [(*tree.leaf_range(*places[region]), column) for region, column in rows.iter_rows()]

@@ -12,13 +12,13 @@ and the joint projection bounds Model 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import partial
-from time import monotonic
 from typing import Any, Literal
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Ints
@@ -43,14 +43,18 @@ class Fit:
         solver: what solved it.
         proved: True where the integers are proved optimal.
         relaxed: whether an integer program's continuous model was integral already.
+        details: what else the method tells, which nobody checks.
+        offset: what totals that are estimates add to the objective, whatever is fitted.
     """
 
     counts: list[Ints]
-    lower_bound: float | None
-    iterations: int
     solver: str
+    lower_bound: float | None = None
+    iterations: int = 0
     proved: bool = False
     relaxed: bool = False
+    details: Mapping[str, Any] = field(factory=dict)
+    offset: Fraction = Fraction(0)
 
 
 def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
@@ -186,7 +190,6 @@ def solve_exactly(
     weights: Sequence[Any] | None = None,
     cumulative: bool = False,
     backend: str = "cbc",
-    time_limit: float | None = None,
     relax_first: bool = False,
     zeros: Sequence[Bools] | None = None,
 ) -> Fit:
@@ -196,23 +199,20 @@ def solve_exactly(
         tree, noisy, total, totals, weights, cumulative, zeros: see `build`.
         start: for each level (R_l, N) a guess that the bends are laid around.
         backend: ``"cbc"`` or ``"highs"``.
-        time_limit: seconds, for all rounds together.
         relax_first: solve the continuous model, and the integer one only where that is fractional.
 
     Raises:
         UsageError: more than `MOST_NODES` variables (call `refuse` before, with the method's name).
-        StoppedError: the time ran out before anything feasible.
+        StoppedError: no time is left, or it ran out before anything feasible.
     """
     weight = [1.0] * tree.depth if weights is None else list(weights)
     edges = np.cumsum(tree.widths)[:-1]
     centre = [np.asarray(level, dtype=np.int64) for level in start]
-    until = math.inf if time_limit is None else monotonic() + time_limit
     integer, reach, spent = not relax_first, _WINDOW, 0
     around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative, zeros=zeros)
     for _ in range(_ROUNDS):
         model, x, base = around(bends=centre, reach=reach, integer=integer)
-        left = None if math.isinf(until) else max(0.1, until - monotonic())
-        found = model.solve(backend, time_limit=left, gap=0.0)
+        found = model.solve(backend, gap=0.0)
         spent += int(found.iterations or 0)
         table = np.asarray(found.value(x.name)).reshape(tree.regions, -1)
         whole = np.round(table)

@@ -16,14 +16,15 @@ part added up are feasible, which gives the upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.execution.clock import clock
 from privopt.execution.compiled import jit
-from privopt_hierarchical_dp.isotonic import isotonic_floats
+from privopt_hierarchical_dp.fits.isotonic import isotonic_floats
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["Projection", "project_jointly", "simplex_rows", "sum_up"]
@@ -185,7 +186,6 @@ def project_jointly(
     rows: str = "monotone",
     gap: float = 1e-3,
     iterations: int = 400,
-    stopped: Callable[[], bool] = lambda: False,
 ) -> Projection:
     """Nearest point to the noisy values that is consistent over the tree and obeys every row.
 
@@ -197,7 +197,6 @@ def project_jointly(
         rows: ``"monotone"`` or ``"simplex"``.
         gap: relative gap to stop at.
         iterations: the most ADMM steps.
-        stopped: asked now and then; True ends the search at the point reached.
     """
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.ascontiguousarray(w, dtype=np.float64) for w in weights]
@@ -241,6 +240,6 @@ def project_jointly(
         )
         rows_part = sum(float(np.sum(y * x)) - worst(y, top) for x, y, top in zip(bent, multipliers, tops, strict=True))
         lower = max(lower, _weighted_square(weight, bent, targets) + rows_part)
-        if best[0] - lower <= gap * max(best[0], 1e-12) or stopped():
+        if best[0] - lower <= gap * max(best[0], 1e-12) or not clock().left:
             break
     return Projection(leaves=best[1], value=best[0], lower_bound=max(lower, 0.0), iterations=step)

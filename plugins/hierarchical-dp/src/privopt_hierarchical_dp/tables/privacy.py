@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Bools
+from privopt.arrays import Bools, Ints
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
+from privopt.interfaces.additive import certify_noise
 from privopt.numbers.noise import NoiseRecord
-from privopt_hierarchical_dp.privacy import certified, stated_budget
-from privopt_hierarchical_dp.several.fit import Tables, squares
-from privopt_hierarchical_dp.several.problem import TablesProblem
-from privopt_hierarchical_dp.several.read import TablesRead
-from privopt_hierarchical_dp.several.release import TablesRelease
+from privopt_hierarchical_dp.measurements import filled_from_below
+from privopt_hierarchical_dp.privacy import stated_budget
+from privopt_hierarchical_dp.tables.fit import Tables, squares
+from privopt_hierarchical_dp.tables.instance import TablesRead
+from privopt_hierarchical_dp.tables.problem import TablesProblem
+from privopt_hierarchical_dp.tables.release import TablesRelease
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
@@ -32,12 +34,12 @@ BOUNDS: Final = (
     "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
 
-__all__ = ["AllTables", "Distance", "draw_tables", "hides"]
+__all__ = ["AllTables", "Distance", "difference", "draw_tables", "hides", "unmeasured_tables"]
 
 
 def draw_tables(
-    problem: TablesProblem, counts: Tables, *, seed: int | None, zeros: Sequence[Bools]
-) -> tuple[Tables, list[list[NoiseRecord]]]:
+    problem: TablesProblem, counts: Tables, *, seed: int | None, zeros: Sequence[Bools], start: Sequence[Ints]
+) -> tuple[Tables, list[list[NoiseRecord | None]]]:
     """Measure every table on every level with noise: the only step that reads true counts.
 
     Args:
@@ -45,22 +47,53 @@ def draw_tables(
         counts: for each level, for each table (R_l, ...) true counts.
         seed: for experiments only.
         zeros: for each table the cells that nobody can be in: they are not measured, and 0.
+        start: :attr:`.tree.Tree.start`.
+
+    Returns:
+        Noisy values, those of a level that has no part of the budget the sums of the level below; and records, None
+        for what was not measured.
     """
     law, delta = problem.privacy.law, problem.relation.sensitivity
     noisy: Tables = []
-    records: list[list[NoiseRecord]] = []
-    for level, (tables, budgets) in enumerate(zip(counts, problem.budgets(len(counts)), strict=True)):
-        drawn = []
-        for number, (values, budget) in enumerate(zip(tables, budgets, strict=True)):
-            own = None
-            if seed is not None:
-                own = int(np.random.SeedSequence([seed, level, number]).generate_state(1, np.uint64)[0] >> 1)
-            able, whole = ~zeros[number], np.zeros_like(values)
-            whole[:, able], record = law.draw(values[:, able], budget, delta, seed=own)
-            drawn.append((whole, record))
+    records: list[list[NoiseRecord | None]] = []
+    budgets = problem.budgets(len(counts))
+    for level, (tables, own) in enumerate(zip(counts, budgets, strict=True)):
+        drawn = [
+            law.measure(
+                values,
+                budget,
+                delta,
+                where=np.broadcast_to(~zeros[number], values.shape),
+                seed=None if seed is None else (seed, level, number),
+            )
+            for number, (values, budget) in enumerate(zip(tables, own, strict=True))
+        ]
         noisy.append([values for values, _ in drawn])
         records.append([record for _, record in drawn])
-    return noisy, records
+    return fill_tables(noisy, budgets, start), records
+
+
+def fill_tables(noisy: Tables, measured: Sequence[Sequence[object]], start: Sequence[Ints]) -> Tables:
+    """Return noisy tables, those of a level of which nothing is measured the sums of the level below.
+
+    Args:
+        noisy: for each level, for each table (R_l, ...).
+        measured: for each level, for each table, what is true where it was measured: its part of the budget, or scale.
+        start: :attr:`.tree.Tree.start`.
+    """
+    known = [any(level) for level in measured]
+    by_table = [filled_from_below([level[number] for level in noisy], known, start) for number in range(len(noisy[0]))]
+    return [[table[level] for table in by_table] for level in range(len(noisy))]
+
+
+def unmeasured_tables(noisy: Tables, measured: Sequence[Sequence[object]], start: Sequence[Ints]) -> list[int]:
+    """Return the levels (from 1) that were not measured and are not the sums of the level below, as they must be."""
+    right = fill_tables(noisy, measured, start)
+    return [
+        level
+        for level, pair in enumerate(zip(noisy, right, strict=True), start=1)
+        if any((own != want).any() for own, want in zip(*pair, strict=True))
+    ]
 
 
 def hides(problem: TablesRead) -> bool:
@@ -104,31 +137,18 @@ class AllTables(PrivacyConstraint[TablesRelease]):
 
     def measure(self, release: TablesRelease, *, executor: Executor | None = None) -> Certificate:
         """Sum over levels and tables of what their noise spends, in rationals; each keeps to its own share too."""
-        privacy, relation = self.problem.privacy, self.problem.relation
-        law, budget = privacy.law, privacy.budget
-        names, budgets = list(self.problem.hierarchy.tables), self.problem.budgets(release.tree.depth)
-        losses = [[law.spent(scale, relation.sensitivity) for scale in level] for level in release.scales]
-        spent = sum((sum(level, Fraction(0)) for level in losses), Fraction(0))
-        failures = [
-            f"table {names[number]!r} on level {level} spends {loss}, its share of {law.budget} is {shares[number]}"
-            for level, (own, shares) in enumerate(zip(losses, budgets, strict=True), start=1)
-            for number, loss in enumerate(own)
-            if loss > shares[number]
-        ]
+        problem, tree = self.problem, release.tree
+        names, failures = list(problem.hierarchy.tables), []
         if not hides(release.problem):
             failures.append("no table has two cells, and numbers of individuals are exact: nothing is hidden")
-        if spent > budget:
-            failures.append(f"all tables and levels spend {spent}, {law.budget} is {budget}")
-        stated = [[str(scale) for scale in level] for level in release.scales]
-        sums = f"exact rationals: sum over levels and tables of {law.sum}"
-        return certified(
-            privacy,
-            spent,
-            failures,
-            checked=release.tree.regions * sum(int((~zero).sum()) for zero in release.problem.zeros),
-            arithmetic=sums,
-            notes={"sensitivity": relation.sensitivity, law.stated: stated},
-        )
+        law, delta, budgets = problem.privacy.law, problem.relation.sensitivity, problem.budgets(tree.depth)
+        calls, checked = [], 0
+        for level, (scales, shares) in enumerate(zip(release.scales, budgets, strict=True), start=1):
+            for name, scale, share, zero in zip(names, scales, shares, release.problem.zeros, strict=True):
+                if scale is not None:
+                    calls.append(law.call(scale, delta, share, f"table {name!r} on level {level}"))
+                    checked += tree.widths[level - 1] * int((~zero).sum())
+        return certify_noise(self.guarantee, calls, failures=failures, checked=checked)
 
 
 @frozen(kw_only=True)

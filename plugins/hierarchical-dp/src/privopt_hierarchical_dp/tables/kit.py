@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tomllib
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -14,12 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privopt.interfaces import Result
-from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
+from privopt.testing import GeneratedProblem, Profile, Query, csv_bytes, reorder, to_toml
 from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.kit import BUDGETS, PLANTED
-from privopt_hierarchical_dp.several.privacy import draw_tables
-from privopt_hierarchical_dp.several.read import TablesInstance
-from privopt_hierarchical_dp.several.release import TablesRelease, true_tables
+from privopt_hierarchical_dp.tables.instance import TablesInstance
+from privopt_hierarchical_dp.tables.privacy import draw_tables
+from privopt_hierarchical_dp.tables.release import TablesRelease, true_tables
 
 __all__ = ["PROFILE", "neighbours", "problems", "related"]
 
@@ -113,7 +112,13 @@ def _queries(problem: TablesInstance, method: str) -> Sequence[Query]:
     """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
     names, delta = list(problem.declared.hierarchy.tables), problem.declared.relation.sensitivity
     with recorded() as calls:
-        draw_tables(problem.declared, true_tables(problem.tree, problem.leaves), seed=None, zeros=problem.zeros)
+        draw_tables(
+            problem.declared,
+            true_tables(problem.tree, problem.leaves),
+            seed=None,
+            zeros=problem.zeros,
+            start=problem.tree.start,
+        )
     return [
         evolve(call, name=f"table {names[number % len(names)]!r}, level {number // len(names) + 1}", sensitivity=delta)
         for number, call in enumerate(calls)
@@ -130,12 +135,6 @@ def _draws(problem: TablesInstance, method: str, count: int) -> NDArray[Any]:
         ],
         axis=1,
     )
-
-
-def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, *rows = problem.rows(RECORDS)
-    chance.shuffle(rows)
-    return Variant(problem=problem.with_file(RECORDS, csv_bytes(header, rows)), change="rows were shuffled")
 
 
 def _oracle(problem: TablesInstance, release: TablesRelease, result: Result) -> Iterator[str]:
@@ -172,7 +171,7 @@ PROFILE = Profile(
     neighbours=neighbours,
     queries=_queries,
     draws=_draws,
-    variants={"reordering": _reordered},
+    variants={"reordering": reorder(RECORDS)},
     oracle=_oracle,
     skip={"backends-agree": "no model is solved"},
 )

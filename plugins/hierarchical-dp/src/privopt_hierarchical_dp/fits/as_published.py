@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from privopt.arrays import Ints
-from privopt_hierarchical_dp.isotonic import isotonic_means
+from privopt_hierarchical_dp.fits.isotonic import isotonic_means
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]

@@ -6,16 +6,17 @@ cumulative counts of each region by itself (sensitivity 1), every region's total
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats, Ints
-from privopt_hierarchical_dp.projection import project_jointly, sum_up
-from privopt_hierarchical_dp.qip import MOST_NODES, Fit, solve_exactly
-from privopt_hierarchical_dp.rounding import deal_down
+from privopt.errors import StoppedError
+from privopt_hierarchical_dp.fits.projection import project_jointly, sum_up
+from privopt_hierarchical_dp.fits.qip import MOST_NODES, Fit, solve_exactly
+from privopt_hierarchical_dp.fits.rounding import deal_down
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["Fit", "fit_with_totals"]
@@ -40,8 +41,6 @@ def fit_with_totals(
     gap: float = 1e-3,
     exact_up_to: int = MOST_NODES,
     backend: str = "highs",
-    time_limit: float | None = None,
-    stopped: Callable[[], bool] = lambda: False,
 ) -> Fit:
     """Nearest integers to noisy values that add up over the tree, every region's total known.
 
@@ -57,8 +56,7 @@ def fit_with_totals(
         gap: relative gap of the continuous projection to stop at.
         exact_up_to: number of values up to which the integer program is solved to optimality; 0 where noisy values are
             estimates and no integers.
-        backend, time_limit: for that program.
-        stopped: asked now and then; True ends the projection at the point reached.
+        backend: of that program.
     """
     tops = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]
@@ -68,7 +66,7 @@ def fit_with_totals(
     scaled = [float(weight) / factor for weight in weights]
     spread = [np.full(size, weight) for weight in scaled]
     rows = "monotone" if cumulative else "simplex"
-    found = project_jointly(tree, noisy, weights=spread, totals=tops, rows=rows, gap=gap, stopped=stopped)
+    found = project_jointly(tree, noisy, weights=spread, totals=tops, rows=rows, gap=gap)
     if cumulative:
         courses = sum_up(tree, np.concatenate([found.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
         noisy = [np.concatenate([level, total[:, None]], axis=1) for level, total in zip(noisy, tops, strict=True)]
@@ -78,12 +76,23 @@ def fit_with_totals(
     start = [np.cumsum(level, axis=1) for level in counts] if cumulative else counts
     bound = found.lower_bound * factor
     whole = cast("Sequence[Ints]", noisy)
+    dealt = Fit(counts=counts, lower_bound=bound, iterations=found.iterations, solver="ADMM and error diffusion")
     if tree.regions * noisy[0].shape[1] > exact_up_to or _far(whole, start):
-        return Fit(counts=counts, lower_bound=bound, iterations=found.iterations, solver="ADMM and error diffusion")
-    solved = solve_exactly(
-        tree, whole, start=start, total=int(tops[0][0]), totals=tops, cumulative=cumulative, relax_first=True,
-        weights=scaled, backend=backend, time_limit=time_limit,
-    )  # fmt: skip
+        return dealt
+    try:
+        solved = solve_exactly(
+            tree,
+            whole,
+            start=start,
+            total=int(tops[0][0]),
+            totals=tops,
+            cumulative=cumulative,
+            relax_first=True,
+            weights=scaled,
+            backend=backend,
+        )
+    except StoppedError:  # what was dealt is a release all the same
+        return dealt
     counts = [np.diff(level, axis=1, prepend=0) for level in solved.counts] if cumulative else solved.counts
     return evolve(solved, counts=counts, lower_bound=max(bound, (solved.lower_bound or 0.0) * factor))
 

@@ -18,23 +18,30 @@ from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Resu
 from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.report import Section
 from privopt_hierarchical_dp.bounds import check_limits
-from privopt_hierarchical_dp.fitting import falling_back
-from privopt_hierarchical_dp.laws import GEOMETRIC
 from privopt_hierarchical_dp.least_squares import SLACK, Ends
-from privopt_hierarchical_dp.several.fit import (
+from privopt_hierarchical_dp.mechanism import fit_in_time, noise_told
+from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, Scale
+from privopt_hierarchical_dp.tables.fit import (
     Tables,
     ends_of,
     fit_tables,
     least_objective,
     noisy_numbers,
 )
-from privopt_hierarchical_dp.several.margins import TOTAL, summed
-from privopt_hierarchical_dp.several.planning import check_noise, noise_of, plan_of
-from privopt_hierarchical_dp.several.privacy import AllTables, Distance, difference, draw_tables, hides
-from privopt_hierarchical_dp.several.problem import TablesProblem
-from privopt_hierarchical_dp.several.read import TablesInstance, TablesRead, read_individuals
-from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS
-from privopt_hierarchical_dp.several.release import FOLDER, TablesRelease, numbers_of, true_tables
+from privopt_hierarchical_dp.tables.instance import TablesInstance, TablesRead, read_individuals
+from privopt_hierarchical_dp.tables.margins import TOTAL, summed
+from privopt_hierarchical_dp.tables.plan import check_noise, noise_of, plan_of
+from privopt_hierarchical_dp.tables.privacy import (
+    AllTables,
+    Distance,
+    difference,
+    draw_tables,
+    hides,
+    unmeasured_tables,
+)
+from privopt_hierarchical_dp.tables.problem import TablesProblem
+from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS
+from privopt_hierarchical_dp.tables.release import FOLDER, TablesRelease, numbers_of, true_tables
 from privopt_hierarchical_dp.totals import total_complaint
 from privopt_hierarchical_dp.tree import add_up, look_alike
 
@@ -44,7 +51,7 @@ GAP: Final = 1e-4
 """Relative gap that each projection goes on to at most."""
 ROOM: Final = 1e-9
 """Share by which less is stated than least squares gives: machines round its sums differently."""
-A_CELL: Final = 600.0
+BYTES_PER_CELL: Final = 600.0
 """Bytes that a region's cell of one table takes, with its noise, fit, files and their proof."""
 
 
@@ -54,14 +61,12 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     problem_class: ClassVar[type] = TablesProblem
     release_class = TablesRelease
     scope: ClassVar[str] = TABLE_RELATIONS["individuals"].statement("pure-dp")
-    kit: ClassVar[str] = "privopt_hierarchical_dp.several.kit:PROFILE"
+    kit: ClassVar[str] = "privopt_hierarchical_dp.tables.kit:PROFILE"
 
     def load(self, declared: TablesProblem, file: str) -> TablesInstance:
         """The problem and its individuals."""
-        problem = TablesRead.of(declared, file)
-        _check_hidden(problem, file)
-        check_noise(declared, problem.tree.depth)
-        found = read_individuals(problem, file)
+        problem = _checked(TablesRead.of(declared, file))
+        found = read_individuals(problem)
         if problem.limits is not None:
             check_limits(problem.limits, _exact(found), file, "individuals")
         return found
@@ -86,24 +91,24 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     def bytes_needed(self, problem: TablesRead, method: str) -> float:
         """Bytes of each region's cells in every table (tests/test_memory.py, 120,000)."""
         domain = problem.declared.domain
-        return A_CELL * problem.tree.regions * sum(domain.cells(table) for table in domain.tables)
+        return BYTES_PER_CELL * problem.tree.regions * sum(domain.cells(table) for table in domain.tables)
+
+    def check_problem(self, problem: TablesRead, method: str) -> None:
+        """Refuse a published copy, which has no individuals."""
+        if not isinstance(problem, TablesInstance):
+            raise InputError([Fault(problem.file, "hierarchy", "no individuals, as in a published copy", "records")])
 
     def solve(self, problem: TablesRead, context: SolveContext) -> Outcome[TablesRelease]:
-        """Measure with noise, fit, publish.
-
-        Raises:
-            InputError: a published copy, which has no individuals.
-        """
-        if not isinstance(problem, TablesInstance):
-            raise InputError([Fault("problem", "hierarchy", "no individuals, as in a published copy", "records")])
+        """Measure with noise, fit, publish."""
+        assert isinstance(problem, TablesInstance)  # check_problem
         declared, tree, law = problem.declared, problem.tree, problem.declared.privacy.law
         domain = declared.domain
         with context.timed("build"):
             truth = true_tables(tree, problem.leaves)
-            noisy, records = draw_tables(declared, truth, seed=context.seed, zeros=problem.zeros)
-        scales = [tuple(Fraction(record.scale) for record in level) for level in records]
+            noisy, records = draw_tables(declared, truth, seed=context.seed, zeros=problem.zeros, start=tree.start)
+        scales = [tuple(None if own is None else Fraction(own.scale) for own in level) for level in records]
         totals = _exact(problem)
-        task = partial(
+        fitted = partial(
             fit_tables,
             tree,
             domain,
@@ -112,20 +117,13 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             totals=totals,
             zeros=problem.zeros,
             law=law,
-            scales=[level[0] for level in scales],
+            scales=[level_scale(level) for level in scales],
             gap=max(context.gap, GAP),
             limits=problem.limits,
+            progress=context.report,
         )
-        interrupted = False
         with context.timed("solve"):
-            try:
-                counts = task(
-                    stopped=lambda: context.remaining == 0.0,
-                    progress=context.report,
-                )
-            except KeyboardInterrupt:
-                with falling_back():
-                    counts, interrupted = task(stopped=lambda: True), True
+            counts, stopped = fit_in_time(fitted, fitted, context)
         release = TablesRelease(
             problem=problem, counts=counts, noisy=noisy, totals=totals, scales=scales, law=law, truth=truth
         )
@@ -134,9 +132,9 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             release=release,
             lower_bound=_bound(declared, release, ROOM),
             solver={"name": "least squares, ADMM and error diffusion", "iterations": len(domain.steps)},
-            details={"noise": [[{"engine": r.engine, "draws": r.draws} for r in level] for level in records]},
-            stopped=interrupted or context.remaining == 0.0,
-            seeded=any(record.seeded for level in records for record in level),
+            details={"noise": [noise_told(level) for level in records]},
+            stopped=stopped,
+            seeded=any(record is not None and record.seeded for level in records for record in level),
             truth=_truth(release, truth),
         )
 
@@ -156,7 +154,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
                     "cells": domain.cells(margin),
                     "weight": weight,
                     "budgets": [str(level[number]) for level in declared.budgets(tree.depth)],
-                    release.law.stated: [str(level[number]) for level in release.scales],
+                    release.law.stated: [str(level[number] or "") for level in release.scales],
                     "mean_width_by_level": [
                         float(np.mean(level[number][1] - level[number][0])) for level in release.bounds
                     ],
@@ -174,6 +172,10 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         if beyond := release.past_sums():
             return beyond
         lines = release.complaints()
+        lines += [
+            f"noisy.npz: level {level} is not measured, and its values are not the sums of the level below"
+            for level in unmeasured_tables(release.noisy, release.scales, problem.tree.start)
+        ]
         if not release.totals:
             lines += [f"{FOLDER}: {line}" for line in _total_complaints(release)]
         names = list(problem.declared.hierarchy.tables)
@@ -196,9 +198,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
         """Errors by table and level of least squares, from the noise alone: no secret file is opened."""
         assert isinstance(declared, TablesProblem)  # problem_class
-        problem = TablesRead.of(declared, file)
-        _check_hidden(problem, file)
-        return plan_of(problem, context.method, context)
+        return plan_of(_checked(TablesRead.of(declared, file)), context.method, context)
 
     def warnings(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[str]:
         """Numbers of individuals that are exact, names that look alike; to the owner alone, what was not read."""
@@ -250,7 +250,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         rows = [
             [
                 *(name, ", ".join(own["by"]) or "none", level + 1, width, own["cells"], str(own["budgets"][level])),
-                *(float(Fraction(own[law.stated][level])), own["mean_width_by_level"][level]),
+                *(float(Fraction(own[law.stated][level] or 0)), own["mean_width_by_level"][level]),
             ]
             for name, own in details["tables"].items()
             for level, width in enumerate(problem.tree.widths)
@@ -282,12 +282,24 @@ ROWS: Final = 200
 """Rows of a table in the report."""
 
 
-def _check_hidden(problem: TablesRead, file: str) -> None:
+def _checked(problem: TablesRead) -> TablesRead:
+    """Refuse a relation that hides nothing of the problem, and noise that there is no room for.
+
+    Raises:
+        InputError: with it.
+    """
     if not hides(problem):
         relation = problem.declared.privacy.relation
         found = f'"{relation}" where no table has two cells to tell apart: every number would be exact'
         wanted = '"individuals", which hides numbers of individuals; or a table of two cells or more'
-        raise InputError([Fault(file, "privacy.relation", found, wanted)])
+        raise InputError([Fault(problem.file, "privacy.relation", found, wanted)])
+    check_noise(problem.declared, problem.tree.depth, problem.file)
+    return problem
+
+
+def level_scale(scales: Sequence[Scale]) -> Scale:
+    """Return the scale of any one table that was measured on a level: levels are weighed by it; None without any."""
+    return next((scale for scale in scales if scale is not None), None)
 
 
 def _exact(problem: TablesInstance) -> list[Ints]:
@@ -300,7 +312,7 @@ def _exact(problem: TablesInstance) -> list[Ints]:
 def _total_complaints(release: TablesRelease) -> list[str]:
     """Whether the number of all individuals is what the noisy values give."""
     declared, released = release.problem.declared, int(release.counts[0][0].sum())
-    numbers, scales = noisy_numbers(declared.domain, release.noisy), [level[0] for level in release.scales]
+    numbers, scales = noisy_numbers(declared.domain, release.noisy), list(map(level_scale, release.scales))
     return total_complaint(
         release.tree,
         numbers,

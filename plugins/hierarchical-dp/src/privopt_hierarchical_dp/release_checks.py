@@ -9,16 +9,17 @@ import numpy as np
 
 from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
+from privopt_hierarchical_dp.level_tables import read_regions
+from privopt_hierarchical_dp.measurements import unmeasured_faults
 from privopt_hierarchical_dp.methods import order_of
-from privopt_hierarchical_dp.public_tables import read_regions
-from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS, HierarchyRelease
+from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS, NOISY, HierarchyRelease
 from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
 
-__all__ = ["elsewhere", "ends_of", "impossible", "misestimated", "narrowed", "out_of_bounds"]
+__all__ = ["ends_of", "narrowed", "release_faults"]
 
 
 def ends_of(design: Design, release: HierarchyRelease) -> list[Ends] | None:
-    """Intervals for every count, from what is published; none for the published chain."""
+    """Return intervals for every count, from what is published; none for the published chain."""
     if design.rule.query == "chain":
         return None
     size, zeros = release.counts[0].shape[1], design.zeros
@@ -40,8 +41,28 @@ def ends_of(design: Design, release: HierarchyRelease) -> list[Ends] | None:
     return found if len(keep) == size else [ends.spread(keep, size) for ends in found]
 
 
-def impossible(design: Design, release: HierarchyRelease) -> list[str]:
-    """Groups that were released where none can be."""
+def release_faults(design: Design, release: HierarchyRelease) -> list[str]:
+    """Return what a release fails of: valid where its method's always are, regions, bounds, zeros, estimated totals."""
+    if beyond := release.past_sums():
+        return beyond
+    complaints = release.complaints()
+    if not design.rule.valid and not any("negative" in line for line in complaints):
+        complaints = []
+    shapes = release.shape_faults(design.method, design.totals)
+    if not shapes:
+        if release.bounds is not None:
+            complaints += narrowed(release, ends_of(design, release))
+        complaints += [
+            f"{NOISY}: level {level} is not measured, and its values are not the sums of the level below"
+            for level in unmeasured_faults(release.noisy, [s is not None for s in release.scales], design.tree.start)
+        ]
+    for check in (_elsewhere, _impossible, _out_of_bounds):
+        complaints += check(design, release)
+    return complaints + (_misestimated(design, release) if design.rule.valid and not shapes else [])
+
+
+def _impossible(design: Design, release: HierarchyRelease) -> list[str]:
+    """Return groups that were released where none can be."""
     if design.zeros is None:
         return []
     return [
@@ -51,8 +72,8 @@ def impossible(design: Design, release: HierarchyRelease) -> list[str]:
     ]
 
 
-def elsewhere(design: Design, release: HierarchyRelease) -> list[str]:
-    """Regions of the release that are not those of the public table, where there is one."""
+def _elsewhere(design: Design, release: HierarchyRelease) -> list[str]:
+    """Return regions of the release that are not those of the public table, where there is one."""
     regions = design.problem.hierarchy.regions
     if regions is None:
         return []
@@ -66,8 +87,8 @@ def elsewhere(design: Design, release: HierarchyRelease) -> list[str]:
     return []
 
 
-def out_of_bounds(design: Design, release: HierarchyRelease) -> list[str]:
-    """Numbers of groups that public bounds do not allow."""
+def _out_of_bounds(design: Design, release: HierarchyRelease) -> list[str]:
+    """Return numbers of groups that public bounds do not allow."""
     if design.limits is None:
         return []
     return [
@@ -76,12 +97,11 @@ def out_of_bounds(design: Design, release: HierarchyRelease) -> list[str]:
     ]
 
 
-def misestimated(design: Design, release: HierarchyRelease) -> list[str]:
-    """Totals that are not those that the noisy values give where nobody knows them."""
+def _misestimated(design: Design, release: HierarchyRelease) -> list[str]:
+    """Return totals that are not those that the noisy values give where nobody knows them."""
     tree, totals = release.tree, [level.sum(axis=1) for level in release.counts]
     relation, bounded = design.relation, design.limits is not None
-    exact = design.totals
-    if exact or release.shape_faults(design.method, totals=exact) or (relation.exact and not bounded):
+    if design.totals or (relation.exact and not bounded):
         return []
     lines: list[str] = []
     known: dict[str, Any] = {
@@ -104,7 +124,7 @@ def misestimated(design: Design, release: HierarchyRelease) -> list[str]:
 
 
 def narrowed(release: HierarchyRelease, again: Sequence[Ends] | None) -> list[str]:
-    """Where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
+    """Return where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
     if again is None:
         return [f"{INTERVALS}: the method has no intervals"]
     lines = []

@@ -1,0 +1,1 @@
+"""Fits: consistent whole numbers near noisy values, all of them post-processing."""

@@ -1,0 +1,160 @@
+"""The secret files of hierarchical-dp: counts of groups by size, or unit records, and totals to check them by."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Ints
+from privopt.declare import File
+from privopt.errors import Fault, Faults, InputError
+from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, Whole, of_table, text, whole
+from privopt_hierarchical_dp.tree import Regions, Tree, add_up
+
+__all__ = ["Groups", "check_totals", "read_counts", "read_units"]
+
+UNITS_AT_ONCE: Final = 8_000_000
+
+
+@frozen(kw_only=True, eq=False)
+class Groups:
+    """What a file of counts or units holds.
+
+    Attributes:
+        tree: hierarchy of its regions.
+        leaves: (R_L, N) groups of each size in each leaf region, from the least size that is a class (0 or 1); the
+            last column is "N or more".
+        empty: unit records only: groups whose quantities add up to 0 where they are no groups of any size.
+    """
+
+    tree: Tree
+    leaves: Ints
+    empty: int = 0
+
+
+@of_table
+def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
+    """Read ``level_1, ..., level_L, size, groups``: one row a leaf region and size, absent pairs are 0.
+
+    Args:
+        source: CSV or Parquet.
+        sizes: N.
+        first: the least size, 0 or 1.
+        listed: the regions where a public table has them; left out: those of the file.
+
+    Raises:
+        InputError: a column is missing, a count is negative or fractional, a size lies outside ``first`` to
+            N, a pair stands twice, the regions form no tree, or are not listed.
+    """
+    classes = sizes + 1 - first
+    table = LevelTable.by_levels(source, "size", "groups")
+    wanted = (
+        Whole(column="size", wanted=f"a whole number from {first} to {sizes} (sizes)", least=first, most=sizes),
+        Whole(column="groups", wanted="a whole number of groups, 0 or more, below 2^50"),
+    )
+    bad = {own.column: (own.bad(table.frame), own.wanted) for own in wanted}
+    tree, place, keys, unlisted = table.placed(bad, listed, empty=listed is not None)
+    Faults(unlisted).check()
+    size, groups = whole(table.frame, "size") - first, whole(table.frame, "groups")
+    frame = table.frame.select(*map(text, keys), size.alias("_size"), groups.alias("_groups"))
+    cell = (pl.col("_leaf") * classes + pl.col("_size")).alias("_cell")
+    cells = table.collect(cell, "_groups", frame=frame.join(place, on=keys, how="left"))
+    at = cells["_cell"].to_numpy()
+    leaves = np.zeros(tree.widths[-1] * classes, np.int64)
+    leaves[at] = cells["_groups"].to_numpy()
+    if (in_all := float(leaves.sum(dtype=np.float64))) >= GROUPS_LIMIT:
+        raise InputError([Fault(source.name, "column groups", f"{in_all:.6g} groups in all", "fewer than 2^50")])
+    if int(np.bincount(at).max(initial=0)) > 1:
+        Faults(_twice(at, tree, classes, first, source.name)).check()
+    return Groups(tree=tree, leaves=leaves.reshape(tree.widths[-1], classes))
+
+
+def _twice(cells: NDArray[Any], tree: Tree, classes: int, first: int, name: str) -> list[Fault]:
+    unique, counts = np.unique(cells, return_counts=True)
+    return [
+        Fault(
+            name,
+            f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}",
+            f"{count} rows",
+            "one row for each leaf region and size",
+        )
+        for cell, count in zip(unique[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True)
+    ]
+
+
+@of_table
+def read_units(source: File, sizes: int, *, most: int = 1, first: int = 1, listed: Regions | None = None) -> Groups:
+    """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
+
+    Units are added up by the engine in slices, so that no more than the file as it was read has to fit into memory.
+
+    Args:
+        source: CSV or Parquet.
+        sizes: N; larger groups count as N.
+        most: Q, the largest quantity of one individual.
+        first: the least size; 0 makes units whose quantities add up to 0 (vacant ones, a row of quantity 0) a class.
+        listed: the regions where a public table has them; left out: those of the file.
+
+    Raises:
+        InputError: a column is missing, a quantity is negative, fractional or above ``most``, a
+            unit has no name, the regions form no tree, or are not listed.
+    """
+    table = LevelTable.by_levels(source, "unit", "quantity")
+    wanted = Whole(column="quantity", wanted=f"a whole number from 0 to {most} (max_quantity)", most=most)
+    bad = {"quantity": (wanted.bad(table.frame), wanted.wanted), "unit": (text("unit") == "", "the unit's id")}
+    tree, place, keys, unlisted = table.placed(bad, listed, empty=listed is not None)
+    Faults(unlisted).check()
+    slices = -(-int(table.collect(pl.len()).item()) // UNITS_AT_ONCE)
+    records = table.frame.select(*map(text, keys), text("unit"), whole(table.frame, "quantity").alias("_quantity"))
+    leaves = np.zeros((tree.widths[-1], sizes + 1 - first), np.int64)
+    empty = 0
+    for part in range(slices):
+        own = records if slices == 1 else records.filter(pl.col("unit").hash() % slices == part)
+        groups = own.group_by(*keys, "unit").agg(pl.col("_quantity").sum().clip(0, sizes).alias("_size"))
+        counted = groups.group_by(*keys, "_size").agg(pl.len().cast(pl.Int64).alias("_groups"))
+        found = table.collect("_leaf", "_size", "_groups", frame=counted.join(place, on=keys, how="left"))
+        at, size, number = (found[column].to_numpy() for column in ("_leaf", "_size", "_groups"))
+        some = size >= first
+        empty += int(number[~some].sum())
+        np.add.at(leaves, (at[some], size[some] - first), number[some])
+    return Groups(tree=tree, leaves=leaves, empty=empty)
+
+
+@of_table
+def check_totals(source: File, groups: Groups) -> None:
+    """Check ``region, total`` (numbers of groups) against the sums of the leaves.
+
+    Raises:
+        InputError: a region that is unknown or stands twice, a total that is no whole number or not
+            the sum of the leaves below it: the fault says by how much.
+    """
+    name, table = source.name, LevelTable.scan(source)
+    missing = [column for column in ("region", "total") if column not in table.columns]
+    Faults([Fault(name, "header", f"no column {c!r}", "columns region, total") for c in missing]).check()
+    table.note("region", "total")
+    table.check(Whole(column="total", wanted="a whole number of groups, 0 or more", most=2**63 - 1), beside="region")
+    rows = table.collect(text("region"), whole(table.frame, "total").alias("total"))
+    sums = add_up(groups.tree, groups.leaves.sum(axis=1))
+    known = {
+        region: int(value)
+        for names, level in zip(groups.tree.names, sums, strict=True)
+        for region, value in zip(names, level, strict=True)
+    }
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    for row, (region, value) in enumerate(rows.iter_rows(), start=2):
+        if region not in known:
+            faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
+        elif region in seen:
+            faults.append(Fault(name, f"row {row}, column region", f"{region!r} again", "one row for each region"))
+        elif value != known[region]:
+            short = value - known[region]
+            side = f"which fall {short} short of it" if short > 0 else f"{-short} more"
+            wanted = f"{known[region]}, the sum over its leaves, {side}"
+            faults.append(Fault(name, f"row {row}, region {region!r}", str(value), wanted))
+        seen.add(region)
+    Faults(faults).check()

@@ -1,0 +1,241 @@
+"""The noise that each notion is kept by: how a budget becomes a scale, what it spends, and its moments.
+
+Sensitivities are those of :mod:`.relations`. As no entry changes by more than 1, squares add up to what absolute values
+do: one number Delta serves as the L1 sensitivity and as the square of the L2 sensitivity. A search over neighbours in
+the tests comes to the same.
+
+Budgets. Double geometric noise of scale b spends epsilon = Delta / b, discrete Gaussian noise of variance V spends
+rho = Delta / (2 V); either adds up over the levels. A part of 0 measures nothing: it has no scale (None), spends
+nothing, and says nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import lru_cache
+from math import exp, expm1
+from pathlib import Path
+from typing import ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+
+from privopt.arrays import Bools, Ints
+from privopt.errors import Fault, InputError
+from privopt.interfaces.additive import NoiseCall
+from privopt.numbers import noise
+from privopt.numbers.gaussian import LARGEST_VARIANCE, variance_above
+from privopt.numbers.laplace import LARGEST_TERM
+from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, Noise, mean_absolute
+
+__all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "NoiseDistribution", "Scale", "noise_of", "read_scales", "scale_texts"]
+
+WIDE: Final = 4.0
+"""Variance from which on discrete and continuous Gaussian noise have the same moments, to 1e-30."""
+Scale: TypeAlias = Fraction | None
+"""Of noise; None where nothing was measured."""
+
+
+class NoiseDistribution(ABC):
+    """A family of noise.
+
+    Attributes:
+        budget: what it spends, in words.
+        word: what its scale is called.
+        meaning: what that says of one draw.
+        stated: the same for several, in files and results.
+        name: of the family, as methods paragraphs have it.
+        law: as certificates have it.
+    """
+
+    budget: ClassVar[str]
+    word: ClassVar[str]
+    meaning: ClassVar[str]
+    stated: ClassVar[str]
+    name: ClassVar[str]
+    law: ClassVar[Literal["laplace", "gaussian"]]
+
+    @abstractmethod
+    def wide(self, budget: Fraction, delta: int) -> Fraction:
+        """Return the scale that a budget above 0 asks for, whether or not it can be drawn."""
+
+    @abstractmethod
+    def widest(self, most: int) -> int:
+        """Return the largest scale whose draws spread no further than double geometric ones of scale ``most``."""
+
+    def scale(self, budget: Fraction, delta: int) -> Scale:
+        """Return the scale that is drawn at for a part of the budget; it spends at most that."""
+        return self.wide(budget, delta) if budget else None
+
+    def spent(self, scale: Scale, delta: int) -> Fraction:
+        """Return what noise of a scale spends, exactly."""
+        return Fraction(0) if scale is None else self._spent(scale, delta)
+
+    def moments(self, scale: Scale) -> Noise:
+        """Return variance and fourth cumulant of one draw."""
+        return UNMEASURED if scale is None else self._moments(scale)
+
+    def precision(self, scale: Scale) -> Fraction:
+        """Return what values of that noise weigh: about in proportion to 1 / variance, and rational."""
+        return Fraction(0) if scale is None else self._precision(scale)
+
+    def seedable(self, budget: Fraction, delta: int) -> bool:
+        """Tell whether that noise can be drawn from a seed too, as trials do."""
+        return True
+
+    def call(self, scale: Fraction, delta: int, share: Fraction, name: str) -> NoiseCall:
+        """Return a call of this noise, for the certificate."""
+        return NoiseCall(scale=scale, sensitivity=delta, law=self.law, share=share, name=name)
+
+    def measure(
+        self, values: Ints, budget: Fraction, delta: int, *, where: Bools | None = None, seed: Sequence[int] | None
+    ) -> tuple[Ints, noise.NoiseRecord | None]:
+        """Return values with noise where ``where`` is True, and 0 elsewhere; and how it was drawn.
+
+        Args:
+            values: (R, ...) true counts, or sums of them.
+            budget: of this measurement; 0 measures nothing, and there is no record.
+            delta: sensitivity.
+            where: of the same shape, or of one that indexes ``values``; left out: everywhere.
+            seed: words of the seed, for experiments only.
+        """
+        if not budget:
+            return np.zeros_like(values), None
+        own = None if seed is None else int(np.random.SeedSequence([*seed]).generate_state(1, np.uint64)[0] >> 1)
+        if where is None:
+            return self.draw(values, budget, delta, seed=own)
+        drawn = np.zeros_like(values)
+        drawn[where], record = self.draw(values[where], budget, delta, seed=own)
+        return drawn, record
+
+    @abstractmethod
+    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
+        """Return values with noise for a part of the budget above 0."""
+
+    @abstractmethod
+    def _spent(self, scale: Fraction, delta: int) -> Fraction: ...
+
+    @abstractmethod
+    def _moments(self, scale: Fraction) -> Noise: ...
+
+    @abstractmethod
+    def _precision(self, scale: Fraction) -> Fraction: ...
+
+
+class _Geometric(NoiseDistribution):
+    budget: ClassVar[str] = "epsilon"
+    word: ClassVar[str] = "scale"
+    meaning: ClassVar[str] = (
+        "Scale: the noise on one number is about as large as this, and e times less likely for each further scale."
+    )
+    stated: ClassVar[str] = "scales"
+    name: ClassVar[str] = "two-sided geometric (discrete Laplace) noise"
+    law: ClassVar[Literal["laplace", "gaussian"]] = "laplace"
+
+    def wide(self, budget: Fraction, delta: int) -> Fraction:
+        return delta / budget
+
+    def widest(self, most: int) -> int:
+        return most
+
+    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
+        return noise.discrete_laplace(values, budget / delta, seed=seed)
+
+    def seedable(self, budget: Fraction, delta: int) -> bool:
+        return max((budget / delta).as_integer_ratio()) <= LARGEST_TERM
+
+    def _spent(self, scale: Fraction, delta: int) -> Fraction:
+        return delta / scale
+
+    def _moments(self, scale: Fraction) -> Noise:
+        return noise_of(scale)
+
+    def _precision(self, scale: Fraction) -> Fraction:
+        return 1 / scale**2
+
+
+class _Gaussian(NoiseDistribution):
+    budget: ClassVar[str] = "rho"
+    word: ClassVar[str] = "variance"
+    meaning: ClassVar[str] = "Variance: the noise on one number is about as large as its square root."
+    stated: ClassVar[str] = "variances"
+    name: ClassVar[str] = "discrete Gaussian noise"
+    law: ClassVar[Literal["laplace", "gaussian"]] = "gaussian"
+
+    def scale(self, budget: Fraction, delta: int) -> Scale:
+        return variance_above(self.wide(budget, delta)) if budget else None
+
+    def wide(self, budget: Fraction, delta: int) -> Fraction:
+        return delta / (2 * budget)
+
+    def widest(self, most: int) -> int:
+        return min(most**2, LARGEST_VARIANCE)
+
+    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
+        return noise.discrete_gaussian(values, self.wide(budget, delta), seed=seed)
+
+    def _spent(self, scale: Fraction, delta: int) -> Fraction:
+        return delta / (2 * scale)
+
+    def _moments(self, scale: Fraction) -> Noise:
+        return _gaussian_moments(float(scale))
+
+    def _precision(self, scale: Fraction) -> Fraction:
+        return 1 / scale
+
+
+GEOMETRIC: Final = _Geometric()
+GAUSSIAN: Final = _Gaussian()
+KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
+    "pure-dp": (GEOMETRIC, ("epsilon",)),
+    "zcdp": (GAUSSIAN, ("rho",)),
+    "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
+}
+"""Of each notion the noise that it is kept by, and the keys that say how much."""
+
+
+@lru_cache(maxsize=256)
+def _gaussian_moments(parameter: float) -> Noise:
+    """Return moments of discrete Gaussian noise: those of the continuous one, but where it is narrow.
+
+    There the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean absolute value of
+    one draw: it is more peaked then, so intervals are no narrower.
+    """
+    if parameter > WIDE:
+        return Noise(variance=parameter)
+    values = np.arange(-40, 41)
+    chances = np.exp(-(values**2) / (2.0 * parameter))
+    chances /= chances.sum()
+    variance = max(1e-9, float(chances @ values**2))
+    wanted, low, high = max(1e-9, float(chances @ np.abs(values))), 0.0, 1e12
+    for _ in range(200):  # the mean absolute value falls as the fourth cumulant rises
+        middle = (low + high) / 2.0 if high < 1.0 else float(np.sqrt(max(low, 1e-6) * high))
+        own = np.array([[variance]])
+        told = mean_absolute(Estimate(mean=0.0 * own, variance=own, fourth=3.0 * variance**2 * middle + 0.0 * own))
+        low, high = (middle, high) if told[0, 0] > wanted else (low, middle)
+    return Noise(variance=variance, fourth=3.0 * variance**2 * low)
+
+
+def noise_of(scale: Fraction) -> Noise:
+    """Return moments of double geometric noise; variance at least 1e-9, so that it can be divided by."""
+    x = float(min(1 / scale, Fraction(1000)))  # beyond, the variance is the least anyway
+    variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
+    return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
+
+
+def scale_texts(scales: Sequence[Scale]) -> np.ndarray:
+    """Return scales as an array of texts, exact; empty where nothing was measured."""
+    return np.array(["" if scale is None else str(scale) for scale in scales], dtype=np.str_)
+
+
+def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
+    """Return scales of an array of texts that was read.
+
+    Raises:
+        InputError: they are not those that :func:`scale_texts` writes.
+    """
+    with suppress(ValueError):
+        return tuple(noise.stated_scale(text) if text else None for text in texts.tolist())
+    raise InputError([Fault(str(path), name, "other values", "rationals above 0 as text, or nothing")])

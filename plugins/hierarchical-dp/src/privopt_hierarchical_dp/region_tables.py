@@ -1,0 +1,186 @@
+"""Published tables with a row for each region and cell, and arrays by level: written sorted by name, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from privopt.arrays import Ints
+from privopt.errors import Fault, InputError, reason_of
+from privopt.files.archive import read_arrays as core_arrays
+from privopt_hierarchical_dp.noise_distributions import Scale, read_scales, scale_texts
+from privopt_hierarchical_dp.tree import Tree
+
+__all__ = ["Cells", "read_levels", "read_rows", "write_arrays", "write_rows"]
+
+ROWS_AT_ONCE: Final = 1_000_000
+"""Rows of a table that are laid out in memory before they are written."""
+
+Cells: TypeAlias = Mapping[str, Sequence[str] | Sequence[int]]
+"""Columns that tell the cells of a region apart, one entry a cell."""
+
+
+def _listed(tree: Tree) -> list[tuple[str, str, int, int]]:
+    """Return name, parent, level and place of every region that files list, sorted by name."""
+    found = []
+    for level, names in enumerate(tree.names):
+        above = tree.names[level - 1] if level else ()
+        parents = [above[parent] for parent in tree.parents(level).tolist()] if level else [""]
+        once = tree.first_here(level).tolist()
+        found += [(names[r], parents[r], level, r) for r in range(len(names)) if once[r]]
+    return sorted(found)
+
+
+def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[Ints]]) -> None:
+    """Write ``region, parent``, the cells and columns of numbers, for each level (R_l, ...) with as many cells."""
+    regions = _listed(tree)
+    count = len(next(iter(cells.values()), [0]))
+    begins = np.cumsum([0, *tree.widths])
+    order = np.array([begins[level] + place for _, _, level, place in regions])
+    values = {
+        name: np.concatenate([level.reshape(len(level), -1) for level in levels]) for name, levels in columns.items()
+    }
+    step = max(1, ROWS_AT_ONCE // count)
+    with path.open("wb") as stream:
+        for begin in range(0, len(regions), step):
+            block = regions[begin : begin + step]
+            rows = np.repeat(np.arange(len(block)), count)
+            made = [
+                pl.Series("region", [region for region, *_ in block], dtype=pl.String).gather(rows),
+                pl.Series("parent", [parent or None for _, parent, *_ in block], dtype=pl.String).gather(rows),
+                *(
+                    pl.Series(name, list(own)).gather(np.tile(np.arange(count), len(block)))
+                    for name, own in cells.items()
+                ),
+                *(pl.Series(name, own[order[begin : begin + step]].ravel()) for name, own in values.items()),
+            ]
+            pl.DataFrame(made).write_csv(stream, include_header=begin == 0, quote_style="necessary", null_value="")
+
+
+def read_rows(
+    path: Path, cells: Cells, columns: Sequence[str], tree: Tree | None = None
+) -> tuple[Tree, list[list[Ints]]]:
+    """Read regions, and for each column the numbers of every level (R_l, cells), of what :func:`write_rows` wrote.
+
+    Args:
+        path: the file.
+        cells: of each region, in order.
+        columns: of numbers.
+        tree: the regions that it must have; None: those that it has.
+
+    Raises:
+        InputError: a file that cannot be read, or of other rows than it would be written with.
+    """
+    count = len(next(iter(cells.values()), [0]))
+    kinds = {name: pl.String if isinstance(own[0], str) else pl.Int64 for name, own in cells.items()}
+    schema = {"region": pl.String, "parent": pl.String, **kinds, **dict.fromkeys(columns, pl.Int64)}
+    wanted = f"columns {', '.join(schema)}"
+    try:
+        table = pl.read_csv(path, schema_overrides=schema, glob=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason_of(error)})", wanted)]) from None
+    if table.columns != list(schema):
+        raise InputError([Fault(str(path), "header", ",".join(table.columns), wanted)])
+    height = table.height
+    if height == 0 or height % count or any(table[name].null_count() for name in columns):
+        raise InputError([Fault(str(path), "", f"{height} rows", f"{count} rows with numbers for each region")])
+    regions = height // count
+    names = table["region"].to_numpy().reshape(regions, count)
+    right = bool((names == names[:, :1]).all())
+    for name, own in cells.items():
+        right &= bool((table[name].to_numpy().reshape(regions, count) == np.array(list(own), dtype=object)).all())
+    if not right:
+        each = f"for each region in turn the cells by {', '.join(cells) or 'region'}, in their order"
+        raise InputError([Fault(str(path), "", "other rows", each)])
+    first = np.arange(0, height, count)
+    region, parent = (table[name].gather(first).fill_null("").to_list() for name in ("region", "parent"))
+    if tree is None:
+        tree = _tree_of(region, parent, path)
+    elif list(zip(region, parent, strict=True)) != [own[:2] for own in _listed(tree)]:
+        raise InputError([Fault(str(path), "", "other rows", "the problem's regions, sorted by name")])
+    place = {name: row for row, name in enumerate(region)}
+    rows = [[place[name] for name in level] for level in tree.names]
+    numbers = [table[name].to_numpy().reshape(regions, count) for name in columns]
+    return tree, [[np.ascontiguousarray(values[row]) for row in rows] for values in numbers]
+
+
+def _tree_of(region: list[str], parent: list[str], path: Path) -> Tree:
+    above = dict(zip(region, parent, strict=True))
+    if len(above) != len(region):
+        raise InputError([Fault(str(path), "region", "a region that stands twice", "each region once")])
+    inner = set(parent)
+    paths = []
+    for leaf in (name for name in region if name not in inner):
+        chain = [leaf]
+        while above.get(chain[-1]):
+            chain.append(above[chain[-1]])
+            if len(chain) > len(region):
+                raise InputError([Fault(str(path), "parent", f"a circle through {leaf!r}", "a tree")])
+        paths.append(tuple(reversed(chain)))
+    tree = Tree.from_paths(paths, file=str(path))
+    missing = [name for level in tree.names for name in level if name not in above]
+    if missing or len({name for level in tree.names for name in level}) != len(region):
+        found = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
+        raise InputError([Fault(str(path), "parent", found, "a tree whose regions all have rows")])
+    return tree
+
+
+def write_arrays(
+    path: Path, tree: Tree, levels: Mapping[str, Sequence[Ints]], scales: Mapping[str, Sequence[Scale]]
+) -> None:
+    """Write arrays of every level (R_l, ...), whose rows are regions sorted by name; and scales of noise, as text.
+
+    Args:
+        path: the file.
+        tree: the regions.
+        levels: by the name that the number of the level (from 1) is put into: ``"level_{}"``.
+        scales: by name.
+    """
+    arrays: dict[str, Any] = {
+        name.format(number + 1): values[tree.by_name(number)]
+        for name, own in levels.items()
+        for number, values in enumerate(own)
+    }
+    arrays |= {name: scale_texts(own) for name, own in scales.items()}
+    with path.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+
+
+def read_levels(
+    path: Path,
+    tree: Tree,
+    levels: Mapping[str, tuple[int | None, ...]],
+    totals: str,
+    scales: Mapping[str, int],
+    *,
+    most: int = 0,
+) -> tuple[dict[str, list[Ints]], dict[str, tuple[Scale, ...]]]:
+    """Read what :func:`write_arrays` wrote: by name the arrays of all levels, and scales.
+
+    Args:
+        path: the file.
+        tree: the regions.
+        levels: by name the shape of a region's values; None: any length.
+        totals: name of totals (R_l,) of some of the first levels, or of none.
+        scales: by name, how many.
+        most: values of a region, at most, where they may be any number.
+
+    Raises:
+        InputError: a file that cannot be read, arrays that are missing, of another type or shape, or unknown.
+    """
+    every = range(tree.depth)
+    wanted: dict[str, Any] = {
+        name.format(k + 1): (np.int64, (tree.widths[k], *own)) for name, own in levels.items() for k in every
+    }
+    wanted |= {name: (np.str_, (count,)) for name, count in scales.items()}
+    known = {totals.format(k + 1): (np.int64, (tree.widths[k],)) for k in every}
+    headers = 4096 * (len(wanted) + len(known))
+    found = core_arrays(path, wanted, optional=known, largest=8 * (most + 1) * tree.regions + headers)
+    back = [np.argsort(tree.by_name(level)) for level in every]
+    arrays = {name: [found[name.format(k + 1)][back[k]] for k in every] for name in levels}
+    arrays[totals] = [found[name][back[k]] for k, name in enumerate(known) if name in found]
+    return arrays, {name: read_scales(path, name, found[name]) for name in scales}

@@ -1,0 +1,193 @@
+"""Shares of a budget and the errors that they are chosen by: against a fine grid, sums over the noise, and the tree."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import product
+from math import sinh
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privopt.command.cli import cli
+from privopt.declare import load_problem
+from privopt.files.release_folder import sums_text
+from privopt.interfaces import SolveContext
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_leaves, shape_of
+from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, least_squares, mean_absolute
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.noise_distributions import GAUSSIAN, GEOMETRIC
+from privopt_hierarchical_dp.plan import plan
+from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.shares import as_split, best_point
+from privopt_hierarchical_dp.tree import Tree
+
+LAWS = pytest.mark.parametrize("law", [GEOMETRIC, GAUSSIAN], ids=["pure-dp", "zcdp"])
+TREES = {
+    "two": [("r", "a"), ("r", "b")],
+    "wide": [("r", str(k)) for k in range(60)],
+    "three": [("r", s, f"{s}{k}") for s in "abc" for k in range(8)],
+}
+
+
+def _cost(law, tree, weights, budget):
+    shape = shape_of(Tree.from_paths(TREES[tree]))
+
+    def cost(point):
+        scales = [law.wide(budget * Fraction(float(share)), 1) if share else None for share in point[0]]
+        return float(errors_of_counts(shape, list(map(law.moments, scales))) @ np.array(weights))
+
+    return cost
+
+
+@LAWS
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (4.76, 1.0, 1.0), (100.0, 3.0, 1.0), (0.0, 0.0, 1.0)])
+@pytest.mark.parametrize("budget", [Fraction(1, 20), Fraction(3)], ids=str)
+def test_the_best_shares_are_those_of_a_fine_grid(law, tree, weights, budget):
+    depth = len(TREES[tree][0])
+    cost = _cost(law, tree, weights[:depth], budget)
+    even = (np.full(depth, 1 / depth),)
+    found = cost(best_point(cost, [[level == depth - 1 for level in range(depth)]], even))
+    parts = 200 if depth == 2 else 40
+    grid = [np.array([*above, parts - sum(above)]) / parts for above in product(range(parts), repeat=depth - 1)
+            if sum(above) < parts]  # fmt: skip
+    assert found <= min(cost((shares,)) for shares in grid) * (1 + 1e-4)
+
+
+def test_under_pure_dp_a_minimum_near_the_own_split_is_left_for_the_corner():
+    """Root and two leaves, weights 4.76 : 1: levels that are combined make errors that are not convex in the shares."""
+    cost = _cost(GEOMETRIC, "two", (4.76, 1.0), Fraction(1, 100))
+    found = best_point(cost, [[False, True]], (np.array([0.567, 0.433]),))
+    assert found[0].tolist() == [0.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda own: sum(own) > 0.01))
+def test_a_split_adds_up_and_keeps_what_is_none(shares):
+    found = as_split(np.array(shares) / sum(shares))
+    assert sum(found) == 1
+    assert all((own == 0) == (share == 0) for own, share in zip(found, np.array(shares) / sum(shares), strict=True))
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 10), Fraction(1, 3), Fraction(1), Fraction(7), Fraction(500)], ids=str)
+def test_the_mean_absolute_value_of_one_draw_is_that_of_the_discrete_law(scale):
+    own = GEOMETRIC.moments(scale)
+    error = Estimate(mean=np.zeros((1, 1)), variance=np.array([[own.variance]]), fourth=np.array([[own.fourth]]))
+    assert mean_absolute(error)[0, 0] == pytest.approx(1 / sinh(1 / scale), rel=0.01)
+
+
+@pytest.mark.parametrize("variance", [0.1, 0.3, 0.7, 1.5, 3.9, 20.0])
+def test_discrete_gaussian_draws_err_as_is_told(variance):
+    values = np.arange(-60, 61)
+    chances = np.exp(-(values**2) / (2 * variance))
+    chances /= chances.sum()
+    own = GAUSSIAN.moments(Fraction(str(variance)))
+    error = Estimate(mean=np.zeros((1, 1)), variance=np.array([[own.variance]]), fourth=np.array([[own.fourth]]))
+    assert mean_absolute(error)[0, 0] == pytest.approx(chances @ np.abs(values), rel=0.06)
+
+
+@LAWS
+def test_regions_that_are_alike_are_worked_out_once_and_counted(law, random_tree):
+    rng = np.random.default_rng(4)
+    for depth in (1, 2, 3, 4):
+        for _ in range(10):
+            tree = random_tree(rng, depth, 4)
+            noise = [law.moments(Fraction(int(rng.integers(1, 90)), 10)) for _ in range(depth)]
+            if depth > 2:
+                noise[0] = UNMEASURED
+            blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
+            whole = [float(mean_absolute(level).sum()) for level in least_squares(tree, blank, noise)]
+            np.testing.assert_allclose(errors_of_counts(shape_of(tree), noise), whole, rtol=1e-9)
+            alone = least_squares(tree, blank, [UNMEASURED] * (depth - 1) + noise[-1:])
+            leaves = [float(mean_absolute(level).sum()) for level in alone]
+            np.testing.assert_allclose(errors_of_leaves(shape_of(tree), noise[-1]), leaves, rtol=1e-9)
+
+
+def _problem(folder, privacy="epsilon = 1.0", more=""):
+    folder.mkdir(exist_ok=True)
+    paths = [("US", f"S{s}", f"S{s}C{c}") for s in range(4) for c in range(6)]
+    levels = "level_1,level_2,level_3"
+    (folder / "r.csv").write_text("\n".join([levels, *map(",".join, paths)]) + "\n")
+    rows = [",".join([*path, str(z), str(20 + 7 * z + n)]) for n, path in enumerate(paths) for z in (1, 2, 3)]
+    (folder / "c.csv").write_text("\n".join([f"{levels},size,groups", *rows]) + "\n")
+    path = folder / "p.toml"
+    path.write_text(
+        f'[hierarchy]\nregions = "r.csv"\ncounts = "c.csv"\nsizes = 3\n[privacy]\n{privacy}\n{more}', "utf-8"
+    )
+    return path
+
+
+PRIVACY = ["epsilon = 0.1", "epsilon = 1", "epsilon = 10", *(f'kind = "zcdp"\nrho = {r}' for r in (0.005, 0.5, 50))]
+
+
+WISHES = ["level_1 = 1, level_2 = 1, level_3 = 1", "level_1 = 10, level_2 = 3, level_3 = 1", "level_1 = 1"]
+
+
+@pytest.mark.parametrize(("number", "privacy"), list(enumerate(PRIVACY)))
+@pytest.mark.parametrize("method", ["hierarchical-dp", "cumulative-smoothed"])
+def test_no_plan_loses_to_the_leaves_alone_in_what_matters(tmp_path, number, privacy, method):
+    path = _problem(tmp_path, privacy, f"[plan]\nerrors = {{ {WISHES[number % 3]} }}\n")
+    told = plan(load_problem(HierarchyProblem, path), "p.toml", SolveContext(method=method))
+    (simple,) = told.to_json()["baselines"]
+    assert (simple["name"], len(simple["errors"])) == ("leaves-only", 5)
+    weights = np.array([float(weight) for weight in told.weights])
+    assert weights @ np.array(told.best[1]) <= 1.02 * (weights @ np.array(simple["by_part"]))
+    lines = told.lines()
+    assert "leaves-only" in lines[1]
+    assert max(map(len, lines[1:-1])) <= 100
+
+
+def test_a_weight_of_no_level_is_named(tmp_path):
+    path = _problem(tmp_path, more="[plan]\nerrors = { level_4 = 1 }\n")
+    done = CliRunner().invoke(cli, ["plan", "hierarchical-dp", str(path)])
+    assert done.exit_code == 2
+    assert "p.toml: plan.errors.level_4: found no such level, wanted levels level_1 to level_3" in done.output
+
+
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.query != "chain"])
+@pytest.mark.parametrize(("relation", "budget"), [("sizes", "[0, 0, 1]"), ("individuals", "[1, 0, 3]")])
+def test_a_level_without_a_share_is_the_sum_of_the_one_below(tmp_path, method, relation, budget):
+    path = _problem(tmp_path, f'epsilon = 2.0\nrelation = "{relation}"', f"[hierarchical-dp]\nbudget = {budget}\n")
+    done = solve("hierarchical-dp", path, tmp_path / "out", Options(method=method))
+    assert verify(done.folder).complaints == ()
+    with np.load(tmp_path / "out" / "noisy.npz") as arrays:
+        assert arrays["scales"][1] == ""
+        noisy = {name: arrays[name] for name in arrays.files}
+    by_state = noisy["level_3"].reshape(4, 6, -1).sum(axis=1)
+    assert (noisy["level_2"] == by_state).all()
+    assert done.result.certificate.worst <= 2.0
+    noisy["level_2"] = by_state + 1
+    np.savez_compressed(tmp_path / "out" / "noisy.npz", **noisy)
+    (tmp_path / "out" / "SHA256SUMS").write_text(sums_text(tmp_path / "out"))
+    assert any("level 2 is not measured" in line for line in verify(done.folder).complaints)
+
+
+def test_the_leaves_share_is_never_none(tmp_path):
+    path = _problem(tmp_path, more="[hierarchical-dp]\nbudget = [1, 1, 0]\n")
+    done = CliRunner().invoke(cli, ["solve", "hierarchical-dp", str(path), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "the last above 0" in done.output
+
+
+@pytest.mark.slow
+def test_what_is_planned_is_what_a_release_does(tmp_path):
+    """Errors of unbiased estimates where counts are far from 0: those of releases, at the best split too."""
+    path = _problem(tmp_path, "epsilon = 4")
+    told = plan(load_problem(HierarchyProblem, path), "p.toml", SolveContext(method="hierarchical-dp"))
+    assert told.best is not None
+    for shares, wanted in ((told.shares, told.errors[Fraction(4)]), told.best):
+        own = _problem(tmp_path / "own", "epsilon = 4", f"[hierarchical-dp]\nbudget = {list(map(float, shares))}\n")
+        real = []
+        for seed in range(60):
+            options = Options(method="hierarchical-dp", seed=seed, force=True)
+            solve("hierarchical-dp", own, tmp_path / "out", options)
+            real.append(json.loads((tmp_path / "out/private/truth.json").read_text())["l1_error_by_level"])
+        ratio = np.array(wanted)[1:] / np.mean(real, axis=0)[1:]
+        assert ((ratio > 0.9) & (ratio < 1.1)).all()
