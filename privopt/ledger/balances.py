@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError
-from privopt.ledger.entries import BEGINNING, Cost, Limit, Terms, amount_of, chained
+from privopt.ledger.entries import (
+    BEGINNING,
+    EPSILON,
+    RHO,
+    Cost,
+    Limit,
+    Sum,
+    Terms,
+    added,
+    chained,
+    sum_of,
+    unit_of,
+)
 
 __all__ = ["SCHEMA", "SUBJECT", "Booking", "Entry", "Mark"]
 
@@ -71,9 +82,14 @@ class _Balance:
     """A name in a transaction: its number (None: new), what it has spent and how often, and before the window."""
 
     number: int | None
-    total: Fraction
+    total: Sum | None
     count: int
-    before: Fraction
+    before: Sum | None
+
+    def spent(self, amount: Sum) -> Sum:
+        """What was spent in the window, and an amount more."""
+        total = amount if self.total is None else added(self.total, amount)
+        return total if self.before is None else tuple(a - b for a, b in zip(total, self.before, strict=True))
 
 
 @define(kw_only=True, eq=False)
@@ -135,8 +151,12 @@ class Booking:
         terms = self.terms_of(number)
         if terms is None:
             raise DoesNotHoldError(f"{self.path}: entry {entry}: changed: what it was charged for is gone")
+        first, *delta = sum_of(terms.amount)
+        rho = unit_of(terms.kind, "charge") == RHO
         return Cost(
-            epsilon=amount_of(terms.amount, "epsilon"),
+            epsilon=None if rho else first,
+            rho=first if rho else None,
+            delta=delta[0] if delta else None,
             unit=terms.unit,
             notion=terms.notion,
             mechanism=terms.mechanism,
@@ -169,11 +189,16 @@ class Booking:
         entry = self._one(f"subject IS NULL AND {same}", kind)
         return None if entry is None else self.terms_of(entry.terms)
 
-    @property
-    def limit(self) -> Limit | None:
-        """The limit in force; None without one."""
-        said = self._said("limit")
+    def limit_of(self, account: str) -> Limit | None:
+        """The limit in force of a unit; None without one."""
+        said = self._said("limit" if account == EPSILON else f"limit {account}")
         return None if said is None else said.said_limit
+
+    def units(self, what: str) -> set[str]:
+        """Units in which there is a ``"charge"``, or a ``"limit"``."""
+        query = "SELECT DISTINCT kind FROM terms WHERE kind = ? OR kind LIKE ?"
+        found = self.connection.execute(query, (what, f"{what} %"))
+        return {unit_of(kind, what) for (kind,) in found}
 
     @property
     def names(self) -> str:
@@ -184,7 +209,7 @@ class Booking:
     @property
     def first(self) -> Terms | None:
         """The first charge's terms, whose unit is the ledger's; None without one."""
-        row = self.connection.execute("SELECT id FROM terms WHERE kind = 'charge' ORDER BY id LIMIT 1").fetchone()
+        row = self.connection.execute("SELECT id FROM terms WHERE kind LIKE 'charge%' ORDER BY id LIMIT 1").fetchone()
         return None if row is None else self.terms_of(row[0])
 
     def knows_others(self, name: str) -> bool:
@@ -192,7 +217,7 @@ class Booking:
         other = f"SELECT 1 FROM subjects WHERE {SUBJECT} != ? LIMIT 1"
         return self.connection.execute(other, (name,)).fetchone() is not None
 
-    def balance(self, name: str, micros: int | None) -> tuple[int | None, Fraction, int, Fraction]:
+    def balance(self, name: str, micros: int | None) -> _Balance:
         """A subject's number, what it has spent and how often; and what it had spent before the window that ends now.
 
         Args:
@@ -201,7 +226,7 @@ class Booking:
         """
         row = self.connection.execute("SELECT id FROM subjects WHERE name = ?", (name,)).fetchone()
         if row is None:
-            return None, Fraction(0), 0, Fraction(0)
+            return _Balance(None, None, 0, None)
         newest = "ORDER BY time DESC, number DESC LIMIT 1"
         last = self._one(f"subject = ? {newest}", row[0])
         if last is None:
@@ -209,7 +234,7 @@ class Booking:
         old = None
         if micros is not None:
             old = self._one(f"subject = ? AND time <= ? {newest}", row[0], self.now - micros)
-        return row[0], Fraction(last.total), last.count, Fraction(0) if old is None else Fraction(old.total)
+        return _Balance(row[0], sum_of(last.total), last.count, None if old is None else sum_of(old.total))
 
     # --- what is added ------------------------------------------------------------------------------------
 
@@ -223,19 +248,22 @@ class Booking:
             limit: in force.
         """
         held = self._held(name, limit)
-        total = held.total + cost.epsilon
-        if limit is not None and total - held.before > limit.amount:
-            return False
+        if limit is not None:
+            spent = held.spent(cost.amount)
+            if any(own > most for own, most in zip(spent, limit.sum, strict=True)):
+                return False
         if held.number is None:
             held.number = self.connection.execute("INSERT INTO subjects (name) VALUES (?)", (name,)).lastrowid
-        held.total, held.count = total, held.count + 1
-        self.add(terms, name=name, subject=held.number, total=str(held.total), count=held.count)
+        held.total = cost.amount if held.total is None else added(held.total, cost.amount)
+        held.count += 1
+        total = ";".join(map(str, held.total))
+        self.add(terms, name=name, subject=held.number, total=total, count=held.count)
         return True
 
     def _held(self, name: str, limit: Limit | None) -> _Balance:
         held = self._balances.get(name)
         if held is None:
-            held = _Balance(*self.balance(name, None if limit is None else limit.micros))
+            held = self.balance(name, None if limit is None else limit.micros)
             self._balances[name] = held
         return held
 

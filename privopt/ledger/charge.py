@@ -10,10 +10,10 @@ from typing import Any
 from attrs import AttrsInstance, fields, frozen, has
 
 from privopt.declare import File, files_of
-from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError, cut
 from privopt.interfaces import Guarantee, Progress, Release
 from privopt.ledger.cost_of_report import priced
+from privopt.ledger.entries import said
 from privopt.ledger.ledger import Ledger
 
 __all__ = ["Charge"]
@@ -104,10 +104,7 @@ class Charge:
         mark = "a seed, and no epsilon covers what it draws" if seeded else None
         cost = priced(guarantee, mechanism, purpose, mark=mark)
         if isinstance(cost, str):
-            wanted = "a notion that does: a ledger has one number a subject"
-            if seeded or guarantee.epsilon is None:
-                wanted = "a method whose noise can be charged"
-            raise UsageError(f"--ledger: found {cost}; wanted {wanted}")
+            raise UsageError(f"--ledger: found {cost}; wanted a method whose noise can be charged")
         if release.sample is not Release.sample:
             found = f"{guarantee.kind}, whose reports are drawn later"
             raise UsageError(f"--ledger: found {found}; wanted one that draws noise now: apply charges those")
@@ -122,7 +119,7 @@ class Charge:
             raise UsageError("--ledger: found no secret file whose name could be the subject, wanted --subject ID")
         with self.opened(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
-        return f"{self.path}: subject {cut(subject)} was charged {exact_text(cost.epsilon)} all the same"
+        return f"{self.path}: subject {cut(subject)} was charged {said(cost.amount)} all the same"
 
 
 def _of_tables_named(problem: Any) -> Iterator[File]:

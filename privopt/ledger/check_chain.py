@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from fractions import Fraction
 from pathlib import Path
 
 from privopt.errors import DoesNotHoldError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.ledger.balances import Booking, Entry
-from privopt.ledger.entries import BEGINNING, Terms, chained
+from privopt.ledger.entries import BEGINNING, Sum, Terms, account_parts, added, chained, sum_of, unit_of
 
 __all__ = ["check_chain", "head_of"]
 
@@ -66,8 +65,8 @@ class _Walk:
         reader = Booking(connection=connection, path=path, clock=lambda: 0)
         numbers = [number for (number,) in connection.execute("SELECT id FROM terms ORDER BY id")]
         self.terms = {number: reader.terms_of(number) for number in numbers}
-        self.amounts: dict[int, Fraction] = {}
-        self.totals: dict[int, tuple[Fraction, int]] = {}
+        self.amounts: dict[int, Sum] = {}
+        self.totals: dict[int, tuple[Sum, int]] = {}
         self.seen: set[int] = set()
         self.before, self.number, self.time = BEGINNING, 0, 0
         self.first: Terms | None = None
@@ -90,7 +89,7 @@ class _Walk:
             raise self.wrong(entry, f"its hash is another than {self.head[1]}, which was kept elsewhere")
         if entry.time < self.time:
             raise self.wrong(entry, "it is older than the one before")
-        if (entry.subject is None) == (terms.kind == "charge"):
+        if (entry.subject is None) == terms.kind.startswith("charge"):
             raise self.wrong(entry, f"found {terms.kind} of {'nobody' if entry.subject is None else 'a subject'}")
         if entry.subject is not None:
             self._add(entry, entry.subject, terms)
@@ -101,12 +100,17 @@ class _Walk:
         self.first = self.first or terms
         if terms.unit != self.first.unit:
             raise self.wrong(entry, "its unit is not the first charge's")
+        unit = unit_of(terms.kind, "charge")
+        if account_parts(self.names[subject])[2] != unit:
+            raise self.wrong(entry, f"a charge of {unit} in an account of another unit")
         if entry.terms not in self.amounts:
-            self.amounts[entry.terms] = Fraction(terms.amount)
-        total, count = self.totals.get(subject, (Fraction(0), 0))
-        total, count = total + self.amounts[entry.terms], count + 1
-        if (entry.total, entry.count) != (str(total), count):
-            raise self.wrong(entry, f"found a total of {cut(str(entry.total))}, wanted {total}")
+            self.amounts[entry.terms] = sum_of(terms.amount)
+        before, count = self.totals.get(subject, (None, 0))
+        amount = self.amounts[entry.terms]
+        total, count = amount if before is None else added(before, amount), count + 1
+        text = ";".join(map(str, total))
+        if (entry.total, entry.count) != (text, count):
+            raise self.wrong(entry, f"found a total of {cut(str(entry.total))}, wanted {text}")
         self.totals[subject] = (total, count)
 
     def end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Guarantee, Result
-from privopt.ledger.entries import Cost, Limit
+from privopt.ledger.entries import EPSILON, Cost, Limit, said
 from privopt.registry import registry
 
 __all__ = ["cost_of", "limit_text", "priced", "sequence_of", "window_text"]
@@ -38,17 +39,17 @@ def priced(guarantee: Guarantee, mechanism: str, purpose: str, *, mark: str | No
     """
     if mark:
         return mark
+    told = partial(Cost, unit=guarantee.unit, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
+    rho, delta = (guarantee.extra.get(f"{name}_text") for name in ("rho", "delta"))
+    if rho is not None:
+        return told(rho=Fraction(rho))
     if guarantee.epsilon is None:
-        return f"{guarantee.kind}, without epsilon"
+        return f"{guarantee.kind}, without epsilon or rho"
+    if delta is not None:
+        return told(epsilon=guarantee.epsilon, delta=Fraction(delta))
     if not registry().kind("notion", guarantee.kind).load().odds:
         return f"{guarantee.kind}, which does not add up by epsilon alone"
-    return Cost(
-        epsilon=guarantee.epsilon,
-        unit=guarantee.unit,
-        notion=guarantee.kind,
-        mechanism=mechanism,
-        purpose=purpose,
-    )
+    return told(epsilon=guarantee.epsilon)
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
@@ -59,7 +60,7 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
         limit: of the ledger.
         counted: what is charged, whatever its position.
     """
-    price = f"epsilon {exact_text(cost.epsilon)} {cost.unit}".rstrip()
+    price = f"{cost.account} {said(cost.amount)} {cost.unit}".rstrip()
     return (
         f"what holds of all reports of a subject: as much as one promises, at {price} times their number; "
         f"each {counted} counts, whatever its position, so charges and refusals tell nothing of it{window_text(limit)}"
@@ -83,15 +84,17 @@ def limit_text(limit: Limit, unit: str, cost: Cost | None = None) -> str:
         cost: of one report, to say how many that is.
     """
     amount, within, of_them = Fraction(limit.amount), "in all", "reports"
+    unit = unit if limit.account == EPSILON else f"{limit.account}, {unit}".rstrip(", ")
     if limit.hours is not None:
         hours = exact_text(limit.hours)
         within, of_them = f"in any {hours} hours", f"reports of {hours} hours"
     elif limit.calendar is not None:
         within, of_them = f"in each {limit.calendar}", f"reports of one {limit.calendar.per}"
-    text = " ".join(filter(None, ("each subject may spend", exact_text(amount), unit, within)))
+    text = " ".join(filter(None, ("each subject may spend", said(limit.sum), unit, within)))
     if cost is not None:
-        text += f", {amount // Fraction(cost.epsilon):,} reports at {exact_text(cost.epsilon)} each"
-    if unit:
+        times = min(most // own for most, own in zip(limit.sum, cost.amount, strict=True) if own)
+        text += f", {times:,} reports at {said(cost.amount)} each"
+    if unit and limit.account == EPSILON:
         distance = unit.removeprefix("per ")
         pair, exponent = f"two secrets one {distance} apart", amount
         if distance == "km":

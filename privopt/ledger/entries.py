@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from attrs import field, frozen
+from attrs.validators import in_
 
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError, cut
@@ -18,18 +19,27 @@ from privopt.ledger.periods import Calendar
 
 __all__ = [
     "BEGINNING",
+    "EPSILON",
     "LONGEST",
     "MICROS",
+    "PAIR",
+    "RHO",
+    "UNITS",
     "Account",
     "Amount",
     "Charge",
     "Cost",
     "Limit",
+    "Sum",
     "Terms",
     "account_name",
+    "account_parts",
+    "added",
     "amount_of",
     "chained",
-    "name_and_period",
+    "said",
+    "sum_of",
+    "unit_of",
 ]
 
 BEGINNING: Final = bytes(32)
@@ -38,16 +48,55 @@ BEGINNING: Final = bytes(32)
 MICROS: Final = 3_600_000_000
 """Microseconds of an hour: times are whole microseconds since 1970, UTC."""
 
+EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
+UNITS: Final = (EPSILON, RHO, PAIR)
+"""What notions add up: pure DP epsilon, zero-concentrated DP rho, approximate DP both of its numbers. A subject has an
+account in each."""
+
 LONGEST: Final = 1_000
 """Characters of the longest subject, unit or purpose."""
 
 BETWEEN: Final = "\x1f"
-"""What stands between a subject's name and a period in the name of an account: no name holds a control character."""
+"""What stands between a subject's name, a unit but epsilon, and a period in the name of an account: no name holds a
+control character."""
 
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
 Amount = str | int | Fraction
 """How a caller may say an amount: no double, for it would not be what was meant."""
+
+
+Sum = tuple[Fraction, ...]
+"""What charges come to: one number, or epsilon and delta."""
+
+
+def unit_of(kind: str, what: str) -> str:
+    """Return the unit of an entry's kind: ``"charge"`` is of epsilon, ``"charge rho"`` of rho."""
+    return kind.removeprefix(what).strip() or EPSILON
+
+
+def _kind(what: str, unit: str) -> str:
+    return what if unit == EPSILON else f"{what} {unit}"
+
+
+def sum_of(text: str) -> Sum:
+    """Return a sum from its text in an entry."""
+    return tuple(Fraction(part) for part in text.split(";"))
+
+
+def added(*sums: Sum) -> Sum:
+    """Return sums added up, number by number."""
+    return tuple(sum(parts, Fraction(0)) for parts in zip(*sums, strict=True))
+
+
+def said(value: Sum) -> str:
+    """Return a sum as exact text: one number, or ``(epsilon, delta)``.
+
+    >>> said((Fraction(1, 2),)), said((Fraction(1), Fraction(1, 1000)))
+    ('0.5', '(1, 0.001)')
+    """
+    texts = [exact_text(part) for part in value]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
@@ -75,8 +124,16 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
     return found
 
 
-def _epsilon(value: Amount) -> Fraction:
-    return amount_of(value, "epsilon")
+def _epsilon(value: Amount | None) -> Fraction | None:
+    return None if value is None else amount_of(value, "epsilon")
+
+
+def _rho(value: Amount | None) -> Fraction | None:
+    return None if value is None else amount_of(value, "rho")
+
+
+def _delta(value: Amount | None) -> Fraction | None:
+    return None if value is None else amount_of(value, "delta", zero=True)
 
 
 def _limit(value: Amount) -> Fraction:
@@ -101,29 +158,53 @@ class Cost:
     Fraction(1, 2)
 
     Attributes:
-        epsilon: exactly; text is read as a decimal or a quotient.
-        unit: of epsilon, as the notion has it: a ledger has one.
+        epsilon: exactly; text is read as a decimal or a quotient. None where the notion is counted by rho.
+        rho: of zero-concentrated DP, exactly.
+        delta: beside epsilon, of approximate DP.
+        unit: whom it is for, as the notion has it: the relation of neighbours. A ledger has one.
         notion: name of the notion of privacy; empty where it has none.
         mechanism: SHA-256 of what is drawn from: of a folder's SHA256SUMS, or of a problem file.
         purpose: what it was charged for, in words.
 
     Raises:
-        UsageError: an amount that is none, or text of more than a line.
+        UsageError: an amount that is none, neither or both of epsilon and rho, or text of more than a line.
     """
 
-    epsilon: Fraction = field(converter=_epsilon)
+    epsilon: Fraction | None = field(default=None, converter=_epsilon)
+    rho: Fraction | None = field(default=None, converter=_rho)
+    delta: Fraction | None = field(default=None, converter=_delta)
     unit: str = field(validator=_short)
     notion: str = field(default="", validator=_short)
     mechanism: str = field(default="", validator=_short)
     purpose: str = field(default="", validator=_short)
 
+    def __attrs_post_init__(self) -> None:
+        if (self.epsilon is None) == (self.rho is None) or (self.delta is not None and self.epsilon is None):
+            found = "both epsilon and rho" if self.epsilon is not None else "delta alone" if self.delta else "nothing"
+            raise UsageError(f"epsilon: found {found}, wanted an amount above 0, or of rho, or of epsilon and delta")
+
+    @property
+    def amount(self) -> Sum:
+        """What is added to the account."""
+        if self.rho is not None:
+            return (self.rho,)
+        assert self.epsilon is not None  # one of both
+        return (self.epsilon,) if self.delta is None else (self.epsilon, self.delta)
+
+    @property
+    def account(self) -> str:
+        """One of `UNITS`: the account that it is charged to."""
+        return RHO if self.rho is not None else EPSILON if self.delta is None else PAIR
+
 
 @frozen(kw_only=True)
 class Limit:
-    """What each subject may spend.
+    """What each subject may spend in one of the units that notions add up.
 
     Attributes:
-        amount: at most, in the ledger's unit.
+        amount: at most.
+        delta: likewise, where epsilon and delta are limited.
+        account: one of `UNITS`.
         hours: the length of the windows in each of which it may be spent; a window holds its end and not its
             beginning. None: once, for ever, or by the calendar.
         calendar: the periods in each of which it may be spent.
@@ -133,12 +214,22 @@ class Limit:
     """
 
     amount: Fraction = field(converter=_limit)
+    delta: Fraction | None = field(default=None, converter=_delta)
     hours: Fraction | None = field(default=None, converter=_hours)
     calendar: Calendar | None = None
+    account: str = field(default=EPSILON, validator=in_(UNITS))
 
     def __attrs_post_init__(self) -> None:
+        if (self.delta is None) == (self.account == PAIR):
+            found = f"{said(self.sum)} of {self.account}"
+            raise UsageError(f"limit: found {found}, wanted a delta beside epsilon for {PAIR}, and for it alone")
         if self.hours is not None and self.calendar is not None:
             raise UsageError("limit must have a window or calendar periods, got both")
+
+    @property
+    def sum(self) -> Sum:
+        """All of it."""
+        return (self.amount,) if self.delta is None else (self.amount, self.delta)
 
     @property
     def micros(self) -> int | None:
@@ -151,9 +242,10 @@ class Terms:
     """What many entries have in common.
 
     Attributes:
-        kind: ``"charge"``; ``"limit"``; ``"names"``, which says how subjects are named; ``"begin"``.
+        kind: ``"charge"`` or ``"limit"``, with the unit behind where that is not epsilon; ``"names"``, which says how
+            subjects are named; ``"begin"``.
         notion, mechanism, unit, purpose: see :class:`Cost`.
-        amount: epsilon or the limit, as exact text.
+        amount: charged, or the limit, as exact text; delta after a semicolon.
         hours: of a limit's window, as exact text, or its calendar (``day Europe/Rome``); empty for ever.
     """
 
@@ -169,10 +261,10 @@ class Terms:
     def charge(cls, cost: Cost) -> Terms:
         """The entry of a charge."""
         return cls(
-            kind="charge",
+            kind=_kind("charge", cost.account),
             notion=cost.notion,
             mechanism=cost.mechanism,
-            amount=exact_text(Fraction(cost.epsilon)),
+            amount=";".join(map(exact_text, cost.amount)),
             unit=cost.unit,
             purpose=cost.purpose,
         )
@@ -183,13 +275,21 @@ class Terms:
         hours = "" if limit.hours is None else exact_text(Fraction(limit.hours))
         if limit.calendar is not None:
             hours = limit.calendar.text
-        return cls(kind="limit", amount=exact_text(Fraction(limit.amount)), hours=hours)
+        amount = ";".join(map(exact_text, limit.sum))
+        return cls(kind=_kind("limit", limit.account), amount=amount, hours=hours)
 
     @property
     def said_limit(self) -> Limit:
         """The limit of such an entry."""
         calendar = Calendar.from_text(self.hours)
-        return Limit(amount=self.amount, hours=None if calendar else self.hours or None, calendar=calendar)
+        amount, *delta = sum_of(self.amount)
+        return Limit(
+            amount=amount,
+            delta=delta[0] if delta else None,
+            hours=None if calendar else self.hours or None,
+            calendar=calendar,
+            account=unit_of(self.kind, "limit"),
+        )
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -199,7 +299,7 @@ class Terms:
 
 @frozen(kw_only=True)
 class Account:
-    """What a subject has spent.
+    """What a subject has spent in one unit.
 
     Attributes:
         subject: as the ledger names it.
@@ -207,6 +307,8 @@ class Account:
         left: until the limit, now; None without one.
         reports: charges in all: of each report, or of traces that are predicted of the first and of each segment.
         period: of the calendar, where the limit is by period: then all of this is of that period alone.
+        delta: spent beside epsilon, where both add up.
+        delta_left: likewise.
     """
 
     subject: str
@@ -214,14 +316,28 @@ class Account:
     left: Fraction | None
     reports: int
     period: str | None = None
+    delta: Fraction | None = None
+    delta_left: Fraction | None = None
+
+    @property
+    def spent_text(self) -> str:
+        """What was spent, as exact text."""
+        return said((self.spent,) if self.delta is None else (self.spent, self.delta))
+
+    @property
+    def left_text(self) -> str | None:
+        """What is left, as exact text; None without a limit."""
+        if self.left is None:
+            return None
+        return said((self.left,) if self.delta_left is None else (self.left, self.delta_left))
 
     def to_json(self) -> dict[str, str | int | None]:
         """An item of ``subjects`` of ``privopt budget --json``."""
         return {
             "subject": self.subject,
             **({} if self.period is None else {"period": self.period}),
-            "spent": exact_text(self.spent),
-            "left": None if self.left is None else exact_text(self.left),
+            "spent": self.spent_text,
+            "left": self.left_text,
             "reports": self.reports,
         }
 
@@ -245,15 +361,17 @@ class Charge:
     period: str | None = None
 
 
-def account_name(subject: str, period: str | None) -> str:
-    """Name the account of a subject in a period; the subject's own name where there are no periods."""
-    return subject if period is None else f"{subject}{BETWEEN}{period}"
+def account_name(subject: str, period: str | None = None, unit: str = EPSILON) -> str:
+    """Name the account of a subject in a unit and a period; the subject's own name where there are no others."""
+    parts = [subject, *([] if unit == EPSILON else [unit]), *([] if period is None else [period])]
+    return BETWEEN.join(parts)
 
 
-def name_and_period(account: str) -> tuple[str, str | None]:
-    """Split what :func:`account_name` made."""
-    name, between, period = account.partition(BETWEEN)
-    return name, period if between else None
+def account_parts(account: str) -> tuple[str, str | None, str]:
+    """Split what :func:`account_name` made: subject, period, unit."""
+    name, *rest = account.split(BETWEEN)
+    unit = rest.pop(0) if rest and rest[0] in UNITS else EPSILON
+    return name, rest[0] if rest else None, unit
 
 
 @lru_cache(maxsize=4096)

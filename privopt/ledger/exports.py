@@ -33,6 +33,7 @@ def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
         if not issubclass(kind, PureDP | LocalDP):
             found = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
             raise UsageError(f"ledger: found {found}, wanted differential privacy: others count nothing else")
+        assert cost.epsilon is not None  # of these notions
         spent[cost.epsilon] += 1
     if not spent:
         raise UsageError("ledger: found no charge of the subject, wanted one to export")

@@ -21,6 +21,9 @@ from privopt.ledger import exports as events
 from privopt.ledger.balances import SCHEMA, SUBJECT, Booking, Mark
 from privopt.ledger.check_chain import check_chain, head_of
 from privopt.ledger.entries import (
+    EPSILON,
+    PAIR,
+    UNITS,
     Account,
     Amount,
     Charge,
@@ -28,7 +31,8 @@ from privopt.ledger.entries import (
     Limit,
     Terms,
     account_name,
-    name_and_period,
+    account_parts,
+    said,
 )
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
 from privopt.ledger.periods import Calendar
@@ -51,6 +55,9 @@ def _micros(hours: Amount | None) -> int | None:
 @define(eq=False)
 class Ledger:
     """What each subject has spent, in one file that only grows.
+
+    A subject has an account in each unit that notions add up: epsilon, rho, or epsilon with delta. All charges are for
+    one relation of neighbours (:attr:`unit`): what another one bounds does not add up to them.
 
     ::
 
@@ -160,15 +167,16 @@ class Ledger:
             if alone and book.knows_others(name):
                 why = f"a default, {cut(subject)}, could give the same people a second budget"
                 raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
-            charged = book.charge(self._account_of(book, name, period, limit), cost, terms, limit)
+            charged = book.charge(self._account_of(book, name, period, limit, cost.account), cost, terms, limit)
         if not charged:
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
         """The error of a charge that was refused: what it takes, and what its subject has left."""
-        account = self.account(subject, period=period)
-        left, within = account.left, f" in {account.period}" if account.period else ""
-        found = f"epsilon {cost.epsilon} where {left} is left{within}" if left is not None else "no budget"
+        account = self.account(subject, period=period, unit=cost.account)
+        left, within = account.left_text, f" in {account.period}" if account.period else ""
+        asked = f"{cost.account} {said(cost.amount)}"
+        found = f"{asked} where {left} is left{within}" if left is not None else "no budget"
         return BudgetSpentError(
             f"{self.path}: subject {cut(subject)}: budget spent: found {found}; nothing was charged"
         )
@@ -205,7 +213,7 @@ class Ledger:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
         with self._charging(cost) as (book, terms, limit):
-            name = self._account_of(book, self._names.of(subject), None, limit)
+            name = self._account_of(book, self._names.of(subject), None, limit, cost.account)
             return next((done for done in range(times) if not book.charge(name, cost, terms, limit)), times)
 
     def booked(self, subjects: Sequence[str], cost: Cost, periods: Sequence[str] | None = None) -> list[Mark | None]:
@@ -214,7 +222,10 @@ class Ledger:
             when: Sequence[str | None] = periods or [None] * len(subjects)
             whose = list(zip(subjects, when, strict=True))
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
-            accounts = {each: self._account_of(book, names[each[0]], each[1], limit) for each in dict.fromkeys(whose)}
+            accounts = {
+                each: self._account_of(book, names[each[0]], each[1], limit, cost.account)
+                for each in dict.fromkeys(whose)
+            }
             return [
                 (book.head.number, book.head.hash)
                 if book.charge(accounts[each], cost, terms, limit) and book.head
@@ -222,8 +233,8 @@ class Ledger:
                 for each in whose
             ]
 
-    def _account_of(self, book: Booking, name: str, period: str | None, limit: Limit | None) -> str:
-        """Name the account of a subject, as the ledger calls it, that a charge falls on: the period's.
+    def _account_of(self, book: Booking, name: str, period: str | None, limit: Limit | None, unit: str) -> str:
+        """Name the account of a subject, as the ledger calls it, that a charge of a unit falls on: the period's.
 
         Raises:
             UsageError: a period, where the limit is not by the calendar.
@@ -233,8 +244,8 @@ class Ledger:
             if period is not None:
                 cure = "privopt budget FILE --set AMOUNT --per day, before the first charge"
                 raise UsageError(f"{self.path}: limit must be by the calendar to charge {period}: {cure}")
-            return name
-        return account_name(name, calendar.period_now(book.now) if period is None else period)
+            return account_name(name, None, unit)
+        return account_name(name, calendar.period_now(book.now) if period is None else period, unit)
 
     def charge_disjoint(self, subjects: Sequence[str], cost: Cost) -> None:
         """Charge one release to all the subjects that it is about, each of whom is in one part of its data alone.
@@ -256,7 +267,8 @@ class Ledger:
             raise UsageError(f"subjects: found {found}, wanted each once: parts with a person in common add up")
         with self._charging(cost) as (book, terms, limit):
             for subject in subjects:
-                if not book.charge(self._account_of(book, whose[subject], None, limit), cost, terms, limit):
+                account = self._account_of(book, whose[subject], None, limit, cost.account)
+                if not book.charge(account, cost, terms, limit):
                     raise BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent; nobody was charged")
 
     @contextmanager
@@ -264,12 +276,17 @@ class Ledger:
         with self._booking() as book:
             known = cost.unit if book.first is None else book.first.unit
             if cost.unit != known:
-                wanted = f"{known or 'none'}, as charged: a ledger has one unit, another is for another file"
+                wanted = f"{known or 'none'}, as charged: what another relation bounds is for another file"
                 raise InputError([Fault(str(self.path), "unit", cost.unit or "none", wanted)])
+            limit = book.limit_of(cost.account)
+            if limit is None and (limited := book.units("limit")):
+                wanted = f"one in {' or '.join(sorted(limited))}, which is limited; or a limit in {cost.account} too: "
+                wanted += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}"'
+                raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", wanted)])
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))
             self._check_names(book)
-            yield book, Terms.charge(cost), book.limit
+            yield book, Terms.charge(cost), limit
 
     def _check_names(self, book: Booking) -> None:
         if book.names and book.names != self._names.label:
@@ -279,23 +296,43 @@ class Ledger:
 
     @property
     def unit(self) -> str | None:
-        """Unit of all amounts, the first charge's; None before it."""
+        """Whom all amounts are for, the first charge's relation; None before it."""
         with self._reading() as book:
             return None if book.first is None else book.first.unit
 
     @property
     def limit(self) -> Limit | None:
-        """What each subject may spend; None without a limit: then the ledger only counts."""
+        """What each subject may spend in the first of :attr:`units`; None without a limit: then the ledger counts."""
+        return self.limit_of(self.units[0])
+
+    def limit_of(self, unit: str) -> Limit | None:
+        """What each subject may spend in a unit; None without a limit."""
         with self._reading() as book:
-            return book.limit
+            return book.limit_of(unit)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Units in which something was charged or is limited; epsilon where nothing is."""
+        with self._reading() as book:
+            known = book.units("charge") | book.units("limit")
+        return tuple(unit for unit in UNITS if unit in known) or (EPSILON,)
 
     def set_limit(
-        self, amount: Amount, *, hours: Amount | None = None, per: str | None = None, zone: str = "UTC"
+        self,
+        amount: Amount,
+        *,
+        delta: Amount | None = None,
+        hours: Amount | None = None,
+        per: str | None = None,
+        zone: str = "UTC",
+        unit: str | None = None,
     ) -> None:
         """Make or change the limit: an entry like every other, so that nobody raises it unseen.
 
         Args:
             amount: that each subject may spend, exactly: text, whole number or rational.
+            delta: beside it, where epsilon and delta add up.
+            unit: one of :data:`privopt.ledger.entries.UNITS`; None: that of the charges, which must be one.
             hours: in each window of that length, however it lies; what all windows together add up to is not limited.
                 None: once, for ever, or by the calendar.
             per: in each calendar ``"day"``, ``"week"`` or ``"month"`` in which reports' own times lie; None for no
@@ -306,45 +343,74 @@ class Ledger:
             UsageError: no such amounts, a window beside a calendar, or another calendar than that of charges that
                 there are: they would have to be counted anew.
         """
-        limit = Limit(amount=amount, hours=hours, calendar=None if per is None else Calendar(per, zone))
+        if unit is None:
+            unit = PAIR if delta is not None else self._only_unit()
+        calendar = None if per is None else Calendar(per, zone)
+        limit = Limit(amount=amount, delta=delta, hours=hours, calendar=calendar, account=unit)
         with self._booking() as book:
-            before = None if book.limit is None else book.limit.calendar
-            if book.first is not None and before != limit.calendar:
+            old = book.limit_of(unit)
+            before = None if old is None else old.calendar
+            if unit in book.units("charge") and before != limit.calendar:
                 found, wanted = limit.calendar or "none", before or "none"
                 raise UsageError(
                     f"{self.path}: calendar must be {wanted}, as charged so far, got {found}: begin a new ledger for it"
                 )
             book.add(Terms.limit(limit))
 
-    def account(self, subject: str, *, hours: Amount | None = None, period: str | None = None) -> Account:
+    def _only_unit(self) -> str:
+        units = self.units
+        if len(units) > 1:
+            raise UsageError(f"{self.path}: found accounts in {', '.join(units)}, wanted the unit of the limit: --unit")
+        return units[0]
+
+    def account(
+        self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
+    ) -> Account:
         """What a subject has spent, and has left.
 
         Args:
             subject: as the caller calls it; one that was never charged has spent nothing.
             hours: ``spent`` is what it was in the window of that length that ends now; None: in all.
             period: of which all of it is, where the limit is by the calendar; None for that of now.
+            unit: of the account; None: the first of :attr:`units`.
         """
+        unit = unit or self.units[0]
         with self._reading() as book:
             self._check_names(book)
-            name, limit = self._names.of(subject), book.limit
-            account = self._account_of(book, name, period, limit)
+            name, limit = self._names.of(subject), book.limit_of(unit)
+            account = self._account_of(book, name, period, limit, unit)
             return self._account(book, account, subject_name(subject), _micros(hours), limit)
 
-    def accounts(self, *, hours: Amount | None = None) -> list[Account]:
-        """Every subject's account, by name as the ledger has it, and by period; see :meth:`account`."""
+    def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
+        """Every subject's account in a unit, by name as the ledger has it, and by period; see :meth:`account`."""
+        unit = unit or self.units[0]
         with self._reading() as book:
             names = [name for (name,) in self._connection.execute("SELECT name FROM subjects ORDER BY name")]
-            limit, micros = book.limit, _micros(hours)
-            return [self._account(book, name, name_and_period(name)[0], micros, limit) for name in names]
+            limit, micros = book.limit_of(unit), _micros(hours)
+            parts = [(name, *account_parts(name)) for name in names]
+            return [self._account(book, name, whom, micros, limit) for name, whom, _, own in parts if own == unit]
 
     def _account(self, book: Booking, name: str, subject: str, micros: int | None, limit: Limit | None) -> Account:
-        _, total, reports, before = book.balance(name, micros)
-        left = None
+        _, period, unit = account_parts(name)
+        none, held = (Fraction(0),) * (1 + (unit == PAIR)), book.balance(name, micros)
+        spent, left = held.spent(none), None
         if limit is not None:
-            _, _, _, earlier = book.balance(name, limit.micros)
-            left = max(Fraction(0), limit.amount - (total - earlier))
-        period = name_and_period(name)[1]
-        return Account(subject=subject, spent=total - before, left=left, reports=reports, period=period)
+            used = book.balance(name, limit.micros).spent(none)
+            left = tuple(max(Fraction(0), most - own) for most, own in zip(limit.sum, used, strict=True))
+        return Account(
+            subject=subject,
+            spent=spent[0],
+            left=None if left is None else left[0],
+            reports=held.count,
+            period=period,
+            delta=spent[1] if unit == PAIR else None,
+            delta_left=left[1] if left is not None and unit == PAIR else None,
+        )
+
+    def squares(self, subject: str) -> Fraction:
+        """Return the sum of squares of a subject's charges of epsilon."""
+        costs = (charge.cost for charge in self.charges(subject))
+        return sum((own.epsilon**2 for own in costs if own.account == EPSILON and own.epsilon), Fraction(0))
 
     def charges(self, subject: str | None = None) -> list[Charge]:
         """Each charge, oldest first.
@@ -362,21 +428,21 @@ class Ledger:
             for name, number, at, entry in self._connection.execute(f"{query}{whose}ORDER BY e.number", values):
                 if number not in known:
                     known[number] = book.cost_of(number, entry)
-                whom, period = name_and_period(name)
+                whom, period, _ = account_parts(name)
                 found.append(Charge(number=entry, subject=whom, time=at, cost=known[number], period=period))
         return found
 
     def purposes(self) -> list[str]:
         """What charges were for, in words, each once."""
         with self._reading():
-            found = self._connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
+            found = self._connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind LIKE 'charge%'")
             return [purpose for (purpose,) in found if isinstance(purpose, str)]
 
     def charges_for(self, purpose: str) -> dict[str, int]:
         """How many charges each account has for a purpose, by the account's name."""
         query = (
             "SELECT s.name, count(*) FROM entries e JOIN terms t ON t.id = e.terms JOIN subjects s ON s.id = e.subject "
-            "WHERE t.kind = 'charge' AND t.purpose = ? GROUP BY s.name"
+            "WHERE t.kind LIKE 'charge%' AND t.purpose = ? GROUP BY s.name"
         )
         with self._reading():
             return dict(self._connection.execute(query, (purpose,)).fetchall())

@@ -14,7 +14,7 @@ import numpy as np
 from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
-from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
+from privopt_hierarchical_dp.least_squares import UNBOUNDED, UNMEASURED, Ends, Noise, least_squares, quantile
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Margin, Step, summed
 from privopt_hierarchical_dp.totals import estimated_totals
@@ -92,7 +92,7 @@ def _estimates(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> 
 
     What is cut off below zero is not weighed so (README, level weights): that comes after.
     """
-    noise = [Noise(variance=1.0 / weight) for weight in levels]
+    noise = [Noise(variance=1.0 / weight) if weight else UNMEASURED for weight in levels]
     return [level.mean for level in least_squares(tree, [own.reshape(len(own), -1) for own in means], noise)]
 
 

@@ -1,0 +1,49 @@
+"""What accounts in several units come to as (epsilon, delta): by a bound that every mechanism meets, rounded up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from privopt.errors import UsageError
+from privopt.ledger.entries import EPSILON, PAIR, RHO, Sum
+from privopt.numbers.gaussian import epsilon_of
+
+__all__ = ["total_epsilon"]
+
+
+def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction | None = None) -> Fraction | None:
+    """Return an epsilon for which all of a subject's accounts together are (epsilon, delta)-differentially private.
+
+    Pure DP of epsilon is epsilon^2 / 2 of zero-concentrated DP, and rho of it is converted by the bound of Canonne,
+    Kamath and Steinke (2020, corollary 13), which every rho-zCDP mechanism meets: the Gaussian's own curve is lower.
+    Epsilons of pure DP are added as they are, or as rho, whichever comes to less. Deltas of approximate DP add up; what
+    is left of ``delta`` is for the conversion.
+
+    Args:
+        sums: what was spent, or is limited, by unit.
+        delta: of the total, above 0 and below 1.
+        squares: sum of the squares of the epsilons of pure DP that were added up; None: the square of their sum, which
+            is no less.
+
+    Returns:
+        The total, rounded up at its sixth digit; None where no delta is left.
+
+    Raises:
+        UsageError: a delta that is none.
+    """
+    if not 0 < delta < 1:
+        raise UsageError(f"delta: found {delta}, wanted a number above 0 and below 1")
+    pure, rho = (sums.get(unit, (Fraction(0),))[0] for unit in (EPSILON, RHO))
+    both = sums.get(PAIR, (Fraction(0), Fraction(0)))
+    rest = delta - both[1]
+    if rest < 0 or (rest == 0 and rho):
+        return None
+    ways = []
+    if rho == 0:
+        ways.append(pure)
+    if rest > 0:
+        ways.append(epsilon_of(rho + (pure**2 if squares is None else squares) / 2, rest))
+        if rho and pure:
+            ways.append(pure + epsilon_of(rho, rest))
+    return both[0] + min(ways)
