@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mended import mend
 from scipy import optimize, sparse
 
+from fl_linear_paper.cost_table import Table
 from fl_linear_paper.trials import draw_noise
 from privopt.declare import File, load_problem
 from privopt.errors import InfeasibleError, InputError
@@ -31,7 +32,6 @@ from privopt_fl_linear.mechanism import FLLinear
 from privopt_fl_linear.opening import open_facilities
 from privopt_fl_linear.problem import FLProblem
 from privopt_fl_linear.serve import serve
-from privopt_fl_linear.service_costs import Table
 from privopt_fl_linear.site import sum_counts
 
 BEASLEY = {  # cap61, 64, 91, 94, 121, 124: optima where a customer may be split, so bounds of those where none is

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mended import edit, mend
 
+from fl_linear_paper.cost_table import Table
 from fl_linear_paper.milp import solve_facility_location
 from privopt.declare import load_problem
 from privopt.errors import InputError, StoppedError
@@ -25,7 +26,7 @@ from privopt.testing.data import data_path
 from privopt_fl_linear.opening import open_facilities, proved_bound
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.serve import NO_MARGIN, choose_facilities
-from privopt_fl_linear.service_costs import PairList, Table
+from privopt_fl_linear.service_costs import PairList
 
 OPTIMA = {
     "cap71": 932615.75, "cap72": 977799.4, "cap73": 1010641.45, "cap74": 1034976.975,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_linear_paper.cost_table import Table
 from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InfeasibleError
 from privopt.run.options import Options
@@ -17,7 +18,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear.metric import Matrix, Plane, Sphere
 from privopt_fl_linear.opening import open_facilities
-from privopt_fl_linear.service_costs import PairList, SiteCosts, Table
+from privopt_fl_linear.service_costs import PairList, SiteCosts
 from privopt_fl_linear.site import Site
 from privopt_fl_linear.streets import Streets
 

@@ -18,6 +18,7 @@ import re
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -125,9 +126,8 @@ def decimal(epsilon: Fraction) -> str:
     >>> decimal(Fraction(1, 10)), decimal(Fraction(2))
     ('0.1', '2')
     """
-    places = next(n for n in range(21) if (epsilon * 10**n).denominator == 1)
-    whole, rest = divmod(int(epsilon * 10**places), 10**places)
-    return f"{whole}.{rest:0{places}d}" if places else str(whole)
+    quotient = Context(prec=60).divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
+    return format(quotient, "f")
 
 
 def _refused(constant: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,26 +43,6 @@ RADII: Final = 10_000
 """Locations up to which the cost is computed again over all radii."""
 PLACED: Final = 1_500
 """Locations of a matrix metric up to which a map is made from the distances."""
-
-
-class FLReporting(Reporting[FLInstance, FLRelease]):
-    """The report of FL-Linear: map, capacities against demand, costs; for the owner the true clients and costs."""
-
-    def report(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[Section]:
-        """Map, capacities against demand, cost over delta."""
-        return sections(problem, release, result)
-
-    def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> Sequence[Section]:
-        """True clients against capacities, and true costs."""
-        return truth_sections(problem, release, private)
-
-    def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Figure]:
-        """Map, capacities, costs."""
-        return figures(problem, release, result)
-
-    def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Locations with what they reported, facilities with their capacity, and connections as lines."""
-        return map_layer(problem, release)
 
 
 def _places(problem: FLInstance) -> tuple[Floats, tuple[str, str]] | None:
@@ -199,67 +179,6 @@ def _delta(result: Result) -> float | None:
     return float(found) if isinstance(found, (int, float)) else None
 
 
-def figures(problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
-    """Return the report's figures by file name."""
-    made = {}
-    if _places(problem) is not None:
-        made["map"] = plan_map(release, problem)
-    made["capacities"] = capacity_figure(release, problem)
-    site = problem.data.site
-    if release.counts is not None:
-        made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
-        if problem.nearest and site.size <= RADII:
-            made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
-    return made
-
-
-def sections(problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
-    """Map, capacities, costs: from public data and the noisy counts alone."""
-    drawn = figures(problem, release, result)
-    site, opened = problem.data.site, release.assignment.opened
-    made = []
-    if "map" in drawn:
-        lead = (
-            f"{len(site.senders)} locations are served by {len(opened)} facilities. Circles grow with the clients "
-            "reported, squares with the capacity; a line joins a location to the facility that serves it."
-        )
-        made.append(figure_section("Who is served where", drawn["map"], lead))
-    noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
-    alpha = problem.declared.privacy.failure_probability
-    lead = (
-        "Capacities by facility."
-        if noisy is None
-        else (
-            "Capacity is what the locations reported, noise included, and a margin against noise that hid clients: "
-            f"with probability {1 - alpha:g} no facility has fewer places than clients."
-        )
-    )
-    if result.details.facts.get("chosen_by_noise"):
-        lead += (
-            " The noisy counts chose the facilities and who is served where; the margins hold for whatever they could "
-            "have chosen."
-        )
-    if site.capacity is not None and noisy is not None:
-        lead += (
-            " The probability is that of one collection of counts: each further one, where a plan of the first did not "
-            "fit say, fails as often again."
-        )
-    if len(opened) > BARS:
-        lead += f" The {BARS} largest of {len(opened)} are drawn."
-    made.append(figure_section("Capacities against demand", drawn["capacities"], lead))
-    made.append(_facility_table(problem, release, noisy))
-    if "cost-beside" in drawn:
-        lead = "Capacity cost plus connection cost, all at the noisy counts; shorter is better."
-        made.append(figure_section("Cost beside the alternatives", drawn["cost-beside"], lead))
-    if "cost-over-delta" in drawn:
-        lead = (
-            "Fewer facilities share one margin among more locations, but send clients farther: delta is how far a "
-            "location may be reconnected."
-        )
-        made.append(figure_section("Cost over delta", drawn["cost-over-delta"], lead))
-    return made
-
-
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
     opened, sizes = release.assignment.opened, release.assignment.sizes
     order = np.argsort(-release.capacities, kind="stable")[:ROWS].tolist()
@@ -286,78 +205,6 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
     return table_section("Facilities", header, rows, lead)
 
 
-def map_layer(problem: FLInstance, release: FLRelease) -> Layer | None:
-    """Locations as points, connections as lines, from what is published; None without coordinates."""
-    known, site = problem.data.coordinates, problem.data.site
-    if known is None:
-        return None
-    names, values = known
-    places = [(float(x), float(y)) for x, y in (values if names == ("x", "y") else values[:, ::-1]).tolist()]
-    facility, opened = release.assignment.facility.tolist(), release.assignment.opened.tolist()
-    capacity = dict(zip(opened, release.capacities.tolist(), strict=True))
-    away = np.zeros(site.size)
-    there = site.senders
-    away[there] = site.metric.between(there, release.assignment.facility[there])
-    ids = [str(name) for name in problem.data.ids]
-
-    kinds = ["location" if h >= 0 else "site" for h in facility]
-
-    def facts(v: int, kind: str) -> dict[str, Any]:
-        point = kind != "connection"
-        return {
-            "id": ids[v],
-            "kind": kind,
-            "facility": ids[facility[v]] if facility[v] >= 0 else None,
-            "distance": float(away[v]) if facility[v] >= 0 else None,
-            "reported_clients": (
-                float(release.counts[v]) if point and facility[v] >= 0 and release.counts is not None else None
-            ),
-            "capacity": capacity.get(v) if point else None,
-            "facility_cost": float(site.cost[v]) if point else None,
-        }
-
-    features = [
-        Feature(path=(place,), properties=facts(v, "facility" if v in capacity else kinds[v]))
-        for v, place in enumerate(places)
-    ]
-    features += [
-        Feature(path=(places[v], places[h]), properties=facts(v, "connection"))
-        for v, h in enumerate(facility)
-        if h not in (v, -1)
-    ]
-    planar = names == ("x", "y")
-    return Layer(kind="planar" if planar else "geographic", features=features, unit="unit of x and y" if planar else "")
-
-
-def truth_sections(problem: FLInstance, release: FLRelease, private: Path) -> list[Section]:
-    """True clients against what was reported and built; nothing where ``private`` holds no true counts."""
-    import polars as pl
-
-    path = private / "problem" / problem.declared.locations.points.name
-    if not path.is_file():
-        return []
-    source = pl.read_csv(path, schema_overrides={"id": pl.String}, glob=False)
-    if "clients" not in source.columns:
-        return []
-    by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))
-    clients = np.array([float(by_id[str(name)] or 0) for name in problem.data.ids])
-    demand = sum_counts(release.assignment, clients)
-    over = np.flatnonzero(demand > release.capacities)
-    said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."
-    drawn = drawing("True clients against capacity", capacity_figure(release, problem, demand))
-    if release.counts is not None:
-        drawn += drawing("True and reported clients", _true_against_noisy(clients, release.counts))
-    made = [Section(title="The truth: clients and capacities", lead=said, html=drawn)]
-    file = private / "truth.json"
-    truth = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    rows: list[tuple[str, Any]] = [("clients", truth.get("clients"))]
-    rows += [(f"true cost: {name}", value) for name, value in (truth.get("cost") or {}).items()]
-    rows += [("optimum without privacy", truth.get("optimum")), ("true cost / optimum", truth.get("normalised_cost"))]
-    known = [row for row in rows if row[1] is not None]
-    made.append(Section(title="The truth: costs", html=table("True costs", ("what", "value"), known)))
-    return made
-
-
 @themed
 def _true_against_noisy(clients: Floats, noisy: Floats) -> Figure:
     figure, axes = axes_of(5.6, 4.3)
@@ -368,3 +215,141 @@ def _true_against_noisy(clients: Floats, noisy: Floats) -> Figure:
     axes.set_ylabel("reported clients")
     axes.legend()
     return figure
+
+
+class FLReporting(Reporting[FLInstance, FLRelease]):
+    """The report of FL-Linear: map, capacities against demand, costs; for the owner the true clients and costs."""
+
+    def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
+        """Return the report's figures by file name."""
+        made = {}
+        if _places(problem) is not None:
+            made["map"] = plan_map(release, problem)
+        made["capacities"] = capacity_figure(release, problem)
+        site = problem.data.site
+        if release.counts is not None:
+            made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
+            if problem.nearest and site.size <= RADII:
+                made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
+        return made
+
+    def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
+        """Map, capacities, costs: from public data and the noisy counts alone."""
+        drawn = self.figures(problem, release, result)
+        site, opened = problem.data.site, release.assignment.opened
+        made = []
+        if "map" in drawn:
+            lead = (
+                f"{len(site.senders)} locations are served by {len(opened)} facilities. Circles grow with the clients "
+                "reported, squares with the capacity; a line joins a location to the facility that serves it."
+            )
+            made.append(figure_section("Who is served where", drawn["map"], lead))
+        noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
+        alpha = problem.declared.privacy.failure_probability
+        lead = (
+            "Capacities by facility."
+            if noisy is None
+            else (
+                "Capacity is what the locations reported, noise included, and a margin against noise that hid clients: "
+                f"with probability {1 - alpha:g} no facility has fewer places than clients."
+            )
+        )
+        if result.details.facts.get("chosen_by_noise"):
+            lead += (
+                " The noisy counts chose the facilities and who is served where; the margins hold for any choice that "
+                "they could have made."
+            )
+        if site.capacity is not None and noisy is not None:
+            lead += (
+                " The probability is that of one collection of counts: each further one, where a plan of the first did "
+                "not fit say, fails as often again."
+            )
+        if len(opened) > BARS:
+            lead += f" The {BARS} largest of {len(opened)} are drawn."
+        made.append(figure_section("Capacities against demand", drawn["capacities"], lead))
+        made.append(_facility_table(problem, release, noisy))
+        if "cost-beside" in drawn:
+            lead = "Capacity cost plus connection cost, all at the noisy counts; shorter is better."
+            made.append(figure_section("Cost beside the alternatives", drawn["cost-beside"], lead))
+        if "cost-over-delta" in drawn:
+            lead = (
+                "Fewer facilities share one margin among more locations, but send clients farther: delta is how far a "
+                "location may be reconnected."
+            )
+            made.append(figure_section("Cost over delta", drawn["cost-over-delta"], lead))
+        return made
+
+    def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
+        """Locations as points, connections as lines, from what is published; None without coordinates."""
+        known, site = problem.data.coordinates, problem.data.site
+        if known is None:
+            return None
+        names, values = known
+        places = [(float(x), float(y)) for x, y in (values if names == ("x", "y") else values[:, ::-1]).tolist()]
+        facility, opened = release.assignment.facility.tolist(), release.assignment.opened.tolist()
+        capacity = dict(zip(opened, release.capacities.tolist(), strict=True))
+        away = np.zeros(site.size)
+        there = site.senders
+        away[there] = site.metric.between(there, release.assignment.facility[there])
+        ids = [str(name) for name in problem.data.ids]
+
+        kinds = ["location" if h >= 0 else "site" for h in facility]
+
+        def facts(v: int, kind: str) -> dict[str, Any]:
+            point = kind != "connection"
+            return {
+                "id": ids[v],
+                "kind": kind,
+                "facility": ids[facility[v]] if facility[v] >= 0 else None,
+                "distance": float(away[v]) if facility[v] >= 0 else None,
+                "reported_clients": (
+                    float(release.counts[v]) if point and facility[v] >= 0 and release.counts is not None else None
+                ),
+                "capacity": capacity.get(v) if point else None,
+                "facility_cost": float(site.cost[v]) if point else None,
+            }
+
+        features = [
+            Feature(path=(place,), properties=facts(v, "facility" if v in capacity else kinds[v]))
+            for v, place in enumerate(places)
+        ]
+        features += [
+            Feature(path=(places[v], places[h]), properties=facts(v, "connection"))
+            for v, h in enumerate(facility)
+            if h not in (v, -1)
+        ]
+        planar = names == ("x", "y")
+        return Layer(
+            kind="planar" if planar else "geographic", features=features, unit="unit of x and y" if planar else ""
+        )
+
+    def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
+        """True clients against what was reported and built; nothing where ``private`` holds no true counts."""
+        import polars as pl
+
+        path = private / "problem" / problem.declared.locations.points.name
+        if not path.is_file():
+            return []
+        source = pl.read_csv(path, schema_overrides={"id": pl.String}, glob=False)
+        if "clients" not in source.columns:
+            return []
+        by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))
+        clients = np.array([float(by_id[str(name)] or 0) for name in problem.data.ids])
+        demand = sum_counts(release.assignment, clients)
+        over = np.flatnonzero(demand > release.capacities)
+        said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."
+        drawn = drawing("True clients against capacity", capacity_figure(release, problem, demand))
+        if release.counts is not None:
+            drawn += drawing("True and reported clients", _true_against_noisy(clients, release.counts))
+        made = [Section(title="The truth: clients and capacities", lead=said, html=drawn)]
+        file = private / "truth.json"
+        truth = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        rows: list[tuple[str, Any]] = [("clients", truth.get("clients"))]
+        rows += [(f"true cost: {name}", value) for name, value in (truth.get("cost") or {}).items()]
+        rows += [
+            ("optimum without privacy", truth.get("optimum")),
+            ("true cost / optimum", truth.get("normalised_cost")),
+        ]
+        known = [row for row in rows if row[1] is not None]
+        made.append(Section(title="The truth: costs", html=table("True costs", ("what", "value"), known)))
+        return made

@@ -82,10 +82,15 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None)
             plans["prior"] = prior.plan
             if not (server.chooses_sites and server.sites == "reports"):
                 return ServedPlan(plan=prior.plan, recorded=recorded, stopped=stopped)
-    reports = _serve_reports(server, noisy, context, server.any_set(base), wanted=not plans)
-    if reports is not None:
+    try:
+        reports = _serve_reports(server, noisy, context, server.any_set(base))
         plans["reports"] = reports.plan
         recorded, stopped = recorded | reports.recorded, stopped or reports.stopped
+    except (InfeasibleError, StoppedError) as error:
+        if not plans:
+            raise
+        recorded["reports"] = {"status": str(error)}
+        stopped = stopped or context.remaining == 0.0
     costs = {name: plan.costs(server.site, noisy)["total"] for name, plan in plans.items()}
     chosen = min(costs, key=lambda name: costs[name])
     recorded["plans"] = {"chosen": chosen, "cost": costs}
@@ -157,7 +162,8 @@ def prior_base(
             raise InputError([Fault("result.json", where, "other ids", "locations, each once")])
         return server.site.connect(among), None
     mean = np.full(server.site.size, server.mean_clients)
-    opened = choose_facilities(server, mean, NO_MARGIN, context, phase="facilities by the mean count")
+    unbounded = evolve(server, site=evolve(server.site, capacity=None))
+    opened = choose_facilities(unbounded, mean, NO_MARGIN, context, phase="facilities by the mean count")
     return server.site.connect(opened.opened), opened
 
 
@@ -199,21 +205,17 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
     return ServedPlan(plan=plan, recorded={"auto": auto} if auto else {}, stopped=bool(cut))
 
 
-def _serve_reports(
-    server: Server, noisy: Counts, context: SolveContext, any_set: AnySet, *, wanted: bool
-) -> ServedPlan | None:
-    """Make the plan whose facilities the noisy counts choose; None where none was found and another is there.
+def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> ServedPlan:
+    """Make the plan whose facilities the noisy counts choose.
 
     Raises:
-        InfeasibleError, StoppedError: nothing keeps the bounds, or nothing was found in time, and it is ``wanted``.
+        InfeasibleError, StoppedError: nothing keeps the bounds, or nothing was found in time.
     """
     try:
         found = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
     except (InfeasibleError, StoppedError) as error:
-        if not wanted:
-            return None
-        margins = f"margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included"
         kind = InfeasibleError if isinstance(error, InfeasibleError) else StoppedError
+        margins = f"margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included"
         raise kind(f"{error}, {margins}") from None
     plan = server.reports_plan(noisy, Assignment.from_facilities(found.facility), any_set)
     stopped = found.status != "optimal" and context.remaining == 0.0

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt_fl_linear.site import Site
 
-__all__ = ["Costs", "PairList", "Pairs", "SiteCosts", "Table"]
+__all__ = ["Costs", "PairList", "Pairs", "SiteCosts"]
 
 
 class Costs(Protocol):
@@ -33,37 +33,6 @@ class Costs(Protocol):
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
         """(C,) the facility among those opened that serves each client cheapest, of equals the least; (C,) its cost."""
         ...
-
-
-def _table(value: Floats) -> Floats:
-    return np.ascontiguousarray(value, dtype=np.float64)
-
-
-@frozen(eq=False)
-class Table:
-    """All pairs.
-
-    Attributes:
-        cost: (F, C) of serving a client from a facility, >= 0; infinite where it may not.
-    """
-
-    cost: Floats = field(converter=_table)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Facilities, clients."""
-        return self.cost.shape[0], self.cost.shape[1]
-
-    def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """See `Costs.nearest`."""
-        rows = self.cost.T[clients]
-        which = np.argsort(rows, axis=1, kind="stable")[:, :count]
-        return which, np.take_along_axis(rows, which, axis=1)
-
-    def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """See `Costs.cheapest`."""
-        facility = opened[np.argmin(self.cost[opened], axis=0)]
-        return facility, self.cost[facility, np.arange(self.cost.shape[1])]
 
 
 @frozen(kw_only=True, eq=False)
