@@ -157,13 +157,14 @@ def _tiles(result: Result) -> str:
     if guarantee.epsilon is not None:
         tiles["epsilon"] = f"{shown(float(guarantee.epsilon), 6)} <small>{shown(guarantee.unit)}</small>"
     name = {"locations": "protected", "photos": "deleted"}.get(objective.unit, "loss")
-    tiles[name] = shown(objective.value, 6) + unit
-    if objective.lower_bound is None:
-        tiles["proved bound"] = "none"
-    else:
+    bent = objective.unit.endswith(" squared")  # how far noise was bent: a bound on that tells nothing of errors
+    tiles["fit to the noisy values" if bent else name] = shown(objective.value, 6) + unit
+    if objective.lower_bound is not None and not bent:
         over = " <small>over the outputs chosen</small>" if objective.bound_over == "chosen" else ""
         tiles["proved bound"] = shown(objective.lower_bound, 6) + unit + over
         tiles["gap"] = shown(objective.gap, 2)
+    elif not bent:
+        tiles["proved bound"] = "none"
     tiles["checked"] = f"{shown(certificate.checked)} <small>conditions</small>"
     tiles["time"] = f"{result.time.total:.2f} <small>seconds</small>"
     body = "".join(f"<div><dt>{escape(label)}</dt><dd>{value}</dd></div>" for label, value in tiles.items())

@@ -25,7 +25,9 @@ from privopt.report import (
 )
 from privopt.report.theme import INK, LINE, MARK, PALE, SOFT, WARM, axes_of, whole
 from privopt_hierarchical_dp.instance import PublishedHierarchy
+from privopt_hierarchical_dp.methods_text import methods_section, methods_text
 from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, read_table
+from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,13 +43,12 @@ NARROW: Final = 2e-4
 
 
 @themed
-def tree_figure(release: HierarchyRelease) -> Figure:
-    """The hierarchy, one row a level, each region as wide as its released number of groups."""
+def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
+    """Draw the hierarchy, one row a level, each region as wide as its released number (R_l,)."""
     from matplotlib.patches import Rectangle
 
-    tree = release.tree
     figure, axes = axes_of(8.4, 0.7 + 0.75 * tree.depth)
-    totals = [np.maximum(level.sum(axis=1), 0).astype(np.float64) for level in release.counts]
+    totals = [np.maximum(level, 0).astype(np.float64) for level in numbers]
     whole = max(1.0, float(totals[0].sum()))
     left: list[Floats] = [np.zeros(1)]
     for level in range(1, tree.depth):
@@ -90,23 +91,28 @@ def size_figure(release: HierarchyRelease, truth: Ints | None = None) -> Figure:
     return figure
 
 
+def _numbers(release: HierarchyRelease) -> list[Ints]:
+    return [level.sum(axis=1) for level in release.counts]
+
+
 class HierarchyReport(Reporting[PublishedHierarchy, HierarchyRelease]):
     """The tree with totals, sizes with their intervals, noise scales; to the owner the errors of this very release."""
 
     def figures(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Tree and sizes."""
-        return {"tree": tree_figure(release), "sizes": size_figure(release)}
+        return {"tree": tree_figure(release.tree, _numbers(release)), "sizes": size_figure(release)}
 
     def report(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """Tree, sizes with intervals, noise: from what is published alone."""
         lead = "Each region is as wide as its released number of groups; regions add up to the one above them."
-        made = [figure_section("The hierarchy", tree_figure(release), lead)]
+        made = [figure_section("The hierarchy", tree_figure(release.tree, _numbers(release)), lead)]
         lead = "How far the release is off cannot be known without its secrets."
         if release.bounds is not None:
             often = f"{100 * problem.declared.settings.confidence:g} %"
             lead += f" A true count lies in its interval with a probability of {often}: where, stands in {INTERVALS}."
         made.append(figure_section("Groups by size", size_figure(release), lead))
-        return [*made, _noise(problem, release, result.method), _regions(release)]
+        made += [_noise(problem, release, result.method), _regions(release)]
+        return made if release.bounds is None else [*made, methods_section(methods_of(problem, release, result))]
 
     def report_truth(
         self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
@@ -146,6 +152,26 @@ def _regions(release: HierarchyRelease) -> Section:
     lead = "As released." + (f" The first {ROWS} of {tree.regions}." if tree.regions > ROWS else "")
     header = ("region", "in", "level", "groups", "individuals at least")
     return table_section("Totals", header, rows[:ROWS], lead)
+
+
+def methods_of(problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> str:
+    """Return the paragraph of methods of a release."""
+    design = problem.design(result.method, release.tree)
+    name = "unit" if design.relation.vacant else "group"
+    exact = {0: f"No number of {name}s is exact.", 1: f"The number of all {name}s is exact."}
+    return methods_text(
+        design.problem.privacy,
+        result,
+        law=release.law,
+        what=f"{'counts' if design.rule.query == 'counts' else 'cumulative counts'} of {name}s by size in every region",
+        parts=[
+            (f"level {level}", scale, part)
+            for level, (scale, part) in enumerate(zip(release.scales, design.budgets, strict=True), start=1)
+        ],
+        sensitivity=design.delta,
+        invariant=exact.get(len(release.totals), f"Every region's number of {name}s is exact."),
+        confidence=design.problem.settings.confidence,
+    )
 
 
 def truth_sections(problem: PublishedHierarchy, release: HierarchyRelease, path: Path) -> list[Section]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -16,7 +15,6 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.numbers.exp_log_bounds import float_down, float_up
-from privopt.report import Section
 from privopt_hierarchical_dp.bounds import check_limits
 from privopt_hierarchical_dp.least_squares import SLACK, Ends
 from privopt_hierarchical_dp.mechanism import fit_in_time, noise_told
@@ -41,7 +39,7 @@ from privopt_hierarchical_dp.tables.privacy import (
 )
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS
-from privopt_hierarchical_dp.tables.release import FOLDER, TablesRelease, numbers_of, true_tables
+from privopt_hierarchical_dp.tables.release import ERRORS, FOLDER, INSIDE, TablesRelease, numbers_of, true_tables
 from privopt_hierarchical_dp.totals import total_complaint
 from privopt_hierarchical_dp.tree import add_up, look_alike
 
@@ -62,6 +60,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     release_class = TablesRelease
     scope: ClassVar[str] = TABLE_RELATIONS["individuals"].statement("pure-dp")
     kit: ClassVar[str] = "privopt_hierarchical_dp.tables.kit:PROFILE"
+    reporting: ClassVar[str] = "privopt_hierarchical_dp.tables.report:TablesReport"
 
     def load(self, declared: TablesProblem, file: str) -> TablesInstance:
         """The problem and its individuals."""
@@ -220,66 +219,6 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         delta = problem.declared.relation.sensitivity
         spent = sum((release.law.spent(scale, delta) for level in release.scales for scale in level), Fraction(0))
         return {"epsilon": {"claimed": claimed, "achieved": float_up(spent)}}
-
-    def report_truth(
-        self, problem: TablesRead, release: TablesRelease, result: Result, private: Path
-    ) -> Sequence[Section]:
-        """The errors of this very release, and how many of its intervals hold."""
-        from privopt.report import table_section
-
-        path = private / "truth.json"
-        if not path.is_file():
-            return []
-        told = json.loads(path.read_text("utf-8"))
-        levels = [f"level {level}" for level in range(1, problem.tree.depth + 1)]
-        errors, inside = (
-            [[name, *told[key][name]] for name in problem.declared.hierarchy.tables] for key in (ERRORS, INSIDE)
-        )
-        lead = f"Summed over all cells, in individuals; there are {told['individuals']:,} in the input."
-        promised = f"Of all intervals between low and high; {problem.declared.hierarchy.confidence:g} is promised."
-        return [
-            table_section("The truth: errors of this release", ["table", *levels], errors, lead),
-            table_section("The truth: share of intervals that hold", ["table", *levels], inside, promised),
-        ]
-
-    def report(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[Section]:
-        """Tables with their noise and widths of intervals, and what was released of the whole."""
-        from privopt.report import table_section
-
-        law, details = release.law, self.details(problem, release, result.method, {})
-        rows = [
-            [
-                *(name, ", ".join(own["by"]) or "none", level + 1, width, own["cells"], str(own["budgets"][level])),
-                *(float(Fraction(own[law.stated][level] or 0)), own["mean_width_by_level"][level]),
-            ]
-            for name, own in details["tables"].items()
-            for level, width in enumerate(problem.tree.widths)
-        ]
-        head = ["table", "by", "level", "regions", "cells a region"]
-        head += [law.budget, f"noise {law.word}", "interval's width"]
-        lead = f"{law.meaning} An interval is high less low, in individuals, mean over regions and cells."
-        made = [table_section("Tables and their noise", head, rows, lead)]
-        for number, (name, margin) in enumerate(
-            zip(problem.declared.hierarchy.tables, problem.declared.domain.tables, strict=True)
-        ):
-            attributes = list(problem.declared.hierarchy.attributes.items())
-            root, (low, high) = release.counts[0][number][0], release.bounds[0][number]
-            lines = [
-                [
-                    *(attributes[a][1][k] for a, k in zip(margin, at, strict=True)),
-                    *(int(root[at]), int(low[0][cell]), int(high[0][cell])),
-                ]
-                for cell, at in enumerate(list(np.ndindex(root.shape))[:ROWS])
-            ]
-            header = [*(attributes[own][0] for own in margin), "individuals", "low", "high"]
-            made.append(table_section(f"{name}: {problem.tree.names[0][0]}", header, lines, "As released."))
-        return made
-
-
-ERRORS: Final = "l1_error_by_table_and_level"
-INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
-ROWS: Final = 200
-"""Rows of a table in the report."""
 
 
 def _checked(problem: TablesRead) -> TablesRead:

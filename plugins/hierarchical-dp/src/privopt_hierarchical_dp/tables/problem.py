@@ -35,7 +35,7 @@ def _attributes(value: Any) -> str | None:
         cleaned = [own.strip() for own in values]
         if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
             return f"for {name!r} a list of different values, none empty, without spaces around them"
-    return None if value else "at least one attribute"
+    return None
 
 
 def _wishes(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
@@ -81,7 +81,9 @@ class TablesHierarchy:
         help="level_1,...,level_L and every attribute, one row an individual; or with a column count that many alike",
     )
     attributes: Mapping[str, tuple[str, ...]] = key(
-        help="name = [values]: all that can be, in the order in which tables list them", check=_attributes
+        factory=dict,
+        help="name = [values]: all that can be, in the order in which tables list them; none for plain totals",
+        check=_attributes,
     )
     tables: Mapping[str, CountTable] = key(help="what is published: one table a name")
     bounds: File | None = key(

@@ -19,11 +19,14 @@ from privopt_hierarchical_dp.tables.instance import TablesRead
 from privopt_hierarchical_dp.tables.margins import summed
 from privopt_hierarchical_dp.tree import Tree, add_up, past_sums
 
-__all__ = ["FOLDER", "NOISY", "TablesRelease", "numbers_of"]
+__all__ = ["ERRORS", "FOLDER", "INSIDE", "NOISY", "TablesRelease", "numbers_of"]
 
 FOLDER: Final = "tables"
 NOISY: Final = "noisy.npz"
 TOTALS: Final = "totals.{}"
+ERRORS: Final = "l1_error_by_table_and_level"
+INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
+"""Keys of private/truth.json."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -1,0 +1,91 @@
+"""The report of several tables: all cells, intervals, figures, methods to copy; plain totals; no secret in it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from privopt.command.cli import cli
+
+RECORDS = "level_1,level_2,age,count\n" + "".join(
+    f"Town,r{region},{age},{30 + 10 * region + 3 * number}\n"
+    for region in range(3)
+    for number, age in enumerate(("child", "adult", "old"))
+)
+
+
+def problem(folder, tables, *, attributes='[hierarchy.attributes]\nage = ["child", "adult", "old"]\n', budget=""):
+    (folder / "records.csv").write_text(RECORDS)
+    (folder / "regions.csv").write_text("level_1,level_2\nTown,r0\nTown,r1\nTown,r2\n")
+    path = folder / "p.toml"
+    path.write_text(
+        f'[hierarchy]\nregions = "regions.csv"\nrecords = "records.csv"\n{budget}{attributes}{tables}'
+        "[privacy]\nepsilon = 2.0\n"
+    )
+    return path
+
+
+def privopt(*words):
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_every_cell_stands_in_the_report_with_figures_and_a_paragraph_of_methods(tmp_path):
+    tables = '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.people]\nby = []\n'
+    path = problem(tmp_path, tables, budget="budget = [0, 1]\n")
+    done = privopt("solve", "hierarchical-tables", path, "--out", tmp_path / "out", "--quiet")
+    assert done.exit_code == 0, done.output
+    done = privopt("report", tmp_path / "out", "--figures", tmp_path / "drawn")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "out" / "report.html").read_text()
+    rows = re.findall(r"<td[^>]*>(Town|r\d)</td><td[^>]*>(child|adult|old)</td>", page)
+    assert len(rows) == 4 * 3
+    assert "Not measured, but sums of the level below: age on level 1, people on level 1." in page
+    assert "epsilon-differential privacy with epsilon = 2" in page
+    assert "two inputs are neighbours where one individual joins or leaves" in page.replace("\n", " ")
+    assert "fit to the noisy values" in page
+    assert not re.search(r"<dt>(gap|proved bound)</dt>", page)
+    assert {file.stem for file in (tmp_path / "drawn").iterdir()} >= {"tree", "table-age", "table-people"}
+
+
+def test_plain_totals_need_no_attribute(tmp_path):
+    path = problem(tmp_path, "[hierarchy.tables.people]\nby = []\n", attributes="")
+    done = privopt("solve", "hierarchical-tables", path, "--out", tmp_path / "out", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert privopt("verify", tmp_path / "out").exit_code == 0
+    assert (tmp_path / "out/tables/people.csv").read_text().splitlines()[0] == "region,parent,count,low,high"
+    assert privopt("report", tmp_path / "out").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "errors", ["{ age = { level_2 = 1 } }", "{ age = { level_1 = 5, level_2 = 1 }, people = { level_1 = 1 } }"]
+)
+def test_plan_weighs_tables_and_levels(tmp_path, errors):
+    tables = '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.people]\nby = []\n'
+    path = problem(tmp_path, tables)
+    path.write_text(path.read_text() + f"[plan]\nerrors = {errors}\n")
+    done = privopt("plan", "hierarchical-tables", path, "--json", "--quiet")
+    told = json.loads(done.stdout)
+    weights = [float(own) for own in told["weights"]]
+    (leaves,) = told["baselines"]
+    best, simple = (sum(w * e for w, e in zip(weights, own["by_part"], strict=True)) for own in (told["best"], leaves))
+    assert best <= 1.02 * simple
+    text = privopt("plan", "hierarchical-tables", path, "--quiet").stdout.splitlines()
+    assert max(map(len, text[1:6])) <= 100
+    path.write_text(path.read_text() + "\n")
+    wrong = path.read_text().replace("age = {", "ages = {")
+    path.write_text(wrong)
+    assert "plan.errors.ages: found no such table" in privopt("plan", "hierarchical-tables", path).output
+
+
+def test_a_table_without_a_share_is_added_up_from_one_that_holds_it(tmp_path):
+    tables = '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.people]\nby = []\nshare = 0\n'
+    done = privopt("solve", "hierarchical-tables", problem(tmp_path, tables), "--out", tmp_path / "out", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert privopt("verify", tmp_path / "out").exit_code == 0
+    alone = '[hierarchy.tables.age]\nby = ["age"]\nshare = 0\n[hierarchy.tables.people]\nby = []\n'
+    done = privopt("solve", "hierarchical-tables", problem(tmp_path, alone), "--out", tmp_path / "two")
+    assert done.exit_code == 2
+    assert "hierarchy.tables.age.share: found 0, wanted a share above 0" in done.output
