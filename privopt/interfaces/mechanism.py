@@ -94,7 +94,7 @@ class Mechanism(ABC, Generic[P, R]):
         """Return whether a problem file may name a registered kind; ``describe`` omits the others and their keys.
 
         Args:
-            role: one of :data:`privopt.specs.ROLES`.
+            role: a registered one, such as ``"distance"``.
             name: of a registered kind that can be loaded.
         """
         return True

@@ -75,13 +75,12 @@ def window_text(limit: Limit | None) -> str:
     return f"; the limit is of {within}: what longer times add up to has none"
 
 
-def limit_text(limit: Limit, unit: str, cost: Cost | None = None) -> str:
+def limit_text(limit: Limit, unit: str) -> str:
     """Explain what each subject may spend, and what that hides: within one period, for the periods add up.
 
     Args:
         limit: of the ledger.
         unit: of its amounts; empty before the first charge.
-        cost: of one report, to say how many that is.
     """
     amount, within, of_them = Fraction(limit.amount), "in all", "reports"
     unit = unit if limit.account == EPSILON else f"{limit.account}, {unit}".rstrip(", ")
@@ -91,9 +90,6 @@ def limit_text(limit: Limit, unit: str, cost: Cost | None = None) -> str:
     elif limit.calendar is not None:
         within, of_them = f"in each {limit.calendar}", f"reports of one {limit.calendar.per}"
     text = " ".join(filter(None, ("each subject may spend", said(limit.sum), unit, within)))
-    if cost is not None:
-        times = min(most // own for most, own in zip(limit.sum, cost.amount, strict=True) if own)
-        text += f", {times:,} reports at {said(cost.amount)} each"
     if unit and limit.account == EPSILON:
         distance = unit.removeprefix("per ")
         pair, exponent = f"two secrets one {distance} apart", amount

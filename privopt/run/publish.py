@@ -143,11 +143,11 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
             made.replace(target)
 
 
-def check_new(target: Path, *, option: str = "--out") -> None:
+def check_new(target: Path) -> None:
     """Refuse a folder that is there, or that cannot be made."""
-    _check_parent(target, option)
+    _check_parent(target, "--out")
     if target.exists() or target.is_symlink():
-        raise UsageError(f"{option} {target}: exists already; name a new folder")
+        raise UsageError(f"--out {target}: exists already; name a new folder")
 
 
 @contextmanager

@@ -255,14 +255,14 @@ def verify(
     )
 
 
-def open_verified(folder: Path, *, jobs: int = 1, progress: Progress | None = None) -> Opened:
+def open_verified(folder: Path, *, progress: Progress | None = None) -> Opened:
     """Read a DIR that holds: checked now, or known to hold from before, byte for byte and by these versions.
 
     Raises:
         DoesNotHoldError: a sum or a claim does not hold.
         InputError: DIR cannot be read.
     """
-    word = _checked(folder, jobs, progress)
+    word = _checked(folder, progress)
     return evolve(load_release(folder), verdict=word)
 
 
@@ -272,16 +272,16 @@ def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[s
     Raises:
         DoesNotHoldError, InputError: as of :func:`open_verified`.
     """
-    _checked(folder, 1, progress)
+    _checked(folder, progress)
     registered, _, _ = _stated(folder)
     release = registered.load().release_class.alone(folder)
     return registered.spec.name, load_release(folder).release if release is None else release
 
 
-def _checked(folder: Path, jobs: int, progress: Progress | None) -> Word:
+def _checked(folder: Path, progress: Progress | None) -> Word:
     word = recall(folder) if not check_sums(folder) else None
     if word is None:
-        found = verify(folder, jobs=jobs, progress=progress)
+        found = verify(folder, progress=progress)
         word = found.verdict
         if word is None:
             raise DoesNotHoldError("\n".join(f"{folder}: {line}" for line in [*found.complaints, "does not hold"]))

@@ -148,14 +148,14 @@ def _data(opened: Opened) -> MetricData:
 
 
 def nearest(opened: Opened, report: str, places: object, k: int, prior: Prior) -> Nearest:
-    """The k places likeliest to be nearest; see :meth:`privopt.api.released.Released.nearest`."""
+    """The k places likeliest to be nearest; see the release's own ``nearest``."""
     posterior = chances(opened, report, prior)
     ids, distances, _ = places_of(places, _data(opened))
     return nearest_of(posterior, distances, ids, k)
 
 
 def radius(opened: Opened, report: str, places: object, confidence: float, prior: Prior) -> float:
-    """How far around a report to ask; see :meth:`privopt.api.released.Released.radius`."""
+    """How far around a report to ask; see the release's own ``radius``."""
     posterior = chances(opened, report, prior)
     data = _data(opened)
     at = list(data.outputs.ids).index(report)

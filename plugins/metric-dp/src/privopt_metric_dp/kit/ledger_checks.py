@@ -2,7 +2,7 @@
 
 ::
 
-    from privopt.testing.keepers import check_keeper
+    from privopt_metric_dp.kit.ledger_checks import check_keeper
 
     def test_acme():
         assert [r for r in check_keeper(Acme) if r.status == "failed"] == []

@@ -139,38 +139,32 @@ class MetricCase:
 @st.composite
 def metric_problems(
     draw: st.DrawFn,
-    most: int = 5,
     shapes: Sequence[str] = SHAPES,
     utilities: Sequence[str] = UTILITIES,
     budgets: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0"),
-    other_outputs: bool = True,
-    own_distance: bool = False,
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Small metric problems; ``facts["case"]`` is the :class:`MetricCase`.
+    """Metric problems of up to 5 records and outputs; ``facts["case"]`` is the :class:`MetricCase`.
 
     Args:
         draw: Hypothesis's own.
-        most: records and outputs together.
         shapes: of the metric space, see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
         utilities: kinds of loss.
         budgets: values of epsilon.
-        other_outputs: whether outputs may be others than the records.
-        own_distance: keep ``[outputs]`` and ``neighbours_within`` out: the plainest problems only.
         every_pair: keep ``neighbours_within`` out, and spaces of several parts with it.
         extra: tables of the mechanism's own for a case, e.g. ``lambda case: {"acme": {"radius": 2.0}}``.
     """
-    space = draw(metric_spaces(most, shapes))
+    space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
-    split = other_outputs and not own_distance and space.cells is None and joined and count > 1
+    split = space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
     within = None
     # a limit that leaves no record a neighbour is bad input
     least = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
     assume(joined or (least > 0 and not every_pair))
-    if not own_distance and not every_pair and space.lengths:
+    if not every_pair and space.lengths:
         room = 1e-9 if space.coordinates else 0.0  # distances are those of the decimals, these of their doubles
         choices: list[float | None] = [d * (1.0 + room) for d in reversed(space.lengths) if d >= least]
         within = draw(st.sampled_from([None, *choices] if joined else choices))

@@ -170,9 +170,7 @@ def _priced(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -> fl
     return float((np.einsum("ik,ik->i", loss, matrix) / sums).sum())
 
 
-def mend(
-    z: Floats, cost: Floats, pairs: Ints, exponents: Floats, *, tau: float = 1e-9, executor: Executor | None = None
-) -> Floats:
+def mend(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """Steps 2 and 3 of the repair alone, in doubles: a mechanism near a matrix that keeps its rows roughly.
 
     Args:
@@ -180,15 +178,13 @@ def mend(
         cost: (N, K) prior included: what lies dearest above the closure is lowered first.
         pairs: (P, 2) distinct required pairs.
         exponents: (P,) eps d, all above 0.
-        tau: the rows are kept at (1 - tau) eps.
-        executor: where blocks of columns are closed.
 
     Returns:
-        (N, K) rows that sum to 1, inside the rows of privacy up to rounding.
+        (N, K) rows that sum to 1, inside the rows of privacy at (1 - 1e-9) eps up to rounding.
     """
     first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     graph = graph_of(first, second, np.minimum(exponents, FARTHEST), len(z))
-    return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, tau, executor)[0]
+    return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9, None)[0]
 
 
 def rounded(z: Floats) -> Unsigned:

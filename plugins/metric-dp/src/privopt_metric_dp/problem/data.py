@@ -409,7 +409,7 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread:
 
 def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
     """Hold a third party's distances to what a promise at them means: the same real number there and back."""
-    if type(metric).between.__module__.startswith("privopt."):  # the same double by how it is computed
+    if type(metric).between.__module__.startswith("privopt_metric_dp."):  # the same double by how it is computed
         return
     back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))
     if back.dtype.kind not in "iuf" or distances.dtype.kind not in "iuf":

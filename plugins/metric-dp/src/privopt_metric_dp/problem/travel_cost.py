@@ -39,7 +39,7 @@ def travel_cost(
 ) -> Floats:
     """c_ik = sum_l q_l |tc_il - tc_kl|: how far off the travel to a target is estimated, on average.
 
-    Along one-way roads tc_il is the travel from i to target l (`privopt_metric_dp.space.roads.travel_to_targets`).
+    Along one-way roads tc_il is the travel from i to target l (`privopt_metric_dp.space.roads.Roads.travel`).
 
     Args:
         from_records: (N, T) travel from each record to each target, km.

@@ -37,15 +37,12 @@ _ASKED = 50_000  # pairs looked at between two looks at the clock
 _RARE = 1e-2  # implied pairs, as a share, that are not worth the search for them
 
 
-def required_pairs(
-    metric: Metric, within: float | None = None, *, source: str = "privacy.neighbours_within"
-) -> tuple[Ints, Floats]:
+def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
     """Pairs of records whose rows must be indistinguishable, and their distances.
 
     Args:
         metric: of N records.
         within: greatest distance of a pair, compared by `<=` with the stored double; left out: every pair.
-        source: what a fault in `within` is reported against.
 
     Returns:
         (P, 2) with i < j in lexicographic order, and (P,) distances in the metric's unit. Pairs at an
@@ -56,7 +53,7 @@ def required_pairs(
         InputError: `within` is negative or not a number.
     """
     if within is not None and not within >= 0:
-        raise InputError([Fault(source, "", repr(within), "a number of at least 0")])
+        raise InputError([Fault("privacy.neighbours_within", "", repr(within), "a number of at least 0")])
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
