@@ -80,8 +80,8 @@ def sampled(
             for it is said.
         InputError, DoesNotHoldError: a ledger that will not do.
     """
-    from privopt.declare.exact_text import exact_text
     from privopt.ledger.cost_of_report import cost_of, sequence_of
+    from privopt.ledger.entries import said
     from privopt.ledger.subject_names import subject_name
 
     subject = charge.subject or ""
@@ -93,7 +93,7 @@ def sampled(
         granted = ledger.charge_times(subject, count, cost)
         if not granted:
             raise ledger.refusal(subject, cost)
-        left, limit = ledger.account(subject).left, ledger.limit
+        left, limit = ledger.account(subject, unit=cost.account).left_text, ledger.limit_of(cost.account)
     try:
         reports = in_blocks(draw, granted)
     except UsageError as error:
@@ -102,6 +102,6 @@ def sampled(
     if granted < count and left is not None:
         refused = (
             f"{count - granted:,} of {count:,} draws refused: budget spent: subject {cut(subject)} has "
-            f"{exact_text(left)} left, each takes {exact_text(cost.epsilon)}"
+            f"{left} left, each takes {said(cost.amount)}"
         )
     return Sampled(reports=reports, refused=refused, sequence=sequence_of(cost, limit, "draw"))

@@ -302,3 +302,10 @@ class TwoConnections(RuleBasedStateMachine):
 
 TestTwoConnections = TwoConnections.TestCase
 TestTwoConnections.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+
+
+def test_the_command_knows_the_units():
+    from privopt.command import ledger_commands
+    from privopt.ledger import entries
+
+    assert ledger_commands.UNITS == entries.UNITS

@@ -122,7 +122,7 @@ class OwnKeeper(Keeper):
         opened = _release().opened
         self.release, self.problem = matrix_of(opened)
         self.cost = cost_of(opened.folder, opened.result, "check")
-        self.epsilon, self.secrets = self.cost.epsilon, self.release.records.tolist()
+        self.epsilon, self.secrets = self.cost.amount[0], self.release.records.tolist()
 
     @property
     def path(self) -> Path:
@@ -146,7 +146,7 @@ class OwnKeeper(Keeper):
     def charges(self) -> list[tuple[str, Fraction, int]]:
         """The charges, read through a connection of its own."""
         with Ledger(self.path, make=False) as other:
-            return [(charge.subject, charge.cost.epsilon, charge.time) for charge in other.charges()]
+            return [(charge.subject, charge.cost.amount[0], charge.time) for charge in other.charges()]
 
     def stored(self) -> bytes:
         """The kept reports."""

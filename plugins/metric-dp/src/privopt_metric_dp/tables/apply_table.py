@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -105,7 +104,7 @@ def _applied(
     secret, charging = source.whole(secret), None
     if asked.charge is not None:
         cost = cost_of(opened.folder, opened.result, purpose)
-        cost = evolve(cost, epsilon=max(1, len(asked.positions)) * Fraction(cost.epsilon))
+        cost = evolve(cost, epsilon=max(1, len(asked.positions)) * cost.amount[0])
         charging = Charging(to=asked.charge, cost=cost, time=asked.time)
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)

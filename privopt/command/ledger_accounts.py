@@ -1,0 +1,155 @@
+"""What ``privopt budget`` reads as a limit, and what it shows of accounts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+from privopt.command.terminal import complain, say, say_json
+from privopt.declare.exact_text import exact_text
+from privopt.errors import UsageError
+from privopt.ledger.cost_of_report import limit_text
+from privopt.ledger.entries import EPSILON, Account, Sum, added, amount_of, said
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.total_epsilon import total_epsilon
+
+__all__ = ["delta_given", "limit_given", "show_accounts"]
+
+SPENT_AT_DELTA: Final = (
+    "what is said at a delta holds for a limit always; for what was spent where amounts were fixed beforehand, and not "
+    "chosen from results"
+)
+
+
+def delta_given(text: str | None) -> Fraction | None:
+    """Return what ``--delta`` says, exactly."""
+    return None if text is None else amount_of(_decimal(text), "--delta")
+
+
+def limit_given(amount: str, window: str | None) -> dict[str, Any]:
+    """Return what ``--set`` and ``--window`` say: an amount, or epsilon and delta with a comma between."""
+    first, *rest = amount.split(",")
+    if len(rest) > 1:
+        raise UsageError(f"--set: found {amount}, wanted an amount, or epsilon and delta: 8,1e-6")
+    return {
+        "amount": amount_of(first, "--set", zero=True),
+        "delta": amount_of(_decimal(rest[0]), "--set", zero=True) if rest else None,
+        "hours": None if window is None else amount_of(window, "--window"),
+    }
+
+
+def _decimal(text: str) -> str:
+    """Return a number that is written with an exponent as a plain decimal: deltas are."""
+    from decimal import Decimal, InvalidOperation
+
+    try:
+        return f"{Decimal(text.strip()):f}" if "e" in text.lower() and len(text) < 20 else text
+    except InvalidOperation:
+        return text
+
+
+def show_accounts(
+    book: Ledger, units: Mapping[str, Sequence[Account]], hours: str | None, delta: Fraction | None, *, as_json: bool
+) -> None:
+    """Accounts on standard output; the head, to be kept elsewhere, on standard error."""
+    complain(f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it tells whether the end was cut off")
+    totals = {} if delta is None else _totals(book, units, delta)
+    if delta is not None:
+        complain(f"{book.path}: {SPENT_AT_DELTA}")
+    alone = len(units) == 1
+    if as_json:
+        shown = [_in_json(book, unit, accounts, totals, delta, alone=alone) for unit, accounts in units.items()]
+        together = shown[0] if alone else {"units": shown}
+        if delta is not None and not alone:
+            limits = {unit: limit.sum for unit in units if (limit := book.limit_of(unit)) is not None}
+            together |= {
+                "delta": exact_text(delta),
+                "epsilon": _text(total_epsilon(limits, delta) if len(limits) == len(units) else None),
+                "subjects": [{"subject": name, "epsilon": _text(own)} for name, own in totals.items()],
+            }
+        say_json(json.dumps(together, indent=2, ensure_ascii=False))
+        return
+    for unit, accounts in units.items():
+        _say_unit(book, unit, accounts, hours, totals, delta, alone=alone)
+
+
+def _say_unit(
+    book: Ledger,
+    unit: str,
+    accounts: Sequence[Account],
+    hours: str | None,
+    totals: Mapping[str, Fraction | None],
+    delta: Fraction | None,
+    *,
+    alone: bool,
+) -> None:
+    limit, whom = book.limit_of(unit), book.unit or ""
+    words = "no limit: it only counts" if limit is None else limit_text(limit, whom)
+    if delta is not None and limit is not None:
+        words += f"; the limit is epsilon {_text(total_epsilon({unit: limit.sum}, delta))} at delta {exact_text(delta)}"
+    what = whom or "nothing charged yet"
+    say(f"{book.path}: {what if alone and unit == EPSILON else f'{unit}, {what}'}; {words}")
+    wide = max((len(account.subject) for account in accounts), default=0)
+    since = f" in the last {hours} hours" if hours else ""
+    for account in accounts:
+        left = "" if account.left is None else f", {account.left_text} left"
+        when = "" if account.period is None else f"  {account.period}"
+        line = f"{account.spent_text} spent{since}{left}, {account.reports:,} charges"
+        if delta is not None:
+            line += f"; all accounts: epsilon {_text(totals[account.subject])} at delta {exact_text(delta)}"
+        say(f"{account.subject:<{wide}}{when}  {line}")
+
+
+def _in_json(
+    book: Ledger,
+    unit: str,
+    accounts: Sequence[Account],
+    totals: Mapping[str, Fraction | None],
+    delta: Fraction | None,
+    *,
+    alone: bool,
+) -> dict[str, Any]:
+    limit = book.limit_of(unit)
+    plain = alone and unit == EPSILON
+    shown: dict[str, Any] = {
+        "unit": book.unit if plain else unit,
+        "limit": None if limit is None else said(limit.sum),
+        **({} if plain else {"relation": book.unit}),
+    }
+    if limit is not None and limit.calendar is not None:
+        shown |= {"per": limit.calendar.per, "zone": limit.calendar.zone}
+    else:
+        within = None if limit is None or limit.hours is None else exact_text(limit.hours)
+        shown["window_hours"] = None if within is None else _number(within)
+    subjects = [account.to_json() for account in accounts]
+    if delta is not None:
+        at = None if limit is None else total_epsilon({unit: limit.sum}, delta)
+        shown |= {"delta": exact_text(delta), "epsilon": _text(at)}
+        for own in subjects:
+            own["epsilon"] = _text(totals[str(own["subject"])])
+    return {**shown, "subjects": subjects}
+
+
+def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
+    """Return what all accounts of each subject come to as epsilon at a delta, over all periods that are shown."""
+    sums: dict[str, dict[str, Sum]] = {}
+    for unit, accounts in units.items():
+        for own in accounts:
+            spent = (own.spent,) if own.delta is None else (own.spent, own.delta)
+            mine = sums.setdefault(own.subject, {})
+            mine[unit] = added(mine[unit], spent) if unit in mine else spent
+    return {name: total_epsilon(own, delta, squares=book.squares(name)) for name, own in sums.items()}
+
+
+def _text(epsilon: Fraction | None) -> str | None:
+    return None if epsilon is None else exact_text(epsilon)
+
+
+def _number(text: str) -> float | int | str:
+    """Hours as a number where it says exactly that."""
+    value = Fraction(text)
+    if value.denominator == 1:
+        return int(value)
+    return float(value) if Fraction(float(value)) == value or "/" not in text else text
