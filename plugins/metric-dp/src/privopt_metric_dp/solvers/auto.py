@@ -33,7 +33,7 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 from privopt_metric_dp.solvers.spanner import FewPairs
 from privopt_metric_dp.solvers.star import StarSolver
 
-__all__ = ["METHODS", "InDoubles", "Ladder", "auto", "climb", "named", "search", "solve"]
+__all__ = ["METHODS", "InDoubles", "Ladder", "Room", "auto", "climb", "named", "search", "solve"]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 SCATTERED = 100
