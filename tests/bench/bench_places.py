@@ -1,0 +1,199 @@
+"""Cities of up to 50,000 places with outputs chosen by their use: seconds, memory, loss, bound, checks.
+
+Run as ``python tests/bench/bench_places.py [--only TEXT] [--checker] [--write FILE]``. Streets of Rome (``PRIVOPT_DATA``)
+are cut into pieces as equal as can be until there are so many places; a city of junctions is a grid of 80 m with places
+moved, 12 % of its streets missing, these 1 to 1.15 times as long as the way by air. Seconds are wall clock of whole
+commands, peak memory that of their largest process; one run each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from attrs import frozen
+from bench_city import PRIVOPT, ROME, _problem, _table, helsinki, run_command
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+Roads = list[tuple[int, int, float]]
+
+BLOCK = 0.08
+"""Of the city of junctions, km."""
+
+
+def rome_roads() -> tuple[int, Roads]:
+    """How many nodes Rome's published streets have, and these, in km."""
+    links = [row for row in csv.DictReader((ROME / "roma_edges.csv").open()) if row["u"] != row["v"]]
+    names = sorted({end for row in links for end in (row["u"], row["v"])}, key=int)
+    number = {name: place for place, name in enumerate(names)}
+    return len(names), [(number[row["u"]], number[row["v"]], float(row["length"]) / 1000) for row in links]
+
+
+def cut(count: int, roads: Roads, places: int) -> tuple[int, Roads]:
+    """Roads in pieces that are as long as lets there be so many places, and no more."""
+    lengths = np.array([km for _, _, km in roads])
+    short, long = 1e-6, float(lengths.max())
+    for _ in range(60):
+        middle = (short + long) / 2
+        too_many = count + (np.ceil(lengths / middle) - 1).sum() > places
+        short, long = (middle, long) if too_many else (short, middle)
+    made: Roads = []
+    for a, b, km in roads:
+        parts = math.ceil(km / long)
+        chain = [a, *range(count, count + parts - 1), b]
+        count += parts - 1
+        made += [(u, v, km / parts) for u, v in pairwise(chain)]
+    return count, made
+
+
+def junctions(places: int) -> tuple[int, Roads]:
+    """A grid of junctions, its largest connected part."""
+    side, chance = round(places**0.5), np.random.default_rng(0)
+    x, y = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
+    points = (np.stack([x.ravel(), y.ravel()], axis=1) + chance.uniform(-0.3, 0.3, (side * side, 2))) * BLOCK
+    place = np.arange(side * side).reshape(side, side)
+    ends = np.concatenate(
+        [
+            np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1),
+            np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1),
+        ]
+    )
+    ends = ends[chance.random(len(ends)) > 0.12]
+    km = np.linalg.norm(points[ends[:, 0]] - points[ends[:, 1]], axis=1) * chance.uniform(1, 1.15, len(ends))
+    return _largest(side * side, ends, km)
+
+
+def _largest(count: int, ends: NDArray[np.int64], km: NDArray[np.float64]) -> tuple[int, Roads]:
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
+    label = connected_components(graph, directed=False)[1]
+    kept = label == np.bincount(label).argmax()
+    number = np.cumsum(kept) - 1
+    some = kept[ends[:, 0]]
+    return int(kept.sum()), [
+        (a, b, length) for (a, b), length in zip(number[ends[some]].tolist(), km[some].tolist(), strict=True)
+    ]
+
+
+def write(folder: Path, found: tuple[int, Roads], epsilon: float, choose: int | None) -> None:
+    """The problem over such roads, all of whose nodes are records."""
+    count, roads = found
+    _table(folder / "points.csv", "id", ([place] for place in range(count)))
+    _table(folder / "edges.csv", "from,to,km", ([a, b, f"{km:.9f}"] for a, b, km in roads))
+    _problem(folder, 'points = "points.csv"', 'kind = "graph"\nedges = "edges.csv"', epsilon)
+    _choose(folder, choose)
+
+
+def _choose(folder: Path, choose: int | None) -> None:
+    file = folder / "problem.toml"
+    text = file.read_text()
+    file.write_text(text if choose is None else text.replace("[distance]", f"[outputs]\nchoose = {choose}\n[distance]"))
+
+
+@frozen
+class Case:
+    """A line of the table."""
+
+    name: str
+    make: Callable[[Path], None]
+    gap: str
+    asked: str
+
+
+def _rome(places: int, epsilon: float, choose: int | None, gap: str, asked: str) -> Case:
+    def make(folder: Path) -> None:
+        nodes, roads = rome_roads()
+        write(folder, cut(nodes, roads, places) if places > nodes else (nodes, roads), epsilon, choose)
+
+    outputs = "all outputs" if choose is None else f"{choose} outputs"
+    return Case(f"Rome's streets, {places:,} places, {outputs}, {epsilon:g} per km", make, gap, asked)
+
+
+def _city(places: int, gap: str, asked: str) -> Case:
+    name = f"{places:,} junctions, 120 outputs, 1 per km"
+    return Case(name, lambda folder: write(folder, junctions(places), 1.0, 120), gap, asked)
+
+
+def _helsinki(folder: Path) -> None:
+    helsinki(folder, 5000, 1.0)
+    _choose(folder, 960)
+
+
+CASES = (
+    _rome(2032, 3.0, 120, "1e-2", "20 s, .5 GB"),
+    _rome(5000, 4.0, 120, "5e-2", "-"),
+    _rome(20000, 4.0, 120, "5e-2", "-"),
+    _rome(50000, 4.0, 120, "5e-2", "300 s, 4 GB"),
+    _rome(50000, 2.0, 120, "5e-2", "300 s, 4 GB"),
+    _rome(50000, 1.0, 120, "5e-2", "300 s, 4 GB"),
+    _city(20000, "5e-2", "300 s"),
+    Case("Helsinki, 5,000 nodes, 960 outputs, 1 per km", _helsinki, "2e-2", "200 s, 2 GB"),
+    _city(50000, "5e-2", "1,200 s, 6 GB"),
+    _rome(2032, 3.0, None, "1e-2", "no slower than 67.6 s"),
+)
+
+
+def line(case: Case, *, checker: bool) -> str:
+    """Solve, verify and, asked to, check by the stand-alone checker."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        case.make(folder)
+        solve = [*PRIVOPT, "solve", "optimal-lp", folder / "problem.toml", "--out", folder / "out", "--gap", case.gap]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code, seconds, peak, said = run_command([*solve, "--json", "--quiet"])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if not said:
+            return f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | exit {code} | | | | |"
+        objective = json.loads(said)["objective"]
+        over = objective.get("bound_over", "all")
+        checked, took, _, _ = run_command([*PRIVOPT, "verify", folder / "out"])
+        own = ""
+        if checker:
+            subprocess.run([*PRIVOPT, "checker", "--out", folder / "checker.pyz"], check=True, capture_output=True)
+            began = time.monotonic()
+            found = subprocess.run([sys.executable, "-I", folder / "checker.pyz", folder / "out"], capture_output=True)
+            own = f"exit {found.returncode}, {time.monotonic() - began:.0f} s"
+        sizes = "/".join(
+            f"{(folder / 'out' / name).stat().st_size / 1e6:.0f}" for name in ("mechanism.npz", "proof.npz")
+        )
+        shown = f"{objective['value']:.5f} | {objective['lower_bound']:.5f} ({over}) | {100 * objective['gap']:.2f} %"
+        first = f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | {shown}"
+        return f"{first} | exit {checked}, {took:.0f} s | {own} | {sizes} |"
+
+
+HEAD = "| problem | asked | seconds | processor s | GB | loss | bound (over) | gap | verify | checker | MB |"
+
+
+def main() -> None:
+    """Run, print and, asked to, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="only problems whose name contains this")
+    parser.add_argument("--checker", action="store_true", help="the stand-alone checker too")
+    parser.add_argument("--write", type=Path, help="file for the table")
+    options = parser.parse_args()
+    lines = [HEAD, "| --- " * 11 + "|"]
+    print("\n".join(lines), flush=True)
+    for case in CASES:
+        if options.only in case.name:
+            lines.append(f"{line(case, checker=options.checker)} load {os.getloadavg()[0]:.1f}")
+            print(lines[-1], flush=True)
+    if options.write is not None:
+        options.write.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The interior point without its coupling beside exact optima of 200 small instances: no bound above, no loss below."""
+
+import numpy as np
+import pytest
+
+from privopt.run.verify import read_problem
+from privopt_metric_dp.mechanisms.registered import OptimalLP
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.proof.row_proof import Rows
+from privopt_metric_dp.solvers import Instance, interior_point
+from privopt_metric_dp.solvers.instance import dual_bound
+from privopt_metric_dp.solvers.interior_point import solve_interior_point
+
+EACH = 50
+GAPS = (5e-2, 1e-2, 2e-3)
+
+
+def written(folder, kind, chance):
+    """A random problem of one kind, of at most 12 records."""
+    epsilon = float(10.0 ** chance.uniform(-0.7, 0.7))
+    records, distance, more = 'points = "points.csv"', 'kind = "euclidean"', ""
+    if kind == "grids":
+        rows, cols = chance.integers(2, 4, 2)
+        records = f"grid = {{ rows = {rows}, cols = {cols}, cell_km = {chance.uniform(0.2, 2):.3f} }}"
+        more = "neighbours_within = 3.0\n" if chance.random() < 0.5 else ""
+    elif kind == "scattered":
+        places = chance.random((int(chance.integers(3, 9)), 2))
+        rows = "".join(f"{i},{x:.4f},{y:.4f}\n" for i, (x, y) in enumerate(places))
+        (folder / "points.csv").write_text("id,x,y\n" + rows)
+    else:
+        count = int(chance.integers(4, 10 if kind == "streets" else 6))
+        ends = [(int(chance.integers(j)), j) for j in range(1, count)]
+        ends += [tuple(chance.choice(count, 2, replace=False).tolist()) for _ in range(2)]
+        rows = "".join(f"{a},{b},{chance.integers(1, 30) / 16}\n" for a, b in ends)
+        (folder / "edges.csv").write_text("from,to,km\n" + rows)
+        (folder / "points.csv").write_text("id\n" + "".join(f"{j}\n" for j in range(count)))
+        distance = 'kind = "graph"\nedges = "edges.csv"'
+        more = "everywhere = true\nsplit_km = 1.5\n" if kind == "everywhere" else ""
+    text = f"[records]\n{records}\n[distance]\n{distance}\n[privacy]\nepsilon = {epsilon:.4f}\n{more}"
+    (folder / "problem.toml").write_text(f'{text}[utility]\nkind = "distance"\n')
+    return folder / "problem.toml"
+
+
+@pytest.mark.parametrize("kind", ["streets", "grids", "scattered", "everywhere"])
+def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, full_optimum, excess, kind):
+    monkeypatch.setattr(interior_point, "SMALL", 0)
+    monkeypatch.setattr(interior_point, "FORMED", 0)
+    for number in range(EACH):
+        data = MetricInstance.of(read_problem(OptimalLP(), written(tmp_path, kind, np.random.default_rng(number)))).data
+        instance = Instance.of(data)
+        optimum = full_optimum(instance)
+        for gap in GAPS if number % 5 == 0 else GAPS[1:2]:
+            found = solve_interior_point(instance, gap=gap)
+            bound = dual_bound(instance, found.multipliers)[0]
+            assert bound <= optimum * (1 + 1e-8) + 1e-12, (number, gap)
+            assert instance.loss(found.z) >= optimum * (1 - 1e-8) - 1e-12, (number, gap)
+            assert bound >= (1 - 1.01 * gap) * instance.loss(found.z) - 1e-12, (number, gap)
+            assert excess(instance, found.z) < 1e-9
+            proof = Rows.of(found.multipliers, data, data.weighted, over=data.needed)
+            assert proof.bound(data, data.weighted) <= optimum * (1 + 1e-6) + 1e-12, (number, gap)
