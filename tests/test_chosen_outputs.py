@@ -8,7 +8,7 @@ import pytest
 from mended import edit, rewrite
 
 from privopt import checker
-from privopt.errors import InputError
+from privopt.errors import InputError, StoppedError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -143,3 +143,9 @@ def test_a_sample_keeps_all_of_the_prior_and_joins_neighbouring_parts(tmp_path):
     assert instance.cost.sum(axis=0) == pytest.approx(data.weighted.sum(axis=0))
     i, j = instance.pairs.T
     assert (instance.distances >= data.metric.between(seeds[i], seeds[j]) * (1 - 1e-12)).all()
+
+
+def test_where_all_records_do_not_fit_few_outputs_are_proposed(tmp_path):
+    problem = written(tmp_path, GRID.replace("rows = 6, cols = 7", "rows = 250, cols = 4") + PLANE + REST)
+    with pytest.raises(StoppedError, match=r"\[outputs\] choose = 120, that many of the 1,000 records"):
+        solve("optimal-lp", problem, tmp_path / "out", Options(memory=0.3))

@@ -12,13 +12,18 @@ from ridge regressions comes near.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from privopt.arrays import Floats, Ints, slices
 from privopt.errors import SolverError
 from privopt.interfaces import Progress
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+else:
+    csr_array = Any
 
 __all__ = ["finite_sample", "nested_sets"]
 
@@ -64,7 +69,7 @@ def nested_sets(columns: Floats) -> Floats:
 
 
 def finite_sample(
-    columns: Floats, sets: Ints, low: Floats, high: Floats, functionals: Floats, progress: Progress | None = None
+    columns: Floats, sets: Ints, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
     """The least and greatest h . pi for each functional; None where no shares are within all bounds.
 
@@ -72,7 +77,7 @@ def finite_sample(
         columns: (N, K) probability of each output, and of each set of outputs, given each record.
         sets: which of the columns are sets.
         low, high: (K,) bounds of their probabilities.
-        functionals: (G, N), entries in [0, 1].
+        functionals: (G, N), entries in [0, 1], sparse.
         progress: called with how many are done.
 
     Returns:
@@ -80,7 +85,7 @@ def finite_sample(
     """
     some = slice(None) if columns.size <= LARGEST_PROGRAM or not len(sets) else sets
     small = columns[:, some]
-    if small.size * len(functionals) <= MOST_WORK:
+    if small.size * functionals.shape[0] <= MOST_WORK:
         found = _by_programs(small, low[some], high[some], functionals, progress)
     else:
         found = _by_duality(small, low[some], high[some], functionals, progress)
@@ -93,7 +98,7 @@ def finite_sample(
 
 
 def _by_programs(
-    columns: Floats, low: Floats, high: Floats, functionals: Floats, progress: Progress | None
+    columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
     """Each by its two programs, the last basis the next one's start."""
     from privopt.backends.choose import get
@@ -106,15 +111,16 @@ def _by_programs(
     i, k = Index("i", X), Index("k", Y)
     pi = m.variable("pi", X, lower=0)
     z = m.param("z", np.where(columns < SMALL * columns.max(axis=0), 0.0, columns))  # bounds are evaluated with all
-    m.minimize(total(m.param("h", functionals[0])[i] * pi[i], over=i))
+    m.minimize(total(m.param("h", functionals[[0]].toarray()[0])[i] * pi[i], over=i))
     m.require("mass", Eq(total(pi[i], over=i), 1))
     m.require("at least", Ge(total(z[i, k] * pi[i], over=i), m.param("L", low - SMALL)[k]), forall=k)
     m.require("at most", Le(total(z[i, k] * pi[i], over=i), m.param("U", high + SMALL)[k]), forall=k)
     session = get("highs").session(m.compile())
-    ends = np.zeros((2, len(functionals)))
+    ends = np.zeros((2, functionals.shape[0]))
     every = np.arange(count)
     for side, sign in enumerate((1.0, -1.0)):
-        for row, h in enumerate(functionals):
+        for row in range(functionals.shape[0]):
+            h = functionals[[row]].toarray()[0]
             session.change_costs(every, sign * h)
             found = session.solve()
             if found.outcome is Outcome.INFEASIBLE:
@@ -124,17 +130,17 @@ def _by_programs(
             y = np.asarray(found.duals)[1:].reshape(2, outputs).sum(axis=0)
             ends[side, row] = sign * _least(columns, low, high, sign * h[None], y[:, None])[0]
             if progress is not None:
-                progress(f"interval {side * len(functionals) + row + 1:,} of {2 * len(functionals):,}", row, None, None)
+                progress(f"interval {side * ends.shape[1] + row + 1:,} of {ends.size:,}", row, None, None)
     return ends[0], ends[1]
 
 
 def _by_duality(
-    columns: Floats, low: Floats, high: Floats, functionals: Floats, progress: Progress | None
+    columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
 ) -> tuple[Floats, Floats]:
     """Bounds on all of them by weak duality, the best of a few multipliers each: wider, and no less sure."""
     from scipy.linalg import cho_factor, cho_solve
 
-    least, most = functionals.min(axis=1), functionals.max(axis=1)  # y = 0
+    least, most = functionals.min(axis=1).toarray(), functionals.max(axis=1).toarray()  # y = 0
     scaled = columns / (high - low)
     square = scaled.T @ scaled
     mean = float(square.diagonal().mean())
@@ -142,8 +148,8 @@ def _by_duality(
         if progress is not None:
             progress(f"intervals by duality: {step + 1} of {len(RIDGES)}", step, None, None)
         factor = cho_factor(square + ridge * mean * np.eye(len(square)), lower=True, check_finite=False)
-        for part in slices(len(functionals), len(columns), 1 << 24):
-            h = functionals[part]
+        for part in slices(len(least), len(columns), 1 << 24):
+            h = functionals[part].toarray()
             y = cho_solve(factor, scaled.T @ h.T, check_finite=False) / (high - low)[:, None]
             least[part] = np.maximum(least[part], _least(columns, low, high, h, y))
             most[part] = np.minimum(most[part], -_least(columns, low, high, -h, -y))

@@ -13,13 +13,18 @@ and also where v jumps as c grows, as it does of few reports; the tightest of th
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from privopt.arrays import Floats
 from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+else:
+    csr_array = Any
 
 __all__ = ["gap_for", "profile_intervals"]
 
@@ -40,7 +45,7 @@ def profile_intervals(
     columns: Floats,
     parts: Floats,
     reports: int,
-    functionals: Floats,
+    functionals: csr_array,
     confidence: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
@@ -49,7 +54,7 @@ def profile_intervals(
     Args:
         columns, parts: as of :func:`privopt.estimate.likelihood.fit`.
         reports: n.
-        functionals: (G, N) of zeros and ones.
+        functionals: (G, N) of zeros and ones, sparse.
         confidence: in (0, 1).
         progress: called with how many are done.
 
@@ -58,12 +63,13 @@ def profile_intervals(
     """
     drop, gap = _drop(confidence, reports), gap_for(confidence, reports)
     best = fit(columns, parts, gap=gap).log_likelihood
-    ends = np.zeros((2, len(functionals)))
-    for row, h in enumerate(functionals):
+    ends = np.zeros((2, functionals.shape[0]))
+    for row in range(ends.shape[1]):
+        h = functionals[[row]].toarray()[0]
         for side, sign in enumerate((1.0, -1.0)):
             ends[side, row] = _end(columns, parts, best - drop, h, gap, FALL_TOLERANCE * drop, sign)
         if progress is not None:
-            progress(f"interval {row + 1:,} of {len(functionals):,}", row, None, None)
+            progress(f"interval {row + 1:,} of {ends.shape[1]:,}", row, None, None)
     return ends[0], ends[1]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints, read_only
+from privopt.errors import UsageError
 from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
@@ -28,6 +29,8 @@ COARSEST: Final = 4.0
 FINER: Final = math.sqrt(2.0)
 WORSE: Final = 2
 """Finer resolutions in a row that are worse, after which none is tried."""
+LARGEST: Final = 100_000_000
+"""Entries of the bumps (M, N) up to which a resolution is tried: .8 GB."""
 USED: Final = 1e-5
 """Share of a bump from which it counts as used."""
 
@@ -50,14 +53,16 @@ class Resolved:
     whole_gap: float
 
 
-def bumps(rows: Rows, count: int, resolution: float) -> Floats:
+def bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     """(M, N) distributions over the records, around centres of which every record has one within the resolution.
 
-    Centres are taken farthest first, from record 0.
+    Centres are taken farthest first, from record 0. None where they are too many to be held at once.
     """
     found = [rows(np.array([0]))[0]]
     nearest = found[0]
     while nearest.max() > resolution and len(found) < count:
+        if (len(found) + 1) * count > LARGEST:
+            return None
         found.append(rows(np.array([int(nearest.argmax())]))[0])
         nearest = np.minimum(nearest, found[-1])
     with np.errstate(over="ignore"):  # so far off that nothing is left
@@ -85,14 +90,24 @@ def resolved_fit(
         rows: distances; None where there are none, and then no resolution but 0.
         resolution: r; 0 for all distributions; None to choose.
         progress: called with what is tried.
+
+    Raises:
+        UsageError: a resolution so fine that its bumps cannot be held at once.
     """
     if rows is None or resolution == 0 or prior is not None:
         return _of(fit(columns, parts, gap=gap, prior=prior, progress=progress), 0.0, columns, parts)
     if resolution is not None:
-        return _at(columns, parts, rows, resolution, gap, progress)[0]
+        asked = _at(columns, parts, rows, resolution, gap, progress)
+        if asked is None:
+            few = LARGEST // len(columns)
+            raise UsageError(f"resolution: found {resolution:g}, wanted one at which {few:,} centres are enough, or 0")
+        return asked[0]
     best, score, worse = None, -math.inf, 0
     for tried in _resolutions(rows, len(columns)):
-        found, used = _at(columns, parts, rows, tried, gap, progress)
+        made = _at(columns, parts, rows, tried, gap, progress)
+        if made is None:
+            break
+        found, used = made
         now = reports * found.fit.log_likelihood - used
         best, worse = (found, 0) if now > score else (best, worse + 1)
         score = max(score, now)
@@ -122,11 +137,13 @@ def _resolutions(rows: Rows, count: int) -> Iterator[float]:
 
 def _at(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
-) -> tuple[Resolved, int]:
-    """The maximum at a resolution, and how many bumps beside one it takes."""
+) -> tuple[Resolved, int] | None:
+    """The maximum at a resolution, and how many bumps beside one it takes; None where these are too many."""
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
     shapes = bumps(rows, len(columns), resolution)
+    if shapes is None:
+        return None
     found = fit(shapes @ columns, parts, gap=gap)
     shares = evolve(found, shares=read_only(found.shares @ shapes))
     return _of(shares, resolution, columns, parts), int((found.shares > USED).sum()) - 1

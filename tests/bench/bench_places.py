@@ -1,9 +1,9 @@
 """Cities of up to 50,000 places with outputs chosen by their use: seconds, memory, loss, bound, checks.
 
-Run as ``python tests/bench/bench_places.py [--only TEXT] [--checker] [--write FILE]``. Streets of Rome (``PRIVOPT_DATA``)
-are cut into pieces as equal as can be until there are so many places; a city of junctions is a grid of 80 m with places
-moved, 12 % of its streets missing, these 1 to 1.15 times as long as the way by air. Seconds are wall clock of whole
-commands, peak memory that of their largest process; one run each.
+Run as ``python tests/bench/bench_places.py [--only TEXT] [--checker] [--write FILE]``. Streets of Rome
+(``PRIVOPT_DATA``) are cut into pieces as equal as can be until there are so many places; a city of junctions is a grid
+of 80 m with places moved, 12 % of its streets missing, these 1 to 1.15 times as long as the way by air. Seconds are
+wall clock of whole commands, peak memory that of their largest process; one run each.
 """
 
 from __future__ import annotations

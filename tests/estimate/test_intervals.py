@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import brentq, linprog
+from scipy.sparse import csr_array
 from scipy.stats import chi2
 
 from privopt.estimate import finite_sample_intervals as finite
@@ -29,8 +30,8 @@ def test_programs_are_those_of_an_independent_solver_and_duality_is_around_them(
     counts = rng.multinomial(3_000, rng.dirichlet(np.full(12, 0.5)) @ z)
     low, high = clopper_pearson(counts.astype(float), 3_000, 0.05 / 24)
     groups = np.vstack([np.eye(12), np.repeat(np.eye(4), 3, axis=1)])
-    least, most = finite_sample(z, np.arange(0), low, high, groups)
-    wide = finite._by_duality(z, low, high, groups, None)
+    least, most = finite_sample(z, np.arange(0), low, high, csr_array(groups))
+    wide = finite._by_duality(z, low, high, csr_array(groups), None)
     rows = np.vstack([z.T, -z.T])
     for row, h in enumerate(groups):
         for sign, value in ((1, least[row]), (-1, most[row])):

@@ -8,8 +8,9 @@ from privopt_metric_dp.mechanisms.registered import OptimalLP
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.proof.row_proof import Rows
 from privopt_metric_dp.solvers import Instance, interior_point
+from privopt_metric_dp.solvers.auto import solve
 from privopt_metric_dp.solvers.instance import dual_bound
-from privopt_metric_dp.solvers.interior_point import solve_interior_point
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
 
 EACH = 50
 GAPS = (5e-2, 1e-2, 2e-3)
@@ -50,7 +51,7 @@ def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, 
         instance = Instance.of(data)
         optimum = full_optimum(instance)
         for gap in GAPS if number % 5 == 0 else GAPS[1:2]:
-            found = solve_interior_point(instance, gap=gap)
+            found = solve(instance, method=InteriorPoint(), gap=gap)
             bound = dual_bound(instance, found.multipliers)[0]
             assert bound <= optimum * (1 + 1e-8) + 1e-12, (number, gap)
             assert instance.loss(found.z) >= optimum * (1 - 1e-8) - 1e-12, (number, gap)

@@ -21,7 +21,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Ints
-from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError
+from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, StoppedError
 from privopt.execution.clock import Clock
 from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.interfaces.attend import attend
@@ -51,6 +51,8 @@ __all__ = ["SAME_WITHIN", "MetricMechanism", "matrix_channel"]
 
 CHOSEN: Final = "chosen"
 """What a bound speaks of that holds for mechanisms over the outputs that were chosen alone."""
+FEW: Final = 120
+"""Outputs that are proposed where all records are too many."""
 ALL: Final = "all"
 """What a bound speaks of that holds for mechanisms over all records, too."""
 SOLVED: Final = 0.95
@@ -264,6 +266,21 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             solver = {"name": answer.origin, "version": VERSION, "iterations": answer.offers}
             return solver, {"solve": answer.details, "trajectory": answer.trajectory}
         return (found.solver if answer.origin == found.name else {"name": answer.origin}), found.details
+
+    def check_room(self, problem: MetricInstance[D], context: SolveContext) -> None:
+        """Refuse what does not fit into memory; where all records are outputs, fewer of them may.
+
+        Raises:
+            StoppedError: it needs more than there is; says how much.
+        """
+        try:
+            super().check_room(problem, context)
+        except StoppedError as error:
+            records, outputs = problem.shape
+            if self.chooses and records == outputs > FEW:
+                wanted = f"so would [outputs] choose = {FEW}, that many of the {records:,} records"
+                raise StoppedError(f"{error}; {wanted}") from error
+            raise
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """What its matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""

@@ -50,10 +50,13 @@ LOOSE_STEP = 0.95
 """Part of the way to the border that a step goes there."""
 PATIENT = 400
 """Steps of conjugate gradients there, at most, where row sums are brought back."""
-FORMED, TIGHT = 4_000, 0.02
-"""Records up to which, and gaps below which, the coupling is formed. At 2,032 street nodes of Rome with 120 outputs
-either way took 9 s to 1 %; with all 2,032 outputs 285 s formed, and 376 s to 1.3 % otherwise; at 5,400 junctions with
-960 outputs a step took 90 s formed and 23 s otherwise (all beside a load of 7 to 12 on two processors)."""
+FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
+"""Records up to which, and gaps below which, the coupling is formed; with few outputs, below the second gap. At 2,032
+street nodes of Rome with 120 outputs either way took 9 s to 1 %, .45 and .26 GB; with all 2,032 outputs 285 s formed,
+and 376 s to 1.3 % otherwise; at 5,400 junctions with 960 outputs a step took 90 s formed and 23 s otherwise (all beside
+a load of 7 to 12 on two processors)."""
+FEW = 8
+"""Times as many records as outputs from which on these are few."""
 
 
 @define
@@ -241,6 +244,16 @@ def _due(state: State, seen: _Looked, gap: float) -> bool:
     return half or state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap)
 
 
+def _formed(part: Part, gap: float) -> bool:
+    """Whether the coupling is formed: it is not too large, or to complete it takes more than to form it would."""
+    instance, pattern = part.instance, part.elimination
+    few = FEW * instance.outputs < instance.records
+    if instance.records <= FORMED and gap < (TIGHTEST if few else TIGHT):
+        return True
+    columns = np.diff(pattern.start).astype(np.float64)
+    return bool((columns**3).sum() > 3.0 * instance.records * pattern.entries)
+
+
 def _dense(records: int, outputs: int) -> bool:
     return float(records) ** 3 * outputs <= SMALL
 
@@ -282,9 +295,11 @@ class InteriorPoint:
         n, k, pairs = part.instance.records, part.instance.outputs, len(part.instance.pairs)
         if _dense(n, k):
             return 8.0 * k * (24 * pairs + 20 * n + 2 * n**2)
-        every = n * (n - 1) // 2
-        lanes, entries = -(-k // 8) * 8, every if pairs > every // 2 else part.elimination.entries
-        coupling = 4.0 * n**2 * (ROOMS + 5) if n <= FORMED else 8.0 * (n + entries) * (ROOMS + 8 * allowed_threads())
+        lanes, every = -(-k // 8) * 8, n * (n - 1) // 2
+        full = 2 * pairs > every  # half of all pairs fill all of a factor
+        entries = every if full else part.elimination.entries
+        formed = n <= FORMED or full or _formed(part, TIGHT)
+        coupling = 4.0 * n**2 * (ROOMS + 5) if formed else 8.0 * (n + entries) * (ROOMS + 8 * allowed_threads())
         return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
 
     def solve(self, part: Part, offers: PartOffers) -> None:
@@ -294,10 +309,10 @@ class InteriorPoint:
 
         instance = part.instance
         with np.errstate(all="ignore"):
-            formed = instance.records <= FORMED and offers.gap < TIGHT
-            group = part.symmetry if self.symmetry and formed else Symmetry.trivial(instance)
+            some = self.symmetry and instance.records <= FORMED
+            group = part.symmetry if some else Symmetry.trivial(instance)
             engine = _engine(part, len(group.representatives))
-            formed = formed or engine.exact
+            formed = engine.exact or group.order > 1 or _formed(part, offers.gap)
             state = begin(instance, group, engine, formed=formed, threads=self.threads or allowed_threads())
             offers.note("", symmetries=group.order, **engine.details)
             try:
