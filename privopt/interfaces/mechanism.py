@@ -77,6 +77,10 @@ class Mechanism(ABC, Generic[P, R]):
     expects: ClassVar[str] = ""
     """Where :meth:`plan` cannot tell errors before epsilon is chosen: what can, in words, for messages."""
 
+    drafting: ClassVar[str] = ""
+    """``"package.module:function"`` of ``(table, out, *, force)``, where ``privopt init`` can write a problem file from
+    a table: it writes it, and returns what was guessed, a sentence each."""
+
     handle: ClassVar[str] = "privopt.api.released:Released"
     """``"package.module:Class"`` of the object that :func:`privopt.solve` and :func:`privopt.open` return."""
 

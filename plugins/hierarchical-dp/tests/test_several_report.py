@@ -89,3 +89,26 @@ def test_a_table_without_a_share_is_added_up_from_one_that_holds_it(tmp_path):
     done = privopt("solve", "hierarchical-tables", problem(tmp_path, alone), "--out", tmp_path / "two")
     assert done.exit_code == 2
     assert "hierarchy.tables.age.share: found 0, wanted a share above 0" in done.output
+
+
+def test_init_writes_a_problem_that_solves_and_says_what_it_guessed(tmp_path):
+    rows = ["level_1,level_2,age,diary,count", "Town,r0,child,a,4", "Town,r1,old,b,7"]
+    rows += [f"Town,r2,adult,{number},1" for number in range(60)]
+    (tmp_path / "people.csv").write_text("\n".join(rows) + "\n")
+    out = tmp_path / "p.toml"
+    done = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "p-regions.csv has the 3 leaf regions of people.csv" in done.stderr
+    assert "empty ones, or a name that is taken: diary" in done.stderr
+    assert '"age" = ["adult", "child", "old"]' in out.read_text()
+    assert privopt("plan", "hierarchical-tables", out, "--quiet").exit_code == 0
+    done = privopt("solve", "hierarchical-tables", out, "--out", tmp_path / "out", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert privopt("verify", tmp_path / "out").exit_code == 0
+    again = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", out)
+    assert again.exit_code == 2
+    roads = privopt("init", "hierarchical-tables", "--points", out, "--roads", out, "--out", tmp_path / "q.toml")
+    assert (roads.exit_code, "no roads" in roads.output) == (2, True)
+    (tmp_path / "none.csv").write_text("age,count\nold,1\n")
+    wrong = privopt("init", "hierarchical-tables", "--points", tmp_path / "none.csv", "--out", tmp_path / "q.toml")
+    assert (wrong.exit_code, "columns level_1, ..., level_L" in wrong.output) == (2, True)

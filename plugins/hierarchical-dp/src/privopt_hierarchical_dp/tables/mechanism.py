@@ -61,6 +61,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     scope: ClassVar[str] = TABLE_RELATIONS["individuals"].statement("pure-dp")
     kit: ClassVar[str] = "privopt_hierarchical_dp.tables.kit:PROFILE"
     reporting: ClassVar[str] = "privopt_hierarchical_dp.tables.report:TablesReport"
+    drafting: ClassVar[str] = "privopt_hierarchical_dp.tables.draft:init"
 
     def load(self, declared: TablesProblem, file: str) -> TablesInstance:
         """The problem and its individuals."""

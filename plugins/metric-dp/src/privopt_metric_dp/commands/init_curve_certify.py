@@ -58,11 +58,21 @@ def init(
     force: bool,
 ) -> None:
     """A commented problem file from a table of places or positions, or from the streets of OpenStreetMap."""
+    from pkgutil import resolve_name
+
+    from privopt.registry import registry
     from privopt_metric_dp.studies import draft_problem
     from privopt_metric_dp.studies.street_map import box_area, polygon_area, read_streets
 
     if (points is None) == (osm is None):
         raise UsageError("init takes --points or --osm, one of the two")
+    drafting = registry().get(mechanism).load().drafting
+    if drafting:
+        if points is None or roads is not None or within is not None:
+            raise UsageError(f"init {mechanism} takes --points, the table of individuals, and no roads or distances")
+        for line in resolve_name(drafting)(points, out, force=force):
+            complain(f"{out}: {line}")
+        return
     if points is not None:
         if box is not None or polygon is not None or walk or bends:
             raise UsageError("--box, --polygon, --walk and --bends go with --osm")

@@ -1,0 +1,122 @@
+"""``privopt init hierarchical-tables``: a commented problem file from a table of individuals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from privopt.declare import File
+from privopt.errors import Fault, InputError
+from privopt.run.publish import check_file, new_file
+from privopt_hierarchical_dp.level_tables import LevelTable, of_table, text
+from privopt_hierarchical_dp.tables.instance import COUNT
+from privopt_hierarchical_dp.tables.problem import RESERVED
+
+__all__ = ["init"]
+
+VALUES: Final = 50
+"""Values of a column that is taken for an attribute, at most."""
+EPSILON: Final = "1.0"
+
+PROBLEM: Final = """# Tables of individuals for every region, from {table}.
+[hierarchy]
+regions = {regions}       # public: read off the table; add regions that have nobody
+records = {table}         # secret: one row an individual{counted}
+# budget = [1, 1]         # shares by level, the root's first; privopt plan hierarchical-tables tells the best
+
+[hierarchy.attributes]    # public: read off the table, which told which values occur; add those that could
+{attributes}
+{tables}
+[privacy]
+epsilon = {epsilon}             # of one individual, over all tables and levels: whether or not one is in the file,
+                          # every result is at most exp({epsilon}) = 2.72 times as likely
+# kind = "zcdp"           # with rho = ... instead of epsilon
+# relation = "individuals"  # one joins or leaves; "moves", "attributes": describe hierarchical-tables
+
+# [plan]                  # what matters, for privopt plan
+# errors = {{ people = {{ level_1 = 1 }} }}
+"""
+
+
+def init(table: Path, out: Path, *, force: bool) -> list[str]:
+    """Write a problem file for a table of individuals, and the regions that it has beside it.
+
+    Args:
+        table: ``level_1, ..., level_L``, columns of attributes, and count where a row is of several alike.
+        out: the problem file.
+        force: whether existing files are replaced.
+
+    Returns:
+        What was guessed, a sentence each.
+
+    Raises:
+        InputError: the table has no levels, or cannot be read.
+        UsageError: a file is there.
+    """
+    regions = out.with_name(f"{out.stem}-regions.csv")
+    for target in (out, regions):
+        check_file(target.absolute(), force=force)
+    levels, paths, attributes, left, counted = _read(File.read(table, wanted="a table of individuals"))
+    named = _relative(table, out)
+    tables = ["[hierarchy.tables.people]\nby = []                   # numbers of individuals"]
+    tables += [f"[hierarchy.tables.by_{number}]\nby = [{_text(name)}]" for number, name in enumerate(attributes, 1)]
+    text_of = PROBLEM.format(
+        table=_text(named),
+        regions=_text(regions.name),
+        counted=f", or with {COUNT} that many alike" * counted,
+        attributes="".join(
+            f"{_text(name)} = [{', '.join(map(_text, values))}]\n" for name, values in attributes.items()
+        ),
+        tables="\n".join(tables) + "\n",
+        epsilon=EPSILON,
+    )
+    with new_file(out, force=force) as path, new_file(regions, force=force) as beside:
+        path.write_text(text_of, "utf-8")
+        pl.DataFrame(paths, schema=levels, orient="row").write_csv(beside, quote_style="necessary")
+    notes = [
+        f"{regions.name} has the {len(paths):,} leaf regions of {table.name}, values of attributes are those that "
+        "occur there: both will be public, so add what could be and is not"
+    ]
+    if left:
+        why = f"having more than {VALUES} values, empty ones, or a name that is taken"
+        notes.append(f"not taken for attributes, {why}: {', '.join(left)}")
+    return notes
+
+
+@of_table
+def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, list[str]], list[str], bool]:
+    """Return level columns, leaf regions, values of attributes, columns that are none, and whether rows are counted."""
+    table = LevelTable.scan(source)
+    if "level_1" not in table.columns:
+        wanted = "columns level_1, ..., level_L, the root's name first, and columns of attributes"
+        raise InputError([Fault(source.name, "header", ", ".join(table.columns), wanted)])
+    table = LevelTable.by_levels(source)
+    paths = table.paths({})
+    attributes: dict[str, list[str]] = {}
+    left = []
+    for name in table.columns:
+        if name in table.levels or name == COUNT:
+            continue
+        values = table.collect(text(name).unique().sort().head(VALUES + 1).alias(name))[name].to_list()
+        taken = name in RESERVED or name.startswith("level_") or not name.isprintable() or '"' in name
+        if taken or len(values) > VALUES or not all(values):
+            left.append(name)
+        else:
+            attributes[name] = values
+    return list(table.levels), paths, attributes, left, COUNT in table.columns
+
+
+def _relative(table: Path, out: Path) -> str:
+    """Return the table's name as the problem file has it: relative where it lies beside or below."""
+    try:
+        return table.resolve().relative_to(out.resolve().parent).as_posix()
+    except ValueError:
+        return table.resolve().as_posix()
+
+
+def _text(value: str) -> str:
+    """Return a basic string of TOML."""
+    return json.dumps(value, ensure_ascii=False)
