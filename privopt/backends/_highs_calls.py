@@ -19,6 +19,7 @@ from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
 from privopt.dsl.outcome import Outcome
 from privopt.errors import SolverError
+from privopt.execution.clock import clock, in_thread
 from privopt.execution.worker import say
 
 if TYPE_CHECKING:
@@ -177,9 +178,6 @@ def outcome_of(solver: Highs) -> Outcome | None:
 
 def run(solver: Highs) -> None:
     """Run HiGHS so that an interrupt stops it at once (highspy's own way prints on standard output)."""
-    if threading.current_thread() is not threading.main_thread():
-        solver.run()
-        return
     stop = threading.Event()
 
     def asked(event: HighsCallbackEvent) -> None:
@@ -189,14 +187,14 @@ def run(solver: Highs) -> None:
     channels = (solver.cbSimplexInterrupt, solver.cbIpmInterrupt, solver.cbMipInterrupt)
     for channel in channels:
         channel.subscribe(asked)
-    thread = threading.Thread(target=solver.run, daemon=True)
-    thread.start()
+    running, scope = in_thread(solver.run), clock()
     try:
-        while thread.is_alive():
-            thread.join(0.2)
+        while not running.wait(0.2):
+            if scope.cancelled:
+                stop.set()
     except KeyboardInterrupt:
         stop.set()
-        thread.join()
+        running.thread.join()
         raise
     finally:
         for channel in channels:

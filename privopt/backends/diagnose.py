@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from attrs import frozen
 
@@ -22,6 +20,7 @@ from privopt.backends._highs_calls import (
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome
+from privopt.execution.clock import clock, limit
 
 __all__ = ["Clash", "Direction", "clash", "direction"]
 
@@ -84,11 +83,18 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
     Rows come from HiGHS' irreducible infeasible subsystem of the LP relaxation, where that is infeasible already.
     """
-    deadline = time.monotonic() + time_limit
+    found: Clash | None = None
+    with limit(time_limit):
+        found = _clash(form)
+    return found or Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False)
+
+
+def _clash(form: StandardForm) -> Clash:
+    """The same, in what is left of the time."""
     conditioned = condition(form, BEARING)
-    relaxed = found = (probe := _Probe(conditioned, deadline)).outcome()
+    relaxed = found = (probe := _Probe(conditioned)).outcome()
     if relaxed is Outcome.OPTIMAL and form.is_mip:
-        found = (probe := _WholeProbe(conditioned, deadline)).outcome()
+        found = (probe := _WholeProbe(conditioned)).outcome()
     if found is not Outcome.INFEASIBLE:
         return Clash(
             families=tuple(b.name for b in form.families),
@@ -96,16 +102,15 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
             confirmed=False,
             contradicted=found in (Outcome.OPTIMAL, Outcome.FEASIBLE),
         )
-    kept, done = _reduce(probe, conditioned, deadline)
-    rows, bounds = _subsystem(conditioned, kept, deadline) if relaxed is Outcome.INFEASIBLE else ((), ())
+    kept, done = _reduce(probe, conditioned)
+    rows, bounds = _subsystem(conditioned, kept) if relaxed is Outcome.INFEASIBLE else ((), ())
     return Clash(families=tuple(kept), rows=rows, bounds=bounds, irreducible=done)
 
 
 class _Probe:
     """The model's relaxation without costs, some of its rows lifted."""
 
-    def __init__(self, conditioned: Conditioned, deadline: float) -> None:
-        self.deadline = deadline
+    def __init__(self, conditioned: Conditioned) -> None:
         self.arrays = problem_arrays(conditioned)
         self.arrays |= {name: self.arrays[name].copy() for name in ("row_lower", "row_upper")}
         self.arrays["c"] = np.zeros_like(conditioned.c)
@@ -114,7 +119,7 @@ class _Probe:
     @property
     def left(self) -> float:
         """Seconds that the next question may take."""
-        return max(self.deadline - time.monotonic(), 0.1)
+        return max(clock().left, 0.1)
 
     def load(self, conditioned: Conditioned) -> None:
         """A solver that is changed and asked again."""
@@ -151,12 +156,12 @@ class _WholeProbe(_Probe):
         return solve_arrays(self.arrays, settings).outcome
 
 
-def _reduce(probe: _Probe, conditioned: Conditioned, deadline: float) -> tuple[list[str], bool]:
+def _reduce(probe: _Probe, conditioned: Conditioned) -> tuple[list[str], bool]:
     """Leave out each family that the clash does not need."""
     form = conditioned.form
     kept, done = [], True
     for block in sorted(form.families, key=len, reverse=True):
-        if time.monotonic() > deadline:
+        if clock().left == 0.0:
             kept.append(block.name)
             done = False
             continue
@@ -174,12 +179,10 @@ def _reduce(probe: _Probe, conditioned: Conditioned, deadline: float) -> tuple[l
     return sorted(kept, key=order.index), done
 
 
-def _subsystem(
-    conditioned: Conditioned, families: list[str], deadline: float
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _subsystem(conditioned: Conditioned, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rows and column bounds of an irreducible infeasible subsystem, where HiGHS finds one in time."""
     form = conditioned.form
-    left = deadline - time.monotonic()
+    left = clock().left
     if left < 0.5 or form.A.nnz > 2_000_000:
         return (), ()
     solver = new_solver(tolerance=TOLERANCE, method="auto")

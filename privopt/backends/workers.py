@@ -8,12 +8,14 @@ import os
 import threading
 import time
 from concurrent.futures import Future, wait
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from attrs import define
 
 from privopt.errors import PrivoptError, SolverDiedError, SolverError
+from privopt.execution.clock import clock, in_thread
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 __all__ = ["GRACE_SECONDS", "Reply", "ask", "idle"]
@@ -108,14 +110,13 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     """
     worker = idle.take(solver)
     answer: Future[dict[str, Any]] = Future()
-    asking = (answer, worker.call, _answer, (problem,))
-    late = interrupted = False
-    threading.Thread(target=settle, args=asking, daemon=True).start()
+    late, interrupted, scope = False, False, clock()
+    in_thread(partial(settle, answer, worker.call, _answer, (problem,)))
     until = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
     try:  # short waits, on the future: a signal may reach another thread, and an interrupted join takes ours for ended
         while not (answer.done() or late):
             wait([answer], timeout=min(0.2, max(until - time.monotonic(), 0.0)))
-            late = not answer.done() and time.monotonic() >= until
+            late = not answer.done() and (time.monotonic() >= until or scope.cancelled)
     except KeyboardInterrupt:
         interrupted = True
     finally:

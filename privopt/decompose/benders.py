@@ -92,7 +92,7 @@ class Benders(Decomposer):
         Args:
             form: linear, without integer columns.
             blocks: column numbers of each block; no row may join two blocks.
-            context: gap, deadline, executor, progress, checkpoint and resume.
+            context: gap, executor, progress, checkpoint and resume.
             start: a feasible point and multipliers to begin with.
             valid: called with the master's z (scaled as the form), gives rows over the complicating columns that it
                 misses, with their proof, or None.

@@ -86,6 +86,14 @@ class Clock:
         self.end = -math.inf
 
     @property
+    def cancelled(self) -> bool:
+        """Whether this scope, or one around it, was ended before its time."""
+        scope: Clock | None = self
+        while scope is not None and scope.end != -math.inf:
+            scope = scope.parent
+        return scope is not None
+
+    @property
     def left(self) -> float:
         """Seconds until the nearest end around; infinite without one, 0 once one has come."""
         end, scope = self.end, self.parent

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from privopt.errors import SolverError, UsageError
 from privopt.execution.base import Executor, Feeding, Held
-from privopt.execution.clock import Ticket
+from privopt.execution.clock import Clock, Ticket
 
 __all__ = ["connect"]
 
@@ -46,9 +46,9 @@ class _Dask(Feeding):
 
     def _worker(self, place: int) -> str:
         """The worker of a place; where it has gone, the place moves to one that is there or comes back in time."""
-        deadline = time.monotonic() + _PATIENCE
+        patience = Clock(_PATIENCE)
         while not (alive := self._alive()):
-            if time.monotonic() > deadline:
+            if patience.left == 0.0:
                 raise SolverError("the Dask cluster has no workers left")
             time.sleep(0.1)
         if self._names[place] not in alive:

@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from privopt.errors import StoppedError
 from privopt.execution.base import spans
-from privopt.execution.clock import UNWRITTEN, check, granted, limit
+from privopt.execution.clock import check
 
 __all__ = [
     "VARIABLES",
     "allowed_threads",
-    "check_end",
-    "ending_at",
     "in_threads",
     "limited_to",
-    "seconds_left",
 ]
 
 T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What libraries of linear algebra read as they are loaded."""
-
-check_end = check
-
-
-@contextmanager
-def ending_at(end: float | None) -> Iterator[None]:
-    """Open a scope until a value of ``time.monotonic``, whose end is raised outside it; for what has a deadline yet."""
-    with limit(None if end is None else end - time.monotonic()) as scope:
-        yield
-    if scope.expired:
-        raise StoppedError(UNWRITTEN)
-
-
-def seconds_left(before: str = "") -> float | None:
-    """Seconds until the nearest end around; None without one.
-
-    Raises:
-        OutOfTime: it has come.
-    """
-    check(before)
-    return granted()
 
 
 def allowed_threads() -> int:

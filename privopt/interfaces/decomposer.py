@@ -74,7 +74,7 @@ class Decomposer(ABC):
         Args:
             form: linear, without integer columns.
             blocks: column numbers of each block; no row joins two blocks.
-            context: solver of the parts, gap, deadline, executor, progress, checkpoint and resume.
+            context: solver of the parts, gap, executor, progress, checkpoint and resume.
 
         Raises:
             InfeasibleError, UnboundedError: the form is.

@@ -229,7 +229,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             except OutOfTime:
                 raise
             except (CertificationError, InputError, SolverError, StoppedError, MemoryError, ArithmeticError) as fault:
-                self.note(f"{origin} (not certified: {fault or type(fault).__name__})")
+                self.note(f"{origin} (not certified: {str(fault) or type(fault).__name__})")
                 return math.inf, None
 
         found = self.measured("certify", work)
@@ -274,7 +274,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             except OutOfTime:
                 raise
             except (CertificationError, SolverError, StoppedError, MemoryError, ArithmeticError) as fault:
-                self.note(f"{origin} (bound not proved: {fault or type(fault).__name__})")
+                self.note(f"{origin} (bound not proved: {str(fault) or type(fault).__name__})")
                 return -math.inf, None
 
         found = self.measured("prove", work)

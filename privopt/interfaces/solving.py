@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -82,8 +83,6 @@ class SolveContext:
             scope around.
         stand_by: called under a limit with what is certified when it has become better: it is written, read back and
             published should the rest not come to its end in time; None where nothing is.
-        deadline: :func:`time.monotonic` value to stop at; None for no limit.
-        end: :func:`time.monotonic` value by which all is written, a little after ``deadline``; None for no limit.
         memory: bytes that the process may hold, at most; None for no limit.
         seed: for experiments only; a release that it drew is not private.
         executor: where parallel work runs.
@@ -99,8 +98,6 @@ class SolveContext:
     gap: float = 1e-6
     search_time: Clock = Factory(lambda: Clock(None, clock()))
     stand_by: Callable[[Outcome[Any]], object] | None = None
-    deadline: float | None = None
-    end: float | None = None
     memory: float | None = None
     seed: int | None = None
     executor: Executor = Factory(_serial)
@@ -121,11 +118,12 @@ class SolveContext:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline, at least 0; None without one."""
-        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        """Seconds until the search has to end, at least 0; None without a limit."""
+        left = min(self.search_time.left, clock().left)
+        return None if left == math.inf else left
 
     def check(self) -> None:
-        """Stop where the deadline has passed and there is nothing feasible to return.
+        """Stop where the time is over and there is nothing feasible to return.
 
         Raises:
             StoppedError: it has.

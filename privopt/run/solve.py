@@ -104,7 +104,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         _noting() as note,
         hidden_folders(out, force=options.force) as place,
     ):
-        context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
+        context = _context(options, method, executor, checkpoint=partial, copies=copies.work)
         with limit(_hard(options, start)) as hard:
             context.search_time = Clock(_left(options, start), hard)
             context.report("problem")
@@ -185,16 +185,13 @@ def _left(options: Options, start: float) -> float | None:
 
 
 def _context(
-    options: Options, method: MethodSpec, start: float, executor: Executor, *, checkpoint: Path, copies: Path | None
+    options: Options, method: MethodSpec, executor: Executor, *, checkpoint: Path, copies: Path | None
 ) -> SolveContext:
-    """How the mechanism shall work, its time counted from ``start``."""
-    seconds = options.time_limit
+    """How the mechanism shall work."""
     return SolveContext(
         method=method.name,
         solver=options.solver,
         gap=method.gap if options.gap is None else options.gap,
-        deadline=None if seconds is None else start + seconds,
-        end=None if seconds is None else start + OVER * seconds + GRACE - CLOSING,
         memory=resident() + available() if options.memory is None else options.memory * GB,
         seed=options.seed,
         executor=executor,

@@ -13,6 +13,7 @@ from privopt.backends import Outcome, get
 from privopt.decompose import Benders, Improvement, Start
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, ModelError, StoppedError, UnboundedError, UsageError
+from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
 
 WAYS = ("in-out", "level", "none")
@@ -146,10 +147,9 @@ def test_no_complicating_columns_at_all():
 
 
 def test_a_limit_with_a_feasible_point_gives_it_and_without_one_raises(shared_model):
-    import time
 
     form, blocks = shared_model
-    over = context(deadline=time.monotonic())
+    over = context(search_time=Clock(0.0, clock()))
     with pytest.raises(StoppedError):
         Benders().solve(form, blocks, over)
     x = np.full(form.shape[1], 5.0)

@@ -54,7 +54,8 @@ def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, 
             super().__init__(workers)
 
     monkeypatch.setattr(limits, "ThreadPoolExecutor", Watched)
-    monkeypatch.setattr(interior_state, "ThreadPoolExecutor", Watched)
+    pool = interior_state.in_threads
+    monkeypatch.setattr(interior_state, "in_threads", lambda workers: sizes.append(workers) or pool(workers))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv(VARIABLES[0], raising=False)
     (tmp_path / "p.toml").write_text(PROBLEM)

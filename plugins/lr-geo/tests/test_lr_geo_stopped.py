@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from privopt.declare import load_problem
 from privopt.decompose import Start
 from privopt.errors import InputError, StoppedError
+from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -150,7 +149,7 @@ def own_loss(problem, weights):
 @pytest.mark.parametrize(("method", "path"), [("benders", "benders, exponential"), ("exact", "exponential")])
 def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mechanisms_loss(write, method, path):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
-    outcome = LRGeo().solve(problem, SolveContext(method=method, deadline=time.monotonic()))
+    outcome = LRGeo().solve(problem, SolveContext(method=method, search_time=Clock(0.0, clock())))
     assert outcome.stopped
     assert outcome.solver["path"] == path
     with pytest.raises(StoppedError, match=r"--method \w+ need .* nothing was begun or written; --memory"):

@@ -13,6 +13,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from privopt.errors import UsageError
+from privopt.execution.clock import clock, limit
 from privopt.registry import registry
 from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, seen_from
 from privopt.testing.judging.inputs import Inputs, Pairs
@@ -45,7 +46,6 @@ class _Drawer:
     mechanism: Callable[..., Any] | None
     many: Callable[..., Sequence[Any]] | None
     chance: np.random.Generator
-    deadline: float
     calls: int = 0
     seconds: float = 0.0
     _first: tuple[int, float] = field(default=(0, 0.0), init=False)
@@ -71,7 +71,7 @@ class _Drawer:
         found: list[Any] = []
         while len(found) < count:
             start = time.perf_counter()
-            if time.monotonic() > self.deadline:
+            if clock().left == 0.0:
                 raise _OutOfTimeError
             size = min(1 if self.many is None else max(CHUNK, count // 8), count - len(found))
             found += self._some(given, size)
@@ -192,12 +192,12 @@ def judge(
     if mechanism is None and many is None:
         raise UsageError("mechanism: found None, wanted a function, or one of an input and a count as many")
     start = time.monotonic()
-    deadline = math.inf if time_limit is None else start + time_limit
     chance = np.random.default_rng(seed)
-    drawer = _Drawer(mechanism=mechanism, many=many, chance=chance, deadline=deadline)
+    drawer = _Drawer(mechanism=mechanism, many=many, chance=chance)
     pairs = Pairs(inputs=inputs, neighbours=neighbours, odds=claim.odds, chance=chance)
     trial = _Trial(claim=claim, drawer=drawer, error=1.0 - confidence, report=progress or (lambda _: None))
-    trial.run(pairs, draws)
+    with limit(time_limit):
+        trial.run(pairs, draws)
     return trial.verdict(confidence, seed, time.monotonic() - start)
 
 
@@ -304,7 +304,7 @@ class _Trial:
 
     def _fitting(self, planned: _Round) -> _Round:
         """A round cut to the time that is left; a cut round is the last."""
-        left = self.drawer.deadline - time.monotonic()
+        left = clock().left
         needed = self.drawer.pace * planned.calls
         if needed <= 0.8 * left:
             return planned

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bd_mdp_paper.kinds import Kinds
 from experiments.command import say
 from experiments.tables import Sheet
+from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
 from privopt_bd_mdp.problem import Decomposition
 from privopt_bd_mdp.solver import decompose
@@ -42,7 +43,7 @@ class Losses:
         source = self.kinds.make(kind, records, seed)
         instance = source.instance(epsilon, seed=seed)
         began = time.monotonic()
-        context = SolveContext(method="benders", solver="highs", gap=1e-2, deadline=began + limit)
+        context = SolveContext(method="benders", solver="highs", gap=1e-2, search_time=Clock(limit, clock()))
         solution = decompose(instance, Decomposition(partition="minimum-boundary"), context)
         other = instance.loss(exponential(source.distances, epsilon))
         row = {

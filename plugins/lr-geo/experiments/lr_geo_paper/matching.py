@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from lr_geo_paper.cities import Settings
 from lr_geo_paper.star_start import star_start
 from lr_geo_paper.trials import Workshop
+from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_lr_geo import server
@@ -105,7 +105,7 @@ def bounds_by_round(workshop: Workshop, settings: Settings, seconds: float) -> l
         obfuscation_radius=options.obfuscation_radius,
         exponent=options.exponent,
     )
-    context = SolveContext(method="benders", gap=1e-2, deadline=time.monotonic() + seconds)
+    context = SolveContext(method="benders", gap=1e-2, search_time=Clock(seconds, clock()))
     packages = [client.package() for client in clients]
     found = server.solve(packages, terms, context, start=star_start(packages, terms))
     return [

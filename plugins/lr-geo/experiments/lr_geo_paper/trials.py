@@ -18,6 +18,7 @@ from attrs import evolve, frozen
 from lr_geo_paper.cities import AIR, Settings
 from privopt.declare import load_problem
 from privopt.errors import ModelError, SolverError, StoppedError
+from privopt.execution.clock import Clock, clock
 from privopt.interfaces import Mechanism, SolveContext
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
@@ -122,7 +123,9 @@ def trial(
     problem.data.required, problem.data.needed, problem.data.weighted  # noqa: B018  (loading is not counted)
     method = chosen.method or registry().get(chosen.mechanism).method(None).name
     began, busy = time.monotonic(), time.process_time()
-    context = SolveContext(method=method, solver="highs", gap=chosen.gap, deadline=began + stretch * limit, seed=0)
+    context = SolveContext(
+        method=method, solver="highs", gap=chosen.gap, search_time=Clock(stretch * limit, clock()), seed=0
+    )
     try:
         outcome: Any = mechanism.solve(problem, context)
     except StoppedError:

@@ -136,7 +136,6 @@ class _Search:
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
             if limited:
-                context.deadline = soft.now() + soft.left
                 if problem.data.cost.size <= LARGEST:
                     certify_steeper(incumbent, problem.data, self.promise)
                 with soft.share(SHARE_OF_TIME):

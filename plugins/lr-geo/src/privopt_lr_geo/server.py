@@ -68,7 +68,7 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, s
     Args:
         packages: one a user.
         terms: what the server announced.
-        context: method, gap, deadline, executor, progress.
+        context: method, gap, executor, progress.
         start: where Benders begins; left out: :mod:`privopt_lr_geo.warm_start`.
 
     Raises:

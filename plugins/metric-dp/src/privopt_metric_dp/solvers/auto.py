@@ -139,7 +139,7 @@ def _had(solver: Solver, part: Part, offers: PartOffers) -> bool:
         raise
     except (SolverError, StoppedError, MemoryError, np.linalg.LinAlgError) as fault:
         check()
-        offers.note(f"{solver.name} ({fault or 'out of memory'})")
+        offers.note(f"{solver.name} ({str(fault) or 'out of memory'})")
         return False
     except Exception as fault:  # costs its answer, not the release
         offers.note(f"{solver.name} (a fault of it: {fault!r})")
