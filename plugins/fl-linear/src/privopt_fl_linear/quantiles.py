@@ -32,7 +32,8 @@ FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
 """Errors of a tail that the search for a quantile allows for, absolute and as a share of beta. The weights of the sum
 add up to less than the logarithm of their number, and phases are off by 1e-16 of a turn a term: below 1e-11 at 20,000
 terms."""
-MAX_CLENSHAW_TERMS = 100
+CLENSHAW_ERROR = 4e-16
+"""Error of Clenshaw's recurrence, times the square of its terms: 1e-10 at 500 (test_fl_margins.py)."""
 LARGE_EPSILON: Final = 100.0
 """Above it a discrete draw is 0 but once in e**100: less of it only widens the noise."""
 MAX_CACHED: Final = 500_000
@@ -69,13 +70,10 @@ def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
 
 
 @jit()
-def _sine_sum(weight: Any, turn: float) -> float:
-    """Return sum_j weight[j - 1] sin(2 pi j turn), j = 1, 2, ...
-
-    Clenshaw's recurrence for few terms: its error grows with their square, to 4e-12 at most at 100.
-    """
+def _sine_sum(weight: Any, turn: float, error: float) -> float:
+    """Return sum_j weight[j - 1] sin(2 pi j turn), j = 1, 2, ...; by Clenshaw's recurrence where it is exact enough."""
     terms = len(weight)
-    if terms <= MAX_CLENSHAW_TERMS:
+    if CLENSHAW_ERROR * terms * terms <= 0.1 * error:
         angle = 2.0 * math.pi * turn
         double = 2.0 * math.cos(angle)
         last, before = 0.0, 0.0
@@ -119,12 +117,12 @@ def _series(discrete: bool, epsilon: float, k: int, error: float) -> tuple[Any, 
 
 
 @jit()
-def _wrapped_tail(discrete: bool, weight: Any, period: float, point: float) -> float:
+def _wrapped_tail(discrete: bool, weight: Any, period: float, point: float, error: float) -> float:
     """Return P(S > point), of either sign."""
     t = math.floor(point) + 0.5 if discrete else point
     if abs(t) >= period / 2.0:
         return 0.0 if t > 0 else 1.0
-    return 0.5 - t / period - _sine_sum(weight, t / period)
+    return 0.5 - t / period - _sine_sum(weight, t / period, error)
 
 
 @jit()
@@ -133,7 +131,7 @@ def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, error: f
     weight, period = _series(discrete, epsilon, k, error)
     out = np.empty(len(points))
     for i in range(len(points)):
-        out[i] = _wrapped_tail(discrete, weight, period, points[i])
+        out[i] = _wrapped_tail(discrete, weight, period, points[i], error)
     return out
 
 
@@ -146,7 +144,7 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
         low = -1.0
     while high - low > (1.0 if discrete else 1e-10 * high):
         t = math.floor(0.5 * (low + high)) if discrete else 0.5 * (low + high)
-        if _wrapped_tail(discrete, weight, period, t) <= beta - error:
+        if _wrapped_tail(discrete, weight, period, t, error) <= beta - error:
             high = t
         else:
             low = t

@@ -119,10 +119,11 @@ def compare(name: str, site: Site, clients: np.ndarray, stations: int, epsilon: 
 def overflow(runs: int) -> None:
     """Share of runs with an overflow where sites follow the reports, promised ALPHA."""
     size, error = 20, math.sqrt(ALPHA * (1 - ALPHA) / runs)
-    settings = itertools.product((0.1, 1.0), (2, 5), (None, 3.0), ("nobody", "many"))
+    settings = itertools.product((0.1, 1.0), (2, 5), (None, 3.0), ("heavy", "many"))
     for number, (epsilon, stations, mean, kind) in enumerate(settings):
         rng = np.random.default_rng([9, number])
-        clients = np.zeros(size, np.int64) if kind == "nobody" else rng.poisson(30, size)
+        heavy = np.minimum(rng.pareto(1.2, size) * 20, 5_000).astype(np.int64)
+        clients = heavy if kind == "heavy" else rng.poisson(30, size)
         server = Server(
             site=place(rng.random((size, 2)), rng.uniform(0.1, 0.3, size)), delta="auto", alpha=ALPHA,
             rule=MarginRule(n=size, epsilon=epsilon), mean_clients=mean, max_facilities=stations,
@@ -133,7 +134,7 @@ def overflow(runs: int) -> None:
             served = serve(server, noisy, SolveContext(method="reconnection", gap=0.01))
             failed += bool((sum_counts(served.plan.assignment, clients) > served.plan.capacities).any())
             taken += served.recorded["plans"]["chosen"] == "reports"
-        said = f"eps {epsilon:<4} stations {stations} mean {mean} {kind:7} overflow {failed / runs:.4f}"
+        said = f"eps {epsilon:<4} stations {stations} mean {mean} {kind:5} overflow {failed / runs:.4f}"
         print(f"{said} (promised {ALPHA} + 3 x {error:.4f}), by the reports {taken / runs:.0%}", flush=True)
 
 
