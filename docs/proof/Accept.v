@@ -1,6 +1,6 @@
 (** The program: it takes a folder's files, and the theorem about what it takes. *)
 From Coq Require Import ZArith Bool Reals Lra Lia String List.
-From Privopt Require Import Exp Rows Sums Bound Spec Claims Metric Tables Privacy Check Grammar Folder Read.
+From Privopt Require Import Exp Rows Sums Bound Spec Claims Metric Tables Privacy Check Grammar Folder UniqueText Read.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -239,8 +239,11 @@ Proof.
 Qed.
 
 Theorem accepted fs : accept fs = true ->
-  NoDup (map fst fs) /\ exists p rows c, Format fs p rows c /\ Holds p rows c.
+  NoDup (map fst fs) /\
+  exists p rows c, Format fs p rows c /\ Holds p rows c /\
+    forall p' rows' c', Format fs p' rows' c' -> p = p' /\ rows = rows' /\ c = c'.
 Proof.
   unfold accept. destruct (examine fs) as [| |p rows c f] eqn:E; try discriminate. intros _.
-  destruct (examined fs p rows c f E) as [A [B C]]. split; [exact A|]. exists p, rows, c. auto.
+  destruct (examined fs p rows c f E) as [A [B C]]. split; [exact A|]. exists p, rows, c. split; [exact B|].
+  split; [exact C|]. intros p' rows' c' F. apply (Format_unique fs); assumption.
 Qed.

@@ -147,7 +147,7 @@ Section Problem.
     bd <- (match field obj "lower_bound" with
            | Some (Word w) => if same w (b "null") then Some None else y <- number_of r w;; Some (Some y)
            | _ => None end);;
-    when is_text (field guar "kind") "metric-dp" && negb (is_text (field top "mechanism") "lr-geo");;
+    when is_text (field guar "kind") "metric-dp" && negb (is_text (field top "mechanism") "lr-geo") && negb (has obj "bound_over");;
     t <- text (field guar "epsilon_text");; e <- number_of r t;; s <- text (field guar "scope");;
     Some {| file := f; value_of := x; unit_of := u; bound_of := bd; epsilon_of := e; scope_of := s |}.
 End Problem.

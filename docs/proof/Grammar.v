@@ -143,8 +143,9 @@ Definition quoted (s : bytes) : bytes := [34] ++ s ++ [34].
 Fixpoint inside (s : bytes) : bool :=
   match s with
   | [] => true
-  | 92 :: _ :: rest => inside rest
-  | c :: rest => negb ((c =? 34) || (c =? 92)) && (32 <=? c) && inside rest
+  | c :: rest =>
+      if c =? 92 then match rest with [] => false | _ :: rest => inside rest end
+      else negb (c =? 34) && (32 <=? c) && inside rest
   end.
 
 (** Bytes without the blanks (and, in TOML, the comments) that stand outside of strings. *)

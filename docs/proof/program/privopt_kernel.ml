@@ -1,7 +1,9 @@
 (* privopt-kernel DIR: reads a folder's files and hands them to the proved program. Trusted. *)
 let bytes s = List.init (String.length s) (fun i -> Z.of_int (Char.code s.[i]))
 
+(* Of regular files alone: a pipe may never end. *)
 let contents path =
+  if (Unix.lstat path).Unix.st_kind <> Unix.S_REG then raise Unzip.Bad;
   let file = open_in_bin path in
   Fun.protect ~finally:(fun () -> close_in file) (fun () -> really_input_string file (in_channel_length file))
 
@@ -49,7 +51,8 @@ let () =
       with_deep_stack ();
       let code =
         try say (Proved.examine (List.map (fun (name, s) -> (bytes name, bytes s)) (files folder)))
-        with Unzip.Bad | Sys_error _ | Invalid_argument _ | Z.Overflow | Out_of_memory | Stack_overflow | End_of_file ->
+        with Unzip.Bad | Sys_error _ | Invalid_argument _ | Z.Overflow | Out_of_memory | Stack_overflow | End_of_file
+             | Unix.Unix_error _ ->
           print_endline "unknown: a folder that cannot be read"; 2
       in
       exit code
