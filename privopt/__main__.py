@@ -42,6 +42,10 @@ def main() -> None:
         sys.exit(end.code)
     except SystemExit as error:
         end.code = 0 if error.code is None else error.code if isinstance(error.code, int) else None
+        from privopt.execution.clock import left_behind
+
+        if left_behind():  # the interpreter would wait for threads of its pools before anything registered runs
+            end()
         raise
 
 

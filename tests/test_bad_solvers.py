@@ -105,6 +105,7 @@ import re, sys, threading, time
 from privopt.__main__ import main
 from privopt_metric_dp.solvers import auto
 import numpy as np
+from privopt.execution import threads
 
 class Endless:
     name = "endless"
@@ -125,6 +126,7 @@ auto.named = lambda method: ladder
 main()
 """
 NO_CLOCK = "while True: np.sort(np.random.default_rng(0).random(1_000_000))"
+IN_A_POOL = "threads(2).submit('a', time.sleep, 3600).result()"
 HOLDS_THE_LOCK = "re.match('(a+)+$', 'a' * 100 + 'b')"
 
 
@@ -137,10 +139,11 @@ def command(work, problem, out, *more):
     ]
 
 
-def test_a_method_that_looks_at_no_clock_is_left_behind(tmp_path, problem):
+@pytest.mark.parametrize("work", [NO_CLOCK, IN_A_POOL])
+def test_a_method_that_looks_at_no_clock_is_left_behind(tmp_path, problem, work):
     began = time.monotonic()
     done = subprocess.run(
-        command(NO_CLOCK, problem, tmp_path / "out", "--time-limit", "8"), capture_output=True, text=True, check=False
+        command(work, problem, tmp_path / "out", "--time-limit", "8"), capture_output=True, text=True, check=False
     )
     assert done.returncode == 4, done.stderr
     assert time.monotonic() - began <= OVER * 8 + GRACE + 5.0  # a loaded machine takes its time to start

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
 from attrs import frozen
 
@@ -33,6 +34,7 @@ __all__ = [
     "clock",
     "granted",
     "in_thread",
+    "left_behind",
     "limit",
     "slices",
 ]
@@ -207,6 +209,14 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
             size = max(1, size // 2)
 
 
+_RUNNING: WeakSet[Running[Any]] = WeakSet()
+
+
+def left_behind() -> bool:
+    """Return whether anything begun by :func:`in_thread` still runs; a process then does better not to wait for it."""
+    return any(not running.done for running in list(_RUNNING))
+
+
 class Running(Generic[T]):
     """A function that runs in a daemon thread, with the caller's scopes of time.
 
@@ -228,6 +238,7 @@ class Running(Generic[T]):
                 self.error = error
 
         self.thread = threading.Thread(target=work, name="privopt-work", daemon=True)
+        _RUNNING.add(self)
         self.thread.start()
 
     @property

@@ -23,6 +23,7 @@ from privopt.errors import CertificationError, InfeasibleError, InputError, Stop
 from privopt.execution import Executor, from_url
 from privopt.execution.clock import clock, limit
 from privopt.execution.interrupts import interrupts
+from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
 from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -169,7 +170,7 @@ def _found(
     found: dict[str, list[Point]] = {line.name: [] for line in lines}
     epsilons = refusals.epsilons
     try:
-        with limit(options.time_limit):
+        with limit(options.time_limit), remembering():  # what a repair certified is not certified again
             _fill(found, lines, refusals, options, executor, came)
     except KeyboardInterrupt:
         pass  # what there is stands
