@@ -87,6 +87,8 @@ def problems(
         "hierarchy": {"counts": COUNTS, "sizes": sizes, "first_size": first},
         "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
     }
+    if relation == "replaced":
+        tables["privacy"]["max_household"] = draw_from(st.integers(1, sizes))
     if draw_from(st.booleans()):
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
     if draw_from(st.booleans()):
@@ -133,7 +135,13 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         if all(int(table[index][-1]) >= 0 for index, _ in changes):
             yield problem.with_file(COUNTS, csv_bytes(header, table))
 
+    household = tables["privacy"].get("max_household")
     for (path, size), index in where.items():
+        for other in range(household + 1) if household else ():
+            if other != size <= household and (path, other) in where:
+                yield from changed((index, -1), (where[path, other], 1))
+        if household:
+            continue
         if relation != "sizes" and (relation == "groups" or size <= most):
             yield from changed((index, 1))
             yield from changed((index, -1))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 from attrs import AttrsInstance, evolve
@@ -31,11 +31,6 @@ from privopt_hierarchical_dp.release import HierarchyRelease, errors_of, violati
 from privopt_hierarchical_dp.release_checks import ends_of, release_faults
 from privopt_hierarchical_dp.structural_zeros import outside
 from privopt_hierarchical_dp.tree import add_up, look_alike
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["HierarchicalDP", "fit_in_time", "noise_told"]
 

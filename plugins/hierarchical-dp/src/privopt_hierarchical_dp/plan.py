@@ -25,7 +25,16 @@ from privopt_hierarchical_dp.shares import Point, Split, as_split, best_point, n
 from privopt_hierarchical_dp.structural_zeros import within
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = ["LEAVES_ONLY", "STEPS", "budget_of", "errors_on", "plan", "weights_by_level", "with_budget"]
+__all__ = [
+    "LEAVES_ONLY",
+    "STEPS",
+    "budget_of",
+    "errors_on",
+    "leaves_only",
+    "plan",
+    "weights_by_level",
+    "with_budget",
+]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets that errors are stated for, as multiples of the problem's own."""
@@ -95,7 +104,7 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         context.report("errors by budget")
         if (own := designed(step * whole, shares)) is not None:
             found[step * whole] = tuple(errors(own, TRIALS, 0).mean(axis=0).tolist())
-            simple[step * whole] = _leaves_only(own)
+            simple[step * whole] = leaves_only(own)
     weigh = np.array([float(weight) for weight in weights])
     context.report("splits of the budget")
     splits = _candidates(design, shares, weigh)
@@ -267,7 +276,7 @@ def _least_squares_errors(design: Design, noise: Sequence[Noise]) -> Floats:
     return size * errors_of_counts(shape, noise)
 
 
-def _leaves_only(design: Design) -> tuple[float, ...]:
+def leaves_only(design: Design) -> tuple[float, ...]:
     """Return errors by level of counts of the leaves with all of the budget, added up."""
     delta = design.relation.sensitivity("counts", design.problem.settings.max_quantity)
     noise = design.law.moments(design.law.wide(design.problem.privacy.budget, delta))

@@ -103,8 +103,15 @@ class Privacy:
         default="sizes",
         help="what is hidden: sizes (an individual moves an existing group by a size; numbers of groups are exact), "
         "individuals (one joins or leaves, who lives alone too), groups (one of any size appears or vanishes; the "
-        "budget is a group's); in the last two no number of groups is exact",
+        "budget is a group's), replaced (a household of at most max_household persons is replaced by another in its "
+        "region); numbers of groups are exact in the first and the last alone",
         check=one_of(RELATIONS),
+    )
+    max_household: int | None = key(
+        default=None,
+        help='with relation = "replaced": public; persons of a household that the budget is for, at most',
+        unit="persons",
+        check=at_least(1),
     )
 
     @property
@@ -135,6 +142,10 @@ class Privacy:
             for what in ["a number" if name in wanted else "no such key"]
             if (value is None) == (name in wanted)
         ]
+        if (self.max_household is None) == (self.relation == "replaced"):
+            found = "nothing" if self.max_household is None else str(self.max_household)
+            wanted = 'a public number of persons with relation = "replaced", and no such key with others'
+            faults.append(Fault(file, "privacy.max_household", found, wanted))
         if faults:
             raise InputError(faults)
 
@@ -201,7 +212,12 @@ class HierarchyProblem:
     def relation(self) -> Relation:
         """Which inputs are alike."""
         table = self.hierarchy
-        return Relation(name=self.privacy.relation, classes=table.classes, vacant=table.first_size == 0)
+        return Relation(
+            name=self.privacy.relation,
+            classes=table.classes,
+            vacant=table.first_size == 0,
+            household=self.privacy.max_household or 0,
+        )
 
     def publishes_totals(self, method: str) -> bool:
         """Whether a method publishes every region's number of groups exactly."""

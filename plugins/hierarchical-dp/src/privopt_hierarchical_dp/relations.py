@@ -12,6 +12,10 @@ q, h_1 to h_q where one of size q appears. (Of the c_s a new group would change 
 
 ``groups``: one group of any size appears or vanishes. One n_s changes; of the h_s at most as many as there are sizes.
 
+``replaced``: one group of at most m individuals (``max_household``, public) is replaced by another one in its region.
+Two n_s change by 1; of the c_s at most m. The number of groups does not change. A table of the same individuals
+changes by up to m in each of two cells (:data:`TABLE_RELATIONS`, of hierarchical-tables).
+
 No entry changes by more than 1, so each number is the L1 sensitivity and the square of the L2 sensitivity too.
 """
 
@@ -21,12 +25,13 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-__all__ = ["RELATIONS", "SIZES", "Relation", "group_cost"]
+__all__ = ["RELATIONS", "SIZES", "Relation", "group_cost", "larger_costs", "replaced_unit"]
 
 RELATIONS: Final = {
     "sizes": "one individual moves one existing group by one size",
     "individuals": "one individual joins or leaves",
     "groups": "one group of any size appears or vanishes",
+    "replaced": "one household is replaced by another in its region",
 }
 """What neighbours differ in: the scope of a guarantee."""
 
@@ -39,16 +44,18 @@ class Relation:
         name: one of `RELATIONS`.
         classes: how many sizes there are.
         vacant: whether size 0 is one of them.
+        household: individuals that a household that is replaced has, at most.
     """
 
     name: str = "sizes"
     classes: int = 0
     vacant: bool = False
+    household: int = 0
 
     @property
     def exact(self) -> bool:
         """Whether alike inputs have as many groups in each region, so that numbers of groups may be published."""
-        return self.name == "sizes"
+        return self.name in ("sizes", "replaced")
 
     @property
     def unit(self) -> str:
@@ -58,6 +65,8 @@ class Relation:
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
+        if self.name == "replaced":
+            return replaced_unit(self.household)
         return {
             "sizes": "per individual in fixed groups",
             "individuals": "per individual who joins or leaves",
@@ -73,6 +82,8 @@ class Relation:
         """
         if self.name == "groups":
             return 1 if query == "counts" else self.classes
+        if self.name == "replaced":
+            return 2 if query == "counts" else max(1, min(self.household, self.classes))
         return 2 if query == "counts" else most
 
     def statement(self, *, totals: bool, most: int, kind: str, listed: bool = False) -> str:
@@ -88,6 +99,21 @@ class Relation:
 
 
 SIZES: Final = Relation()
+
+
+def replaced_unit(household: int) -> str:
+    """Return whom a budget is for where households are replaced: the same for counts of households and of persons."""
+    return f"per household of at most {household} persons that is replaced"
+
+
+def larger_costs(household: int, kind: str) -> str:
+    """Return what is promised of households that have more persons than the budget is for."""
+    cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
+    price = cost.get(kind, "k / {m} epsilon").format(m=household)
+    return (
+        f"Nothing is refused or cut off where a household has more than {household} persons, for that would tell: one "
+        f"of k persons costs up to {price}."
+    )
 
 
 REGIONS: Final = (
@@ -148,4 +174,21 @@ def _of_groups(relation: Relation, totals: bool, most: int, kind: str) -> tuple[
     )
 
 
-_WORDS: Final = {"sizes": _of_sizes, "individuals": _of_individuals, "groups": _of_groups}
+def _of_replaced(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
+    m = relation.household
+    told = "Every region's number of households is" if totals else "The number of households of the whole hierarchy is"
+    return (
+        f"Inputs are alike that differ in one household of at most {m} persons, which is replaced by another one of at "
+        f"most {m} in its region. A person who joins or leaves a household is covered by that.",
+        larger_costs(m, kind),
+        "Not covered: a household that appears, vanishes or moves to another region.",
+        f"{told} published exactly.",
+    )
+
+
+_WORDS: Final = {
+    "sizes": _of_sizes,
+    "individuals": _of_individuals,
+    "groups": _of_groups,
+    "replaced": _of_replaced,
+}

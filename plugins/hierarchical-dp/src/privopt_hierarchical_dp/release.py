@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import field, frozen
@@ -12,15 +12,11 @@ from attrs import field, frozen
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Release
+from privopt_hierarchical_dp.instance import PublishedHierarchy
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, NoiseDistribution, Scale
 from privopt_hierarchical_dp.region_tables import Cells, read_levels, read_rows, write_arrays, write_rows
 from privopt_hierarchical_dp.tree import Tree, past_sums
-
-if TYPE_CHECKING:
-    from privopt_hierarchical_dp.instance import PublishedHierarchy
-else:
-    PublishedHierarchy = Any
 
 __all__ = ["ARTEFACT", "INTERVALS", "NOISY", "HierarchyRelease", "errors_of", "read_table", "violations"]
 

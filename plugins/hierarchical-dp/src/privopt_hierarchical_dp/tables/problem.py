@@ -102,7 +102,8 @@ class TablesPrivacy(Privacy):
     relation: str = key(
         default="individuals",
         help="what is hidden: individuals (one joins or leaves), moves (one changes any values, its region too; the "
-        "number of all is exact), attributes (one changes values and stays in its region; regions' numbers are exact)",
+        "number of all is exact), attributes (one changes values and stays in its region; regions' numbers are exact), "
+        "replaced (a household of at most max_household persons is replaced by another in its region)",
         check=one_of(TABLE_RELATIONS),
     )
 
@@ -132,7 +133,8 @@ class TablesProblem:
     @property
     def relation(self) -> TableRelation:
         """Which inputs are alike."""
-        return TABLE_RELATIONS[self.privacy.relation]
+        own, most = TABLE_RELATIONS[self.privacy.relation], self.privacy.max_household
+        return own if most is None else own.of_households(most, self.privacy.kind)
 
     def margin(self, name: str) -> Margin:
         """What a table counts by: numbers of attributes, ascending."""

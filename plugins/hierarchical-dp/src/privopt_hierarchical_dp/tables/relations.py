@@ -11,7 +11,12 @@ number of individuals does not change, so it may be published.
 ``attributes``: one individual changes any of its values and stays in its region: the same two cells; no region's number
 changes.
 
-No cell changes by more than 1, so each number is the L1 sensitivity and the square of the L2 sensitivity too. An
+``replaced``: one household of at most m persons is replaced by another one in its leaf region: at most m of a table's
+persons go, out of one cell if they are alike, and at most m come. The sum of absolute changes is up to 2 m, that of
+their squares up to 2 m^2 (searched for in the tests).
+
+In the others no cell changes by more than 1, so each number is the L1 sensitivity and the square of the L2 sensitivity
+too. An
 individual is in all tables and levels at once, so what they spend adds up.
 """
 
@@ -19,9 +24,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from privopt_hierarchical_dp.relations import group_cost
+from privopt_hierarchical_dp.relations import group_cost, larger_costs, replaced_unit
 
 __all__ = ["TABLE_RELATIONS", "TableRelation"]
 
@@ -45,6 +50,16 @@ class TableRelation:
     exact: int | None
     promise: str
     public: str
+
+    def of_households(self, most: int, kind: str) -> TableRelation:
+        """Return the relation of households of at most so many persons, with the sensitivity of a notion's noise."""
+        return evolve(
+            self,
+            scope=self.scope.format(most=most),
+            unit=replaced_unit(most),
+            sensitivity=2 * most if kind == "pure-dp" else 2 * most**2,
+            promise=f"{self.promise.format(most=most)} {larger_costs(most, kind)}",
+        )
 
     def statement(self, kind: str) -> str:
         """The relation in words; ``kind`` is the notion."""
@@ -83,5 +98,15 @@ TABLE_RELATIONS: Final = {
         public="Every region's number of individuals is published exactly; one who joins, leaves or moves to another "
         "region is not covered.",
     ),
+    "replaced": TableRelation(
+        scope="one household of at most {most} persons is replaced by another in its region",
+        unit="",
+        sensitivity=0,
+        exact=0,
+        promise="Inputs are alike that differ in one household of at most {most} persons, which is replaced by another "
+        "one of at most {most} in its leaf region; so a person who joins or leaves a household, or changes values, is "
+        "covered.",
+        public="No number of individuals is published exactly.",
+    ),
 }
-"""By name, as ``[privacy] relation`` has it."""
+"""By name, as ``[privacy] relation`` has it; that of households is :meth:`TableRelation.of_households`."""

@@ -1,0 +1,124 @@
+"""Households and persons under one budget: sensitivities by brute force, one account, what larger households cost."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privopt.command.cli import cli
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt.testing import conformance
+from privopt_hierarchical_dp.kit import related
+from privopt_hierarchical_dp.measurements import measured
+from privopt_hierarchical_dp.methods import sensitivity
+from privopt_hierarchical_dp.relations import Relation
+from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS
+
+test_households_that_are_replaced = conformance(
+    "hierarchical-dp",
+    profile=related("replaced"),
+    methods=["cumulative-smoothed", "hierarchical-dp"],
+    checks=["solves", "certificate-holds", "sensitivity", "epsilon-attack", "round-trip"],
+    how="dev",
+)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_a_replaced_household_changes_what_is_said_and_no_more(most):
+    """All pairs of households of at most so many persons, of two kinds: persons by kind, households by size."""
+    kinds = [own for size in range(1, most + 1) for own in combinations_with_replacement("ab", size)]
+    absolute = squares = counts = cumulative = 0
+    for before, after in product(kinds, repeat=2):
+        change = np.array([after.count(kind) - before.count(kind) for kind in "ab"])
+        absolute, squares = max(absolute, int(abs(change).sum())), max(squares, int((change**2).sum()))
+        sizes = np.zeros((2, most), np.int64)
+        sizes[0, len(before) - 1], sizes[1, len(after) - 1] = 1, 1
+        counts = max(counts, int(abs(sizes[0] - sizes[1]).sum()))
+        own = Relation(name="replaced", classes=most, household=most)
+        one, two = (measured("cumulative-dp", [level[None, :]], totals=False, relation=own)[0] for level in sizes)
+        cumulative = max(cumulative, int(abs(one - two).sum()))
+    relation = TABLE_RELATIONS["replaced"]
+    assert absolute == relation.of_households(most, "pure-dp").sensitivity == 2 * most
+    assert squares == relation.of_households(most, "zcdp").sensitivity == 2 * most**2
+    assert counts <= sensitivity("hierarchical-dp", 1, own) == 2
+    assert cumulative <= sensitivity("cumulative-dp", 1, own) == most
+
+
+PEOPLE = """[hierarchy]
+regions = "regions.csv"
+records = "people.csv"
+[hierarchy.attributes]
+age = ["child", "adult"]
+[hierarchy.tables.age]
+by = ["age"]
+[privacy]
+kind = "zcdp"
+rho = 0.1
+relation = "replaced"
+max_household = {most}
+"""
+HOUSES = """[hierarchy]
+regions = "regions.csv"
+counts = "houses.csv"
+sizes = 4
+[privacy]
+kind = "zcdp"
+rho = 0.1
+relation = "replaced"
+max_household = {most}
+"""
+
+
+@pytest.fixture
+def town(tmp_path):
+    (tmp_path / "regions.csv").write_text("level_1,level_2\nTown,a\nTown,b\n")
+    (tmp_path / "people.csv").write_text(
+        "level_1,level_2,age,count\nTown,a,child,40\nTown,a,adult,90\nTown,b,adult,70\n"
+    )
+    (tmp_path / "houses.csv").write_text("level_1,level_2,size,groups\nTown,a,1,30\nTown,a,4,25\nTown,b,2,35\n")
+    for name, text in (("people", PEOPLE), ("houses", HOUSES)):
+        (tmp_path / f"{name}.toml").write_text(text.format(most=6))
+    return tmp_path
+
+
+def test_persons_and_households_have_one_account_under_one_relation(town):
+    for mechanism, name in (("hierarchical-tables", "people"), ("hierarchical-dp", "houses")):
+        words = ["solve", mechanism, str(town / f"{name}.toml"), "--out", str(town / name), "--quiet"]
+        done = CliRunner().invoke(cli, [*words, "--ledger", str(town / "l"), "--subject", "residents"])
+        assert done.exit_code == 0, done.output
+        assert verify(town / name).complaints == ()
+    found = json.loads(CliRunner().invoke(cli, ["budget", str(town / "l"), "--json"]).stdout)
+    assert found["relation"] == "per household of at most 6 persons that is replaced"
+    assert found["subjects"] == [{"subject": "residents", "spent": "0.2", "left": None, "reports": 2}]
+    (town / "people.toml").write_text(PEOPLE.format(most=5))
+    words = ["solve", "hierarchical-tables", str(town / "people.toml"), "--out", str(town / "five"), "--quiet"]
+    done = CliRunner().invoke(cli, [*words, "--ledger", str(town / "l"), "--subject", "residents"])
+    assert done.exit_code == 2
+    assert "what another relation bounds is for another file" in done.output
+
+
+def test_what_is_promised_of_larger_households_is_said_and_nothing_is_refused(town):
+    done = solve("hierarchical-tables", town / "people.toml", town / "out", Options())
+    statement = done.result.guarantee.statement
+    assert "Nothing is refused or cut off where a household has more than 6 persons" in statement
+    assert "one of k persons costs up to (k / 6)^2 rho" in statement
+    assert done.result.details.facts["sensitivity"] == 72
+
+
+@pytest.mark.parametrize(("name", "mechanism"), [("people", "hierarchical-tables"), ("houses", "hierarchical-dp")])
+def test_without_a_public_size_it_is_refused(town, name, mechanism):
+    path = town / f"{name}.toml"
+    path.write_text(path.read_text().replace("max_household = 6\n", ""))
+    done = CliRunner().invoke(cli, ["solve", mechanism, str(path), "--out", str(town / "out")])
+    assert done.exit_code == 2
+    assert "privacy.max_household: found nothing, wanted a public number of persons" in done.output
+    path.write_text(path.read_text().replace('relation = "replaced"', 'relation = "individuals"\nmax_household = 3'))
+    done = CliRunner().invoke(cli, ["solve", mechanism, str(path), "--out", str(town / "out")])
+    assert done.exit_code == 2
+    assert "no such key with others" in done.output
