@@ -34,7 +34,7 @@ def test_as_many_draws_come_as_the_limit_allows(town, tmp_path):
     assert (cost.mechanism, cost.purpose) == (sha256(town / SUMS), "sample")
     code, out, err = said("sample", town, "--xy", "1,1", *options(ledger))
     assert (code, out) == (2, "")
-    assert "subject anna: budget spent: found epsilon 1/2 where 1/5 is left; nothing was charged" in err
+    assert "subject anna: budget spent: found epsilon 0.5 where 0.2 is left; nothing was charged" in err
     assert said("sample", town, "--xy", "1,1", *options(ledger, "bert"))[0] == 0
     assert [name for name, _ in charged(ledger)] == ["anna", "anna", "bert"]
 
