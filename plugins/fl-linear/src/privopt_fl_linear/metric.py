@@ -163,9 +163,13 @@ class _PointSet:
 
     def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
         """See `Metric.balls`: the nearest centre, of equally near ones any, for balls do not overlap."""
-        nearest = centres[self._search(centres).query(self._boxed)[1]]
-        inside = self.between(np.arange(self.size), nearest) <= radius
-        return np.where(inside, nearest, -1)
+        straight = np.nextafter(self._reach(radius), np.inf)  # what is found is nearer than this
+        found = self._search(centres).query(self._boxed, distance_upper_bound=straight)[1]
+        near = np.flatnonzero(found < len(centres))
+        near = near[self.between(near, centres[found[near]]) <= radius]
+        owner = np.full(self.size, -1)
+        owner[near] = centres[found[near]]
+        return owner
 
     def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
         """See `Metric.crowded`."""
