@@ -1,13 +1,11 @@
-"""Intervals that hold for every number of reports: Clopper-Pearson on outputs and sets of them, then linear programs.
+"""Intervals of single records that hold for every number of reports: Clopper-Pearson on outputs, then linear programs.
 
-With probability 1 - alpha the probability of every output, and of every set of outputs in a family that is fixed
-beforehand, lies between its bounds [L_k, U_k] (Clopper-Pearson, each at confidence 1 - alpha / their number); then the
-truth is among the shares pi >= 0, sum 1, L_k <= (pi Z)_k <= U_k, and the least and the greatest h . pi there hold for
-every h at once. Sets are nested halves of outputs with like columns: over thousands of outputs bounds on single ones
-add up to nothing, while that of a half is as sharp as n reports make it. The programs stand in the modelling language.
-Whatever y is, the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i: with a program's
-multipliers for y that is its value, whatever the solver's tolerance; where the programs are too many or too large, y
-from ridge regressions comes near.
+With probability 1 - alpha the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
+confidence 1 - alpha / their number); then the truth is among the shares pi >= 0, sum 1, L_k <= (pi Z)_k <= U_k, and the
+least and the greatest pi_i there hold for every i at once. The programs stand in the modelling language. Whatever y is,
+the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i: with a program's multipliers for y that is
+its value, whatever the solver's tolerance. For groups of records, and for more records than the programs bear,
+:mod:`privopt.estimate.linear_intervals` has narrower ones, or quicker.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from privopt.arrays import Floats, Ints, slices
+from privopt.arrays import Floats
 from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
@@ -25,57 +23,26 @@ if TYPE_CHECKING:
 else:
     csr_array = Any
 
-__all__ = ["finite_sample", "nested_sets"]
+__all__ = ["few_enough", "finite_sample"]
 
-MOST_SETS: Final = 254
-"""Sets of outputs: seven halvings of all."""
-LARGEST_PROGRAM: Final = 90_000
-"""Entries of a channel up to which a program holds every output; a larger one holds the sets alone."""
 MOST_WORK: Final = 20_000_000
 """Entries of the programs, times intervals, up to which each interval is its own pair of programs."""
 SMALL: Final = 1e-8
 """Share of a column's greatest entry below which a program leaves an entry out: its solver drops smaller ones."""
-RIDGES: Final = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-"""Of the regressions, relative to the mean of the diagonal."""
 
 
-def nested_sets(columns: Floats) -> Floats:
-    """(K, S) ones where an output belongs to a set: all outputs halved, and halved again, by how alike columns are.
-
-    A function of the channel alone: sets may not depend on reports. Two outputs of a set that are farthest apart
-    (Hellinger distance of columns, each scaled to sum 1) draw the others to their sides, half to each.
-
-    Args:
-        columns: (N, K) probability of each output given each record.
-    """
-    used = np.flatnonzero(columns.any(axis=0))
-    roots = np.sqrt(columns[:, used] / columns[:, used].sum(axis=0)).T
-    queue: list[Ints] = [np.arange(len(used))]
-    found: list[Ints] = []
-    for members in queue:  # breadth first
-        if len(members) < 4 or len(found) >= MOST_SETS:
-            continue
-        part = roots[members]
-        first = int((part @ part[0]).argmin())
-        near = part @ part[first]
-        order = np.argsort(part @ part[int(near.argmin())] - near, kind="stable")
-        halves = [members[order[: len(order) // 2]], members[order[len(order) // 2 :]]]
-        queue += halves
-        found += halves
-    made = np.zeros((columns.shape[1], len(found)))
-    for place, members in enumerate(found):
-        made[used[members], place] = 1.0
-    return made
+def few_enough(records: int, outputs: int) -> bool:
+    """Whether each record's interval may be its own pair of programs."""
+    return records * outputs * records <= MOST_WORK
 
 
 def finite_sample(
-    columns: Floats, sets: Ints, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
+    columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
     """The least and greatest h . pi for each functional; None where no shares are within all bounds.
 
     Args:
-        columns: (N, K) probability of each output, and of each set of outputs, given each record.
-        sets: which of the columns are sets.
+        columns: (N, K) probability of each output given each record.
         low, high: (K,) bounds of their probabilities.
         functionals: (G, N), entries in [0, 1], sparse.
         progress: called with how many are done.
@@ -83,12 +50,7 @@ def finite_sample(
     Returns:
         Lower and upper bounds, (G,) each, in [0, 1].
     """
-    some = slice(None) if columns.size <= LARGEST_PROGRAM or not len(sets) else sets
-    small = columns[:, some]
-    if small.size * functionals.shape[0] <= MOST_WORK:
-        found = _by_programs(small, low[some], high[some], functionals, progress)
-    else:
-        found = _by_duality(small, low[some], high[some], functionals, progress)
+    found = _by_programs(columns, low, high, functionals, progress)
     if found is None:
         return None
     with np.errstate(divide="ignore"):  # y = one output's, scaled so that its record's own share is all there is
@@ -132,28 +94,6 @@ def _by_programs(
             if progress is not None:
                 progress(f"interval {side * ends.shape[1] + row + 1:,} of {ends.size:,}", row, None, None)
     return ends[0], ends[1]
-
-
-def _by_duality(
-    columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
-) -> tuple[Floats, Floats]:
-    """Bounds on all of them by weak duality, the best of a few multipliers each: wider, and no less sure."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    least, most = functionals.min(axis=1).toarray(), functionals.max(axis=1).toarray()  # y = 0
-    scaled = columns / (high - low)
-    square = scaled.T @ scaled
-    mean = float(square.diagonal().mean())
-    for step, ridge in enumerate(RIDGES):
-        if progress is not None:
-            progress(f"intervals by duality: {step + 1} of {len(RIDGES)}", step, None, None)
-        factor = cho_factor(square + ridge * mean * np.eye(len(square)), lower=True, check_finite=False)
-        for part in slices(len(least), len(columns), 1 << 24):
-            h = functionals[part].toarray()
-            y = cho_solve(factor, scaled.T @ h.T, check_finite=False) / (high - low)[:, None]
-            least[part] = np.maximum(least[part], _least(columns, low, high, h, y))
-            most[part] = np.minimum(most[part], -_least(columns, low, high, -h, -y))
-    return least, most
 
 
 def _least(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:

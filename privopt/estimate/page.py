@@ -80,7 +80,8 @@ def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
     title = f"What the reports say: {reports}"
     mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
     notes = "".join(f"<p>{escape(line)}.</p>" for line in made.notes)
-    kind = "all hold at once" if made.intervals == "finite-sample" else "each holds by itself, for many reports"
+    kind = "each holds by itself" if made.each_by_itself else "all hold at once"
+    kind += "" if made.intervals == "finite-sample" else ", for many reports"
     lead = (
         f"{made.n:,} reports ({made.skipped:,} rows without one); {made.method}{made.gaps}; "
         f"{made.intervals} intervals at {made.confidence:.4g}: {kind}."

@@ -12,7 +12,8 @@ from attrs import field, frozen
 from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import card
 from privopt.errors import UsageError, check_number
-from privopt.estimate.finite_sample_intervals import finite_sample, nested_sets
+from privopt.estimate.finite_sample_intervals import few_enough, finite_sample
+from privopt.estimate.linear_intervals import linear_intervals
 from privopt.estimate.profile_intervals import gap_for, profile_intervals
 from privopt.estimate.smooth_shares import Rows, resolved_fit
 from privopt.execution.limits import limited_to
@@ -34,6 +35,13 @@ HEAVIEST: Final = 1e6
 RESOLVED: Final = 300
 """Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
 
+PROFILE: Final = "profile likelihood"
+EACH: Final = "each by itself"
+"""Behind the method of intervals that do not hold all at once."""
+
+PROFILED: Final = 300
+"""Records up to which asymptotic intervals are by profile likelihood: some thirty fits each, .3 s a fit at 2,000."""
+
 DENSE: Final = 250_000
 """Entries of a channel above which a fit over all distributions takes a thread a processor."""
 
@@ -45,8 +53,7 @@ class Asked:
     Attributes:
         confidence: of the intervals.
         gap: of the log-likelihood, per report, at which to end.
-        intervals: which; finite-sample ones hold all at once and for every number of reports, asymptotic ones each by
-            itself and for many reports.
+        intervals: which; finite-sample ones hold for every number of reports, asymptotic ones for many.
         resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what
             the reports bear, where there are more than 300 records with distances.
         prior: (N,) weights of a Dirichlet prior that is worth ``worth`` reports; None for maximum likelihood.
@@ -106,7 +113,10 @@ class Estimate:
         confidence: of the intervals.
         gap: proved: how far what ``method`` maximises can be from its maximum, per report: the log-likelihood; with a
             prior, that and the prior's term; of smooth shares the maximum is that among shares of their resolution.
-        intervals: ``"finite-sample"`` (all hold at once) or ``"asymptotic"`` (each by itself).
+        intervals: ``"finite-sample"`` or ``"asymptotic"``; they hold all at once, but asymptotic ones of up to 300
+            single records, which hold each by itself.
+        intervals_by: ``"linear programs"``, ``"linear estimators"``, ``"profile likelihood"`` or ``"noise"``;
+            ``", each by itself"`` behind it where they do not hold all at once.
         resolution: of smooth shares, in ``unit``; 0 for others.
         whole_gap: of smooth shares how far the log-likelihood can be from its maximum over all distributions, per
             report; of others the same as ``gap``.
@@ -125,12 +135,18 @@ class Estimate:
     confidence: float
     gap: float
     intervals: Intervals
+    intervals_by: str = "noise"
     resolution: float = 0.0
     whole_gap: float = 0.0
     unit: str = ""
     skipped: int = 0
     reported: Floats | None = None
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def each_by_itself(self) -> bool:
+        """Whether the intervals do not hold all at once."""
+        return self.intervals_by.endswith(EACH)
 
     @property
     def gaps(self) -> str:
@@ -142,7 +158,7 @@ class Estimate:
 
     def to_json(self) -> dict[str, Any]:
         """What ``privopt estimate --json`` prints."""
-        names = ("n", "skipped", "method", "confidence", "gap", "intervals", "resolution", "unit")
+        names = ("n", "skipped", "method", "confidence", "gap", "intervals", "intervals_by", "resolution", "unit")
         told = {name: getattr(self, name) for name in names}
         return {**told, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
@@ -197,7 +213,7 @@ def estimate(
     dense = resolution == 0.0 and used.size > DENSE
     with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
         found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, prior=prior, progress=progress)
-        low, high, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
+        low, high, intervals_by, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
     shares, likeliest = functionals @ found.fit.shares, f"{'smooth-' if found.resolution else ''}maximum-likelihood"
     return Estimate(
         ids=names,
@@ -209,6 +225,7 @@ def estimate(
         confidence=asked.confidence,
         gap=found.fit.gap,
         intervals=asked.intervals,
+        intervals_by=intervals_by,
         resolution=found.resolution,
         whole_gap=found.whole_gap,
         unit=unit,
@@ -253,28 +270,45 @@ def _intervals(
     functionals: csr_array,
     asked: Asked,
     progress: Progress | None,
-) -> tuple[Floats, Floats, tuple[str, ...]]:
-    if asked.intervals == "asymptotic":
-        return *profile_intervals(used, parts, n, functionals, asked.confidence, progress), ()
-    sides = []
-    joined = [nested_sets(each.channel.probabilities) for each in observed]
-    alpha = (1.0 - asked.confidence) / (columns.shape[1] + sum(sets.shape[1] for sets in joined))
-    for each, sets in zip(observed, joined, strict=True):
-        if each.counts.any():  # a release without reports says nothing
-            whole = np.hstack([each.channel.probabilities, each.channel.probabilities @ sets])
-            hits = np.concatenate([each.counts, each.counts @ sets])
-            low, high = clopper_pearson(hits, float(each.counts.sum()), alpha / 2)
-            sides.append((whole, low, high, np.arange(whole.shape[1]) >= len(each.counts)))
-    whole, low, high, are_sets = (np.hstack(parts) for parts in zip(*sides, strict=True))
-    bounds = finite_sample(whole, np.flatnonzero(are_sets), low, high, functionals, progress)
+) -> tuple[Floats, Floats, str, tuple[str, ...]]:
+    """Ends of the intervals, by what method they were found, and notes."""
+    channels = [each.channel.probabilities for each in observed]
+    grouped = functionals.shape[0] != len(columns)
+    if asked.intervals == "asymptotic" and len(columns) <= PROFILED:
+        confidence = 1.0 - (1.0 - asked.confidence) / functionals.shape[0] if grouped else asked.confidence
+        low, high = profile_intervals(used, parts, n, functionals, confidence, progress)
+        return low, high, PROFILE if grouped else f"{PROFILE}, {EACH}", ()
+    finite = asked.intervals == "finite-sample"
+    if finite and not grouped and few_enough(*columns.shape):
+        method, bounds = "linear programs", _by_programs(observed, functionals, asked.confidence, progress)
+    else:
+        method, counts = "linear estimators", [each.counts for each in observed]
+        bounds = linear_intervals(channels, counts, functionals, asked.confidence, finite=finite, progress=progress)
     if bounds is None:
         note = (
             "no shares at all give reports like these: they come from another release, are not independent (several of "
             f"one person), or this is the {1 - asked.confidence:.3g} of cases in which the intervals fail"
         )
         count = functionals.shape[0]
-        return np.zeros(count), np.ones(count), (note,)
-    return *bounds, ()
+        return np.zeros(count), np.ones(count), method, (note,)
+    return *bounds, method, ()
+
+
+def _by_programs(
+    observed: Sequence[Observed], functionals: csr_array, confidence: float, progress: Progress | None
+) -> tuple[Floats, Floats] | None:
+    """Intervals by linear programs over what is possible beside the counts of outputs."""
+    alpha = (1.0 - confidence) / sum(each.channel.probabilities.shape[1] for each in observed)
+    sides = [
+        (
+            each.channel.probabilities,
+            *clopper_pearson(each.counts.astype(np.float64), float(each.counts.sum()), alpha / 2),
+        )
+        for each in observed
+        if each.counts.any()  # a release without reports says nothing
+    ]
+    whole, low, high = (np.hstack(parts) for parts in zip(*sides, strict=True))
+    return finite_sample(whole, low, high, functionals, progress)
 
 
 def _reported(observed: Sequence[Observed], functionals: csr_array) -> Floats | None:
