@@ -35,12 +35,12 @@ BYTES_PER_PAIR: Final = 120.0
 ALL_PAIRS: Final = 1_000_000
 """Pairs up to which all are listed at once; else each client's FIRST_PAIRS cheapest are."""
 FIRST_PAIRS: Final = 24
-FIRST_ROUNDS, ROUNDS, BATCH = 1500, 150, 100
+ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
 PAIRS_PER_BATCH: Final = 200_000_000
 """Pairs that are gone through between two looks at the clock."""
 IMPROVED_WITHIN: Final = 0.01
 """Sets of the relaxation that are improved: those that cost at most this share more than the best."""
-AT: Final = 1.0 - 1e-9
+BINDING_SHARE: Final = 1.0 - 1e-9
 """A price at this share of what pairs left out cost strives beyond it."""
 
 
@@ -153,7 +153,7 @@ class _Search:
 
         best, often, left = -math.inf, np.zeros(len(state)), rounds
         while left > 0:
-            pairs, batch, target = self.pairs, self.at_once(BATCH), self.target(max(best, float(price.sum())))
+            pairs, batch, target = self.pairs, self.at_once(BATCH_ROUNDS), self.target(max(best, float(price.sum())))
             left -= batch
             _, better, often, taken, value = subgradient.ascend(
                 *pairs.arrays, pairs.beyond, pairs.far, self.opening, state, self.most, price.copy(), target, batch,
@@ -171,9 +171,9 @@ class _Search:
                 break
             check()
             if gained <= 1e-5 * (target - best):
-                if not self.listed.extend(price >= AT * pairs.beyond):
+                if not self.listed.extend(price >= BINDING_SHARE * pairs.beyond):
                     break
-                left, scale = max(left, BATCH), max(0.4, scale)  # prices that may rise again
+                left, scale = max(left, BATCH_ROUNDS), max(0.4, scale)  # prices that may rise again
             else:
                 scale = max(0.05, 0.75 * scale)
         return best, price, often
@@ -256,7 +256,7 @@ def open_facilities(
 def _branch(search: _Search, least: Floats) -> None:
     """Branch and bound from the prices ``least``, until the gap asked for is met or time is over."""
     state = np.zeros(len(search.opening), dtype=np.int64)
-    bound, price, often = search.bound(state, least, FIRST_ROUNDS, 1.5)
+    bound, price, often = search.bound(state, least, ROOT_ROUNDS, 1.5)
     numbers = count()
     heap = [(bound, next(numbers), state, price, often)]
     search.lower, search.nodes = bound, 1
@@ -275,7 +275,7 @@ def _branch(search: _Search, least: Floats) -> None:
                 child[branch] = side
                 if (child == 1).sum() > search.most or not (child >= 0).any():
                     continue
-                low, prices, counted = search.bound(child, price, ROUNDS, 0.4)
+                low, prices, counted = search.bound(child, price, NODE_ROUNDS, 0.4)
                 low, search.nodes = max(low, bound), search.nodes + 1
                 if low < search.enough:
                     heapq.heappush(heap, (low, next(numbers), child, prices, counted))

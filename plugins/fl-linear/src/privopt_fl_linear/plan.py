@@ -63,7 +63,7 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class Server:
-    """The server's public choices: all that it knows beside the noisy counts.
+    """The server's public choices: all that it knows in addition to the noisy counts.
 
     Two kinds of plan share the failure probability alpha. The *prior's* plan has facilities that public data chose;
     its margins are for the sums of these sets alone. The *reports'* plan has facilities that the noisy counts chose;
@@ -98,7 +98,7 @@ class Server:
 
     @property
     def has_prior(self) -> bool:
-        """Whether public data determine a plan: opening is no choice, or the mean count is known."""
+        """Whether public data determine a plan: facilities are not a choice, or the mean count is known."""
         return not self.chooses_sites or self.mean_clients is not None
 
     @property

@@ -43,9 +43,9 @@ __all__ = [
     "reconnect",
 ]
 
-RADII = 24
+GRID_RADII = 24
 """Radii of the public grid, beside 0."""
-CELLS = 32
+CELLS_PER_DEVIATION = 32
 """Cells of the total to one of its standard deviations."""
 TAIL_ERROR = 1e-9
 """Error of each tail that enters a failure bound, which is counted against the bound."""
@@ -84,12 +84,12 @@ def grid(extent: float) -> tuple[float, ...]:
     ``extent`` is half the diameter of the locations' bounding box (half the largest distance of a matrix): there one
     facility is left.
     """
-    return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(RADII)))
+    return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(GRID_RADII)))
 
 
 def level_cut_short(alpha: float) -> float:
     """Return each radius's failure probability under which any choice from the grid keeps alpha: the union bound."""
-    return alpha / (RADII + 1)
+    return alpha / (GRID_RADII + 1)
 
 
 @frozen(eq=False)
@@ -224,7 +224,7 @@ def failure_bound(
     """
     n, epsilon, noise = rule.n, rule.epsilon, rule.noise
     sigma = math.sqrt(2.0 * n) / epsilon
-    h = sigma / CELLS
+    h = sigma / CELLS_PER_DEVIATION
     far = max(float(a.max(initial=0.0)) for a in added)
     reach = math.ceil((chernoff_quantile(n, TAIL_ERROR, epsilon, noise) + far) / h) + 2
     known: dict[tuple[int, float], tuple[Floats, Floats]] = {}
@@ -268,9 +268,9 @@ def choose_policy(
     """
     sigma = math.sqrt(2.0 * rule.n) / rule.epsilon
     kept, raw = _spaced(choices, rule.n, sigma)
-    h = sigma / CELLS
+    h = sigma / CELLS_PER_DEVIATION
     thresholds = [h * round(at / h) for at in raw]
-    level, bound = alpha, alpha if searched else alpha * (RADII + 1)
+    level, bound = alpha, alpha if searched else alpha * (GRID_RADII + 1)
     if searched and len(kept) > 1:
         for _ in range(12):
             added = [rule.compute(c.assignment, cost, level) for c in kept]

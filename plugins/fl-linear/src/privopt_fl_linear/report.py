@@ -36,12 +36,12 @@ else:
 
 __all__ = ["FLReporting", "capacity_figure", "cost_over_delta", "plan_map"]
 
-BARS: Final = 40
+MAX_BARS: Final = 40
 """Facilities that the capacities' figure shows, the largest."""
-ROWS: Final = 200
-RADII: Final = 10_000
+MAX_ROWS: Final = 200
+MAX_RECOMPUTED: Final = 10_000
 """Locations up to which the cost is computed again over all radii."""
-PLACED: Final = 1_500
+MAX_LAID_OUT: Final = 1_500
 """Locations of a matrix metric up to which a map is made from the distances."""
 
 
@@ -54,7 +54,7 @@ def _places(problem: FLInstance) -> tuple[Floats, tuple[str, str]] | None:
             return np.asarray(values), ("x", "y")
         return np.asarray(values)[:, ::-1], ("longitude (degrees)", "latitude (degrees)")
     n = site.size
-    if n > PLACED:
+    if n > MAX_LAID_OUT:
         return None
     u, v = (index.ravel() for index in np.indices((n, n)))
     square = site.metric.between(u, v).reshape(n, n) ** 2
@@ -72,7 +72,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     """
     placed = _places(problem)
     if placed is None:
-        raise ValueError(f"{problem.data.site.size} locations without coordinates, at most {PLACED} are drawn")
+        raise ValueError(f"{problem.data.site.size} locations without coordinates, at most {MAX_LAID_OUT} are drawn")
     places, names = placed
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
@@ -107,7 +107,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
 @themed
 def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | None = None) -> Figure:
     """Capacity of each facility against what its locations reported; ``demand`` instead are the true numbers."""
-    order = np.argsort(-release.capacities, kind="stable")[:BARS]
+    order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
     figure, axes = axes_of(7.6, 1.0 + 0.2 * len(order))
     rows = np.arange(len(order))
@@ -181,7 +181,7 @@ def _delta(result: Result) -> float | None:
 
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
     opened, sizes = release.assignment.opened, release.assignment.sizes
-    order = np.argsort(-release.capacities, kind="stable")[:ROWS].tolist()
+    order = np.argsort(-release.capacities, kind="stable")[:MAX_ROWS].tolist()
     header = ["facility", "locations", "capacity", "cost of one client"]
     rows: list[list[Any]] = [
         [
@@ -201,7 +201,7 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
         header[2:2] = ["reported", "margin"]
         for row, s in zip(rows, order, strict=True):
             row[2:2] = [float(noisy[s]), float(release.capacities[s] - noisy[s])]
-    lead = f"The {ROWS} largest of {len(opened)}." if len(opened) > ROWS else ""
+    lead = f"The {MAX_ROWS} largest of {len(opened)}." if len(opened) > MAX_ROWS else ""
     return table_section("Facilities", header, rows, lead)
 
 
@@ -229,7 +229,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         site = problem.data.site
         if release.counts is not None:
             made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
-            if problem.nearest and site.size <= RADII:
+            if problem.nearest and site.size <= MAX_RECOMPUTED:
                 made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
         return made
 
@@ -264,8 +264,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
                 " The probability is that of one collection of counts: each further one, where a plan of the first did "
                 "not fit say, fails as often again."
             )
-        if len(opened) > BARS:
-            lead += f" The {BARS} largest of {len(opened)} are drawn."
+        if len(opened) > MAX_BARS:
+            lead += f" The {MAX_BARS} largest of {len(opened)} are drawn."
         made.append(figure_section("Capacities against demand", drawn["capacities"], lead))
         made.append(_facility_table(problem, release, noisy))
         if "cost-beside" in drawn:

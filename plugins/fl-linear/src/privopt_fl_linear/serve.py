@@ -234,8 +234,8 @@ def choose_facilities(
     """Choose the facilities to open, and who is served by whom, for counts that are taken as they are.
 
     A facility costs its opening and the start of its margin. A location takes the capacity of its count and of its part
-    of the margin, at least none; its way is weighed by one client at least where there is a margin, so that nobody is
-    sent far whose count the noise took away. Without bounds this is the uncapacitated problem, with bounds the
+    of the margin, at least none. Its way is weighed by one client at least where there is a margin, so that a location
+    whose count the noise took away is not sent far. Without bounds this is the uncapacitated problem, with bounds the
     single-source capacitated one.
 
     Returns:
