@@ -25,7 +25,7 @@ from privopt_metric_dp.proof.multipliers import Block, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_state import Engine, State, begin
-from privopt_metric_dp.solvers.normal_equations import ROOMS, Coupling, couple
+from privopt_metric_dp.solvers.normal_equations import ROOMS, STEPS, Coupling, couple
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -44,8 +44,10 @@ longer (100 records and outputs: .7 processor seconds; .1 compiled, and .5 to lo
 SHARE = 1e-8
 """Residual of the coupling's solution, as a share of its right side."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
-"""The same where the coupling is not formed: in a step (a predictor's ten times that), and where row sums are brought
+"""The same where the coupling is not formed: in a step, predictor and correctors alike, and where row sums are brought
 back. Bounds hold whatever the steps were; a finer one made no fewer of them (2,032 nodes of Rome, 120 outputs)."""
+TIGHTER, FINEST = 0.1, 1e-7
+"""Of these shares each next one, after row sums could not be brought back, and the least."""
 LOOSE_STEP = 0.95
 """Part of the way to the border that a step goes there."""
 PATIENT = 400
@@ -81,13 +83,18 @@ def _look(state: State) -> _Looked:
     )
 
 
+def _sound(seen: _Looked) -> bool:
+    """Whether row sums are one, as far as numbers tell."""
+    return float(np.abs(seen.missing).max()) <= SOUND
+
+
 def _save(state: State, seen: _Looked, *, last: bool = False) -> bool:
     """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound.
 
     Returns:
         False if row sums are unsound that every step should have left sound.
     """
-    sound = float(np.abs(seen.missing).max()) <= SOUND
+    sound = _sound(seen)
     mechanism, proof = sound and (last or seen.loss < state.saved_loss), seen.bound > state.bound
     for group in state.groups:
         group.keep(mechanism, proof)
@@ -101,6 +108,13 @@ def _steps(ratios: Floats) -> Floats:
     return np.asarray(1 / np.maximum(1.0, -ratios))
 
 
+def _share(state: State) -> tuple[float, int]:
+    """To which share of its length a residual of the coupling is brought, and in how many steps at most."""
+    if state.formed:
+        return SHARE, STEPS
+    return state.rough, STEPS if state.rough == LOOSE else PATIENT
+
+
 def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tuple[Floats, float]:
     """Predictor: straight at the optimum, into the groups.
 
@@ -108,7 +122,7 @@ def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tu
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
-    dy = coupling.solve(missing - priced, LOOSE if coupling.loose else SHARE)
+    dy = coupling.solve(missing - priced, *_share(state))
     ahead = state.prices(state.y + dy)
     parts = np.array(state.each(lambda group: group.predict(ahead)))
     tp, td = map(float, _steps(parts[:, :2].min(axis=0)))
@@ -123,7 +137,7 @@ def _extend(
     """An extra direction, for targets of complementarity alone. Returns its step of ``y``, and steps by weights."""
     state.each(lambda group: group.aim(add, target, ahead))
     nothing = state.prices(np.zeros_like(state.y))
-    dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), LOOSE if coupling.loose else SHARE)
+    dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), *_share(state))
     prices = state.prices(dy)
     return dy, _steps(np.minimum.reduce(state.each(lambda group: group.extend(prices, WEIGHTS))))
 
@@ -220,8 +234,10 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
             _restore_sums(state, coupling, 1e-14)
             seen = _look(state)
             _save(state, seen, last=True)
+            if not _sound(seen):  # the steps were too rough: finer ones take off what is missing
+                state.rough = max(FINEST, TIGHTER * state.rough)
         _offer(state, offers)
-        if state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap):
+        if _sound(seen) and state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap):
             return
         if between is not None:
             between(state)

@@ -145,6 +145,7 @@ class State:
         y: ``(O,)`` prices of the orbits.
         size: number of rows of all outputs.
         scale: what costs were divided by.
+        rough: share of its length to which a step's residual is brought, where the coupling is not formed.
         formed: whether the coupling is formed; else it is completed from its entries on the factors' pattern.
     """
 
@@ -160,6 +161,7 @@ class State:
     size: int
     scale: float
     formed: bool
+    rough: float = 1e-3
     saved_loss: float = np.inf
     bound: float = -np.inf
 
