@@ -273,7 +273,7 @@ def test_the_limit_is_looked_at_between_batches_of_outputs():
 
 
 def test_rows_that_cannot_be_brought_back_to_one_end_nothing(monkeypatch):
-    """8,000 places ended at 7.5 % where 5 % was asked for: the last rows did not sum to one, and an earlier one stood."""
+    """8,000 places ended at 7.5 % where 5 % was asked for: the last rows did not sum to one, and an earlier stood."""
     instance, back, seen = scattered(60, 20, 30, 2.0, 1), interior_point._restore_sums, []
 
     def late(state, coupling, within):
