@@ -11,7 +11,7 @@ from attrs import evolve
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
-from privopt.errors import CertificationError, InputError, PrivoptError, RegistryError
+from privopt.errors import CertificationError, InputError, ModelError, PrivoptError, RegistryError
 from privopt.interfaces import Certificate, Outcome
 from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
@@ -193,6 +193,6 @@ def test_what_is_missing_is_named():
     )
     with pytest.raises(RegistryError, match="acme: under-trial: test_plugin_faults_nowhere:Abstract cannot be loaded"):
         made.load()
-    with pytest.raises(TypeError, match="matrix"):
-        Abstract()
+    with pytest.raises(ModelError, match="neither matrix nor search"):
+        Abstract().matrix(None, None)
     assert Outcome(release=None).stopped is False

@@ -182,7 +182,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Whether the gap is reached by what firm offers promise."""
         return near(self.value, self.bound, self.gap, self.noise)
 
-    def note(self, said: str, **figures: Any) -> None:
+    def note(self, said: str, **figures: object) -> None:
         """See :class:`Offers`."""
         with self._lock:
             if said:

@@ -124,7 +124,7 @@ class Offers(ABC, Generic[C, P]):
         """Whether the gap is reached by what is certified and proved now: a claim is believed by nobody."""
 
     @abstractmethod
-    def note(self, said: str, **figures: Any) -> None:
+    def note(self, said: str, **figures: object) -> None:
         """Add a step to the path that the answer states, and figures to its details."""
 
     def through(
@@ -180,7 +180,7 @@ class Alone(Offers[C, P]):
         """As promised: nobody asks for more."""
         return self.reached
 
-    def note(self, said: str, **figures: Any) -> None:
+    def note(self, said: str, **figures: object) -> None:
         """Nobody reads a path."""
 
 
@@ -235,7 +235,7 @@ class View(Offers[C, P]):
         """Certify and prove the whole, where that says anything."""
         return self.reached if self.alone else self._outer.confirm()
 
-    def note(self, said: str, **figures: Any) -> None:
+    def note(self, said: str, **figures: object) -> None:
         """Tell the whole."""
         self._outer.note(said, **figures)
 

@@ -21,7 +21,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Ints
-from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, StoppedError
+from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError, StoppedError
 from privopt.execution.clock import Clock
 from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.interfaces.attend import attend
@@ -184,6 +184,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             with context.timed("solve"):
                 self.choose(problem, context)
         data, loss = problem.data, self.utility(problem, context.method)
+        if not isinstance(loss, UtilityLoss):
+            raise RegistryError(f"utility() returned {type(loss).__name__}, wanted privopt.interfaces.UtilityLoss")
         context.report("distances")
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
@@ -226,7 +228,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             proof = Dual(found.multipliers, found.over, found.bound)
-        value = float(np.vdot(problem.data.weighted, found.z))
+        alike = np.shape(found.z) == problem.data.shape  # else the repair refuses it, in words
+        value = float(np.vdot(problem.data.weighted, found.z)) if alike else None
         incumbent.note("", matrix=found)
         incumbent.offer(
             found.name,

@@ -294,6 +294,6 @@ class _PartOffers(Offers[Floats, Multipliers]):
         """A part's claim is confirmed with the whole."""
         return self.reached
 
-    def note(self, said: str, **figures: Any) -> None:
+    def note(self, said: str, **figures: object) -> None:
         """Tell the whole."""
         self._joined.outer.note(said, **figures)
