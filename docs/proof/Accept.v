@@ -14,12 +14,28 @@ Definition read_table (fs : files) (name : bytes) : option (list (list bytes)) :
   when same (print_csv rows) t && forallb (good_row (length (hd [] rows))) rows;; Some rows.
 
 Definition same_shape (a c : list nat) : bool := if list_eq_dec Nat.eq_dec a c then true else false.
+
+(** What is left of a text behind a beginning; nothing is copied, for arrays are long. *)
+Fixpoint drop (p t : bytes) : option bytes :=
+  match p, t with
+  | [], _ => Some t
+  | x :: p, y :: t => if x =? y then drop p t else None
+  | _, [] => None
+  end.
+Fixpoint drop_row (r : list Z) (t : bytes) : option bytes :=
+  match r with [] => Some t | z :: s => t <- drop (le 8 z) t;; drop_row s t end.
+Fixpoint drop_rows (rows : list (list Z)) (t : bytes) : option bytes :=
+  match rows with [] => Some t | r :: s => t <- drop_row r t;; drop_rows s t end.
+
+Definition front (a : npy) : bytes := [147] ++ b "NUMPY" ++ [1; 0] ++ le 2 (Z.of_nat (length (header a))) ++ header a.
+
 Definition read_words (k : bytes) (t : bytes) (n width : nat) : option (list (list Z)) :=
   let a := read_npy t in
-  when good_npy a && same (print_npy a) t && same (kind a) k && same_shape (shape a) [n; width];;
-  let rows := split n width (chunks (body a) 8 (body a)) in
-  when Nat.eqb (length rows) n && forallb (fun r => Nat.eqb (length r) width && forallb in_word r) rows && same (print_words rows) (body a);;
-  Some rows.
+  when good_npy a && same (kind a) k && same_shape (shape a) [n; width];;
+  content <- drop (front a) t;;
+  let rows := split n width (chunks content 8 content) in
+  when Nat.eqb (length rows) n && forallb (fun r => Nat.eqb (length r) width && forallb in_word r) rows;;
+  match drop_rows rows content with Some [] => Some rows | _ => None end.
 
 Definition read_doubles (fs : files) (name : bytes) (n width : nat) : option (list (list rat)) :=
   t <- lookup (beside name) fs;; bits <- read_words (b "<f8") t n width;; map_opt (map_opt double) bits.
@@ -69,7 +85,7 @@ Inductive claim := Privacy_or_form | Epsilon | Value | Lower_bound | Prior.
 Inductive outcome := Unknown | Fails (what : claim) | Proved (p : problem) (rows : list (list Z)) (c : claims) (f : findings).
 
 Definition examine (fs : files) : outcome :=
-  match (when distinct (map fst fs);; read_folder fs) with
+  match (when distinct (map fst fs) && distinct (map (fun f => stem (fst f)) fs);; read_folder fs) with
   | None => Unknown
   | Some (p, c, rows) =>
       let plan := read_plan fs (length (records p)) (length (outputs p)) in
@@ -106,18 +122,42 @@ Qed.
 Lemma same_shape_eq a c : same_shape a c = true -> a = c.
 Proof. unfold same_shape. destruct (list_eq_dec Nat.eq_dec a c); [auto|discriminate]. Qed.
 
+Lemma drop_sound p : forall t r, drop p t = Some r -> t = p ++ r.
+Proof.
+  induction p as [|x p IH]; intros [|y t] r H; simpl in H; try discriminate; try (injection H as <-; reflexivity).
+  destruct (Z.eqb_spec x y) as [->|]; [|discriminate]. simpl. f_equal. apply IH, H.
+Qed.
+
+Lemma drop_row_sound w : forall t r, drop_row w t = Some r -> t = flat_map (le 8) w ++ r.
+Proof.
+  induction w as [|z w IH]; intros t r H; cbn [drop_row] in H; [injection H as <-; reflexivity|].
+  destruct (drop (le 8 z) t) as [u|] eqn:E; [|discriminate]. apply drop_sound in E. apply IH in H. subst.
+  cbn [flat_map]. rewrite <- app_assoc. reflexivity.
+Qed.
+
+Lemma drop_rows_sound rows : forall t r, drop_rows rows t = Some r -> t = print_words rows ++ r.
+Proof.
+  induction rows as [|w rows IH]; intros t r H; cbn [drop_rows] in H; [injection H as <-; reflexivity|].
+  destruct (drop_row w t) as [u|] eqn:E; [|discriminate]. apply drop_row_sound in E. apply IH in H. subst.
+  unfold print_words. cbn [flat_map]. rewrite <- app_assoc. reflexivity.
+Qed.
+
 Lemma read_words_sound k t n width rows : read_words k t n width = Some rows ->
   Npy t k [n; width] (print_words rows) /\ length rows = n /\
   (forall r, In r rows -> length r = width /\ forall z, In z r -> in_word z = true).
 Proof.
   unfold read_words. cbv zeta. generalize (read_npy t) as a. intro a. destruct (_ && _) eqn:E; [|discriminate].
-  generalize (split n width (chunks (body a) 8 (body a))) as got. intro got.
-  destruct (_ && same (print_words got) _) eqn:F; [|discriminate]. intro H. apply some_inj in H. subst got. apply andb_true_iff in E as [E S]. apply andb_true_iff in E as [E K].
-  apply andb_true_iff in E as [G P]. apply andb_true_iff in F as [F B]. apply andb_true_iff in F as [L W].
-  apply Nat.eqb_eq in L. apply same_eq in B. apply same_eq in P. apply same_eq in K. apply same_shape_eq in S.
-  split; [exists a; rewrite B; auto|]. split; [exact L|]. intros r Hr. rewrite forallb_forall in W.
-  specialize (W r Hr). apply andb_true_iff in W as [W1 W2]. apply Nat.eqb_eq in W1. split; [exact W1|].
-  rewrite forallb_forall in W2. exact W2.
+  destruct (drop (front a) t) as [content|] eqn:D; [|discriminate].
+  generalize (split n width (chunks content 8 content)) as got. intro got.
+  destruct (Nat.eqb (length got) n && _) eqn:F; [|discriminate].
+  destruct (drop_rows got content) as [[|]|] eqn:B; try discriminate. intro H. apply some_inj in H. subst got.
+  apply andb_true_iff in E as [E S]. apply andb_true_iff in E as [G K]. apply andb_true_iff in F as [L W].
+  apply Nat.eqb_eq in L. apply same_eq in K. apply same_shape_eq in S. apply drop_sound in D. apply drop_rows_sound in B.
+  rewrite app_nil_r in B. subst content. split.
+  - exists {| kind := kind a; sides := sides a; spaces := spaces a; body := print_words rows |}.
+    split; [exact G|]. split; [|auto]. rewrite D. unfold print_npy, front. rewrite <- !app_assoc. reflexivity.
+  - split; [exact L|]. intros r Hr. rewrite forallb_forall in W. specialize (W r Hr). apply andb_true_iff in W as [W1 W2].
+    apply Nat.eqb_eq in W1. split; [exact W1|]. rewrite forallb_forall in W2. exact W2.
 Qed.
 
 Lemma map_opt_forall2 {A B} (f : A -> option B) l r : map_opt f l = Some r -> Forall2 (fun a x => f a = Some x) l r.
@@ -212,15 +252,15 @@ Qed.
 (** Of every folder that is accepted there are one problem and one matrix that its files say, and all
     that it claims of them holds. *)
 Theorem examined fs p rows c f : examine fs = Proved p rows c f ->
-  NoDup (map fst fs) /\ Format fs p rows c /\ Holds p rows c.
+  Distinct fs /\ Format fs p rows c /\ Holds p rows c.
 Proof.
-  unfold examine. destruct (distinct (map fst fs)) eqn:D; [|discriminate].
+  unfold examine. destruct (distinct (map fst fs) && _) eqn:D; [|discriminate]. apply andb_true_iff in D as [D D'].
   destruct (read_folder fs) as [[[p' c'] rows']|] eqn:R; [|discriminate].
   destruct (check p' rows' _ _) as [f'|] eqn:C; [|discriminate].
   destruct (negb _) eqn:E1; [discriminate|]. destruct (negb (value_holds c' f')) eqn:E2; [discriminate|].
   destruct (negb (bound_holds c' f')) eqn:E3; [discriminate|]. destruct (negb (near_one p')); [discriminate|].
   intro H. injection H as <- <- <- <-. apply negb_false_iff in E1, E2, E3. apply andb_true_iff in E1 as [Eq Sc].
-  split; [apply distinct_sound, D|]. split; [apply read_folder_sound, R|].
+  split; [split; apply distinct_sound; assumption|]. split; [apply read_folder_sound, R|].
   destruct (check_sound _ _ _ _ _ C) as [S [L [Di [Pr [Ex [[v [Lv Bv]] Bo]]]]]].
   split; [exact S|]. split; [exact Di|]. split; [exact L|]. split; [|split; [apply same_eq, Sc|split; [exact Pr|split; [|split]]]].
   - unfold same_rat in Eq. rewrite !andb_true_iff, !Z.ltb_lt, Z.eqb_eq in Eq. destruct Eq as [[A B] Q]. unfold rv.
@@ -239,11 +279,11 @@ Proof.
 Qed.
 
 Theorem accepted fs : accept fs = true ->
-  NoDup (map fst fs) /\
+  Distinct fs /\
   exists p rows c, Format fs p rows c /\ Holds p rows c /\
     forall p' rows' c', Format fs p' rows' c' -> p = p' /\ rows = rows' /\ c = c'.
 Proof.
   unfold accept. destruct (examine fs) as [| |p rows c f] eqn:E; try discriminate. intros _.
   destruct (examined fs p rows c f E) as [A [B C]]. split; [exact A|]. exists p, rows, c. split; [exact B|].
-  split; [exact C|]. intros p' rows' c' F. apply (Format_unique fs); assumption.
+  split; [exact C|]. intros p' rows' c' F. apply (Format_unique fs); [apply A|assumption|assumption].
 Qed.

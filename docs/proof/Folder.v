@@ -8,6 +8,11 @@ Open Scope Z_scope.
 
 Definition files := list (bytes * bytes).
 Definition File (fs : files) (name content : bytes) : Prop := In (name, content) fs.
+
+(** NumPy takes an array's name with or without its end for the same. *)
+Definition stem (name : bytes) : bytes := match rev name with 121 :: 112 :: 110 :: 46 :: rest => rev rest | _ => name end.
+Definition Distinct (fs : files) : Prop := NoDup (map fst fs) /\ NoDup (map (fun f => stem (fst f)) fs).
+
 Definition beside (name : bytes) : bytes := b "problem/" ++ name.
 
 (** Who reads numbers, tables and matrices of a folder; right where all that they give is what stands there. *)
@@ -63,7 +68,8 @@ Section Problem.
     if has t "points" then
       when only t ["points"%string];; rows <- file_in (field t "points");; ids <- column rows "id";;
       match column rows "x", column rows "y" with
-      | Some x, Some y => xs <- numbers x;; ys <- numbers y;; Some (ids, Some (map (fun p => [fst p; snd p]) (combine xs ys)))
+      | Some x, Some y =>   (* of two pairs of coordinates nobody knows which is meant *)
+          when match column rows "lat", column rows "lon" with Some _, Some _ => false | _, _ => true end;; xs <- numbers x;; ys <- numbers y;; Some (ids, Some (map (fun p => [fst p; snd p]) (combine xs ys)))
       | _, _ => Some (ids, None)
       end
     else if has t "grid" then
@@ -134,9 +140,11 @@ Section Problem.
 
   Record claims := { file : bytes; value_of : rat; unit_of : option rat; bound_of : option rat; epsilon_of : rat; scope_of : bytes }.
 
+  (** Without backslashes, by which one name could be written in two ways. *)
   Definition object (v : option value) : option fields :=
-    match v with Some (Tab t) => when distinct (map fst t);; Some t | _ => None end.
-  Definition text (v : option value) : option bytes := match v with Some (Text t) => Some t | _ => None end.
+    match v with Some (Tab t) => when distinct (map fst t) && forallb (fun kv => plain_text (fst kv)) t;; Some t | _ => None end.
+  Definition text (v : option value) : option bytes :=
+    match v with Some (Text t) => when plain_text t;; Some t | _ => None end.
 
   Definition claims_of (v : value) : option claims :=
     top <- object (Some v);;

@@ -1,11 +1,15 @@
 """The program extracted from docs/proof, where ``make formal`` has built it, against the checker."""
 
+import io
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
 import tomllib
+import warnings
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -233,6 +237,53 @@ def test_a_form_that_the_proof_does_not_speak_of_ends_2(tmp_path):
     assert done.exit_code == 2
     assert "docs/proof/README.md says which" in done.stderr
     assert ends(tmp_path) == (2, "unknown: a folder that cannot be read\n")
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("name", "forged"),
+    [
+        ("weights", lambda folder: add_member(folder, "weights")),
+        ("weights.npy", lambda folder: add_member(folder, "weights.npy")),
+        ("value twice", lambda folder: reword(folder, '"value"', r'"\u0076alue": 0, "value"')),
+        ("two pairs of coordinates", lambda folder: recolumn(folder, "id,x,y", "id,x,y,lat,lon")),
+        ("a pipe", lambda folder: os.mkfifo(folder / "problem" / "pipe")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_could_be_read_in_two_ways_is_not_read(tmp_path, name, forged):
+    folder = make("town", tmp_path)
+    assert ends(folder)[0] == 0
+    forged(folder)
+    assert ends(folder)[0] == 2, name
+
+
+def add_member(folder: Path, name: str) -> None:
+    """Put another array of that name into mechanism.npz: all draws would be the first output."""
+    with np.load(folder / "mechanism.npz") as arrays:
+        weights = np.zeros_like(arrays["weights"])
+    weights[:, 0] = np.uint64(2**63)
+    stream = io.BytesIO()
+    np.save(stream, weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name that stands there
+        with zipfile.ZipFile(folder / "mechanism.npz", "a") as archive:
+            archive.writestr(name, stream.getvalue())
+
+
+def reword(folder: Path, old: str, new: str) -> None:
+    """Change words of result.json."""
+    path = folder / "result.json"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+
+
+def recolumn(folder: Path, old: str, new: str) -> None:
+    """Give every place a latitude and longitude beside x and y."""
+    path = folder / "problem" / "points.csv"
+    path.write_text(
+        "\n".join(line + ",1,2" for line in path.read_text().splitlines()).replace(f"{old},1,2", new) + "\n"
+    )
 
 
 def test_without_the_program_verify_says_how_to_get_it(tmp_path, monkeypatch):
