@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from mended import edit, rewrite
 
 from privopt import checker
+from privopt.command.cli import cli
 from privopt.errors import InputError, StoppedError
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -149,3 +151,13 @@ def test_where_all_records_do_not_fit_few_outputs_are_proposed(tmp_path):
     problem = written(tmp_path, GRID.replace("rows = 6, cols = 7", "rows = 250, cols = 4") + PLANE + REST)
     with pytest.raises(StoppedError, match=r"\[outputs\] choose = 120, that many of the 1,000 records"):
         solve("optimal-lp", problem, tmp_path / "out", Options(memory=0.3))
+
+
+def test_a_curve_chooses_outputs_at_each_epsilon(tmp_path):
+    """They were chosen and solved for at the problem file's own epsilon, and not certified at others."""
+    problem, table = written(tmp_path, GRID + CHOOSE + PLANE + REST), tmp_path / "curve.csv"
+    options = ["--mechanisms", "optimal-lp", "--epsilon", "0.4:0.9:2", "--out", str(table)]
+    found = CliRunner().invoke(cli, ["curve", str(problem), *options])
+    assert found.exit_code == 0, found.output
+    losses = [float(row.split(",")[2]) for row in table.read_text().splitlines()[1:]]
+    assert losses[0] > losses[1] > 0

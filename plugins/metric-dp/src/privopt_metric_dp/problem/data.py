@@ -194,6 +194,11 @@ class MetricData:
         known = self.metric.implying(self.within) is not None
         return self.needed if known or len(self.pairs) <= REDUCED else self.required
 
+    def with_outputs(self, rows: Ints) -> MetricData:
+        """Take some records (K,), in order, for the outputs, where outputs are chosen; at this epsilon."""
+        assert self.over is not None  # whoever chooses has looked
+        return evolve(self.over(rows), epsilon=self.epsilon)
+
     @property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
         """Where losses are ways along undirected streets: these by the decimals meant, how many nodes, records' nodes.
@@ -468,8 +473,7 @@ class MetricInstance(Generic[D]):
 
     def choose(self, rows: Ints) -> None:
         """Take some records (K,), in order, for the outputs from now on, where they are chosen."""
-        assert self._data.over is not None  # whoever chooses has looked
-        self._chosen[:] = [self._data.over(rows)]
+        self._chosen[:] = [self._data.with_outputs(rows)]
 
     @classmethod
     def of(cls, declared: D, file: str = "problem") -> Self:

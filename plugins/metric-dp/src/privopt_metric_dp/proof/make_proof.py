@@ -139,7 +139,7 @@ def prove_over_streets(
         room: bytes.
     """
     assert data.over is not None  # whoever priced records has looked
-    over = data.over(priced)
+    over = data.with_outputs(priced)
     spare = SPARE * gap * abs(value)
     try:
         kept, bound = kept_of(

@@ -113,7 +113,7 @@ class Streets(Rows):
     def _priced(self, data: MetricData) -> MetricData:
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs beside outputs that were not chosen")
-        return data.over(self.bound_outputs)
+        return data.with_outputs(self.bound_outputs)
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:

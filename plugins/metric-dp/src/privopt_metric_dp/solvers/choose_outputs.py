@@ -58,7 +58,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, records)))
     listed = seeds[seeds < own]  # a region's further vertices are no outputs
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(own), listed))[:tried])
-    weighted = data.over(candidates).weighted
+    weighted = data.with_outputs(candidates).weighted
     instance, prior = sampled(weighted, data.prior, pairs, lengths, seeds, Instance.solved(data.epsilon))
 
     def tell(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:

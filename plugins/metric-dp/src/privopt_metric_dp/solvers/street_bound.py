@@ -123,7 +123,7 @@ def solve_street_bound(
         None where records stand at one place, streets do not join them all, or there is no time for any.
     """
     assert data.over is not None  # as `priced_records` has it
-    over = data.over(priced)
+    over = data.with_outputs(priced)
     instance = Instance.of(over)
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
         return None

@@ -46,7 +46,7 @@ class Line:
         """Return the problem with another epsilon; the edges of a region stay those of its own epsilon."""
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
         declared = evolve(self.problem.declared, privacy=privacy)
-        return evolve(self.problem, declared=declared, data=evolve(self.problem.data, epsilon=epsilon))
+        return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
 
     def at(self, epsilon: Fraction) -> MetricInstance[Any]:
         """Return the problem to solve with another epsilon."""
