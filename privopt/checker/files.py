@@ -19,7 +19,7 @@ from privopt.checker.exact import need
 
 __all__ = ["Problem", "check_sums"]
 
-UNLISTED = {"SHA256SUMS", "report.html"}
+UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
 """Files that the sums leave out, beside those in ``private/``."""
 
 

@@ -30,6 +30,7 @@ from privopt.command.exit_codes import (
     warn_of_no_privacy,
 )
 from privopt.command.ledger_commands import budget
+from privopt.command.office_commands import disclose, sign
 from privopt.command.problem_commands import plan
 from privopt.command.program import HELP, run_program, say_result
 from privopt.command.release_commands import audit, estimate, sample
@@ -185,6 +186,7 @@ def describe(mechanism: str) -> None:
 @click.option("--force", is_flag=True, help="Replace DIR.")
 @click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR.partial/.")
+@click.option("--sign", "signer", type=PATH, metavar="KEY", help="Also sign DIR, as privopt sign does.")
 @guarded
 def solve(
     mechanism: str,
@@ -195,6 +197,7 @@ def solve(
     ledger: Path | None,
     subject: str | None,
     key: Path | None,
+    signer: Path | None,
     **options: Any,
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
@@ -203,8 +206,12 @@ def solve(
     from privopt.ledger.charge import Charge
     from privopt.registry import registry
     from privopt.run.options import Options
+    from privopt.run.signatures import check_key
+    from privopt.run.signatures import sign as sign_folder
     from privopt.run.solve import solve as run
 
+    if signer is not None:
+        check_key(signer)
     if ledger is None and (subject is not None or key is not None):
         raise UsageError("solve: found --subject or --hash-subjects, wanted --ledger FILE beside")
     charged = None if ledger is None else Charge(ledger=ledger, subject=subject, key=key)
@@ -216,6 +223,8 @@ def solve(
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
         complain(f"warning: {line}")
+    if signer is not None:
+        sign_folder(solved.folder, signer)
     if as_json:
         say_json(dump_json(solved.result.to_json()))
     if not quiet:
@@ -231,11 +240,13 @@ def solve(
 @click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
 @click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
 @click.option("--kernel", is_flag=True, help="Also by the program that a proof was extracted to (make formal).")
+@click.option("--signed-by", "signers", type=PATH, metavar="FILE", help="Also who of these signed it.")
 @guarded
-def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: bool) -> int:
+def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: bool, signers: Path | None) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
     from privopt.command.terminal import progress_display
     from privopt.run.kernel import find_kernel, prove
+    from privopt.run.signatures import with_signature
     from privopt.run.verify import verify as run
 
     if kernel:
@@ -244,6 +255,8 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: 
     say_when_compiling()
     with progress_display(quiet=False) as progress:
         found = run(folder, jobs=jobs, progress=progress)
+    if signers is not None and found.holds:
+        found = with_signature(found, folder, signers)
     for line in found.complaints:
         complain(f"{folder}: {line}")
     word = f"{found.verdict} " if found.holds else ""
@@ -365,7 +378,7 @@ def new(name: str, into: Path, kind: str) -> None:
     say(f"{folder}: install it with {how}, then 'privopt check {name}'")
 
 
-for _command in (sample, estimate, audit, plan, budget):
+for _command in (sample, estimate, audit, plan, budget, sign, disclose):
     cli.add_command(_command)
 
 

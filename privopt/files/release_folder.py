@@ -19,11 +19,13 @@ from privopt.errors import Fault, InputError, reason_of
 from privopt.files import LARGEST, Unreadable, open_regular, read_bytes, what_it_is
 
 __all__ = [
+    "LARGEST_TEXT",
     "PRIVATE",
     "PROBLEM",
     "PROOF",
     "REPORT",
     "RESULT",
+    "SIGNATURE",
     "SUMS",
     "check_sums",
     "dump_json",
@@ -42,6 +44,9 @@ PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
 """In DIR or in private/: made after the fact, so no sum covers it."""
+
+SIGNATURE: Final = "SHA256SUMS.sig"
+"""In DIR: over SHA256SUMS, so that cannot list it."""
 
 LARGEST_TEXT: Final = 64 * 2**20
 """Bytes of the largest result.json or SHA256SUMS."""
@@ -128,7 +133,8 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
     """``sha256sum``'s lines for all the files of a folder that its SHA256SUMS covers."""
-    covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")} - {SUMS, REPORT}
+    covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")}
+    covered -= {SUMS, REPORT} if private else {SUMS, REPORT, SIGNATURE}
     return "".join(_sum_line(name, sha256(folder / name)) for name in sorted(covered))
 
 

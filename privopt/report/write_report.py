@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 from privopt.declare import files_of
 from privopt.errors import UsageError
 from privopt.files.release_folder import PRIVATE, REPORT
-from privopt.files.working_folder import claimed
 from privopt.interfaces import Progress
 from privopt.report import Section, page
 from privopt.report.map_files import write_layer
 from privopt.report.theme import save
 from privopt.run.build_result import warned
-from privopt.run.publish import new_file
+from privopt.run.publish import new_file, replace_in_release
 from privopt.run.verify import open_verified
 
 __all__ = ["write_figures", "write_geo", "write_report"]
@@ -50,7 +48,8 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     sections = [*compared, *mechanism.report(problem, release, result), *([] if check is None else [check])]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
     warnings = tuple(warned(mechanism, problem, release, result))
-    _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warnings), folder.absolute())
+    text = page(result, sections, truth=truth, absent=absent, warnings=warnings)
+    replace_in_release(target, text.encode("utf-8"), folder.absolute())
     return target
 
 
@@ -92,16 +91,3 @@ def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -
     with new_file(target, force=True, option="--geo") as made:
         write_layer(layer, made)
     return target
-
-
-def _replace(target: Path, text: str, folder: Path) -> None:
-    """Write beside DIR and rename: what a kill leaves would be a file in DIR that no sum covers, which is refused."""
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{target}: its folder cannot be written")
-    beside = folder.parent if os.access(folder.parent, os.W_OK | os.X_OK) else target.parent
-    with claimed(beside / folder.name) as work:
-        made = work / target.name
-        made.write_text(text, "utf-8")
-        own = target.parent.name == PRIVATE  # else for whoever may read the folder
-        made.chmod(0o600 if own else 0o600 | target.parent.stat().st_mode & 0o044)
-        made.replace(target)

@@ -34,6 +34,7 @@ __all__ = [
     "new_file",
     "new_files",
     "new_folder",
+    "replace_in_release",
 ]
 
 CHECKPOINTS: Final = (".npz", ".json", ".part")
@@ -141,6 +142,28 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
         check_file(target, force=force, option=option)  # another run may have finished meanwhile
         with settling():
             made.replace(target)
+
+
+def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
+    """Write a file of DIR that no sum covers: beside DIR, then renamed, for what a kill left in DIR would be refused.
+
+    Args:
+        target: in ``folder`` or in its ``private/``.
+        contents: of the file.
+        folder: DIR, absolute.
+
+    Raises:
+        UsageError: its folder cannot be written.
+    """
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{target}: its folder cannot be written")
+    beside = folder.parent if os.access(folder.parent, os.W_OK | os.X_OK) else target.parent
+    with claimed(beside / folder.name) as work:
+        made = work / target.name
+        made.write_bytes(contents)
+        own = target.parent.name == PRIVATE  # else for whoever may read the folder
+        made.chmod(0o600 if own else 0o600 | target.parent.stat().st_mode & 0o044)
+        made.replace(target)
 
 
 def check_new(target: Path) -> None:

@@ -81,6 +81,7 @@ class Verdict:
         certificate: as measured again, where it came so far.
         seeded: whether the noise of this release came from a seed.
         notes: what does not touch the verdict: versions other than those that made the folder.
+        signed_by: who signed the folder, and with which key, where that was asked and is so; None else.
     """
 
     verdict: Word | None
@@ -88,6 +89,7 @@ class Verdict:
     certificate: Certificate | None = None
     seeded: bool = False
     notes: tuple[str, ...] = ()
+    signed_by: str | None = None
 
     @property
     def holds(self) -> bool:
@@ -96,6 +98,9 @@ class Verdict:
 
     def words(self) -> str:
         """What was found and what it rests on, in one line; :attr:`verdict` is the word to put before it."""
+        return self._found() + (f"; signed by {self.signed_by}" if self.signed_by else "")
+
+    def _found(self) -> str:
         found = self.certificate
         if self.verdict is None or found is None:
             return "does not hold"
@@ -118,6 +123,7 @@ class Verdict:
             "complaints": list(self.complaints),
             "notes": list(self.notes),
             "certificate": None if self.certificate is None else self.certificate.to_json(),
+            **({} if self.signed_by is None else {"signed_by": self.signed_by}),
         }
 
 

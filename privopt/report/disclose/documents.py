@@ -1,0 +1,201 @@
+"""The four documents: which sentences stand where, as Markdown or JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from privopt.files.release_folder import dump_json
+from privopt.report.disclose.catalogue import CLAIMS, TITLES
+from privopt.report.disclose.statements import Statement
+
+__all__ = ["FORMATS", "REGISTRY", "document"]
+
+FORMATS: Final = ("registry", "nist", "dpia", "card")
+
+SCHEMA: Final = "arXiv:2509.13509"
+"""Nanayakkara, Ghazi, Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, 2025."""
+
+REGISTRY: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "tier_1": {
+        "name": ("owner.name",),
+        "data_curator": ("owner.curator",),
+        "intended_use": ("owner.purpose",),
+        "data_product_type": ("owner.product",),
+        "data_product_region": ("owner.region",),
+        "description": ("owner.description",),
+        "publication_date": ("owner.published",),
+        "links": ("owner.links",),
+    },
+    "tier_2": {
+        "flavor": ("release.kind", "release.promise", "release.verdict"),
+        "privacy_loss_parameters": ("release.epsilon", "release.parameter"),
+        "privacy_unit": ("release.unit",),
+        "deployment_model": ("limit.trust", "owner.drawn_where"),
+    },
+    "tier_3": {
+        "data_domain": ("release.domain", "owner.collected"),
+        "unprotected_quantities": ("limit.unchecked", "limit.private"),
+        "privacy_unit_description": ("release.neighbours", "release.statement", "limit.person"),
+        "post_processing": ("release.after",),
+        "composition": ("limit.total", "owner.budget"),
+        "implementation": ("maker.made", "release.checked", "release.files"),
+        "security": ("limit.timing", "limit.machine", "owner.access", "owner.incidents"),
+        "utility": ("release.loss", "release.bound", "owner.utility"),
+        "rationale": ("owner.why_epsilon",),
+    },
+}
+"""Fields of an entry by tier of transparency, as the registry groups them, each with the sentences that fill it."""
+
+PROPERTIES: Final = ("release.verdict", "release.kind", "release.epsilon", "release.unit", "release.loss")
+"""Sentences that the card has for machines too."""
+
+PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
+
+LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "nist": {
+        "summary": PROMISE,
+        "epsilon": ("release.kind", "release.epsilon", "release.parameter", "release.guess", "owner.why_epsilon"),
+        "unit": ("release.unit", "limit.person"),
+        "trust": ("limit.trust", "owner.drawn_where", "owner.access"),
+        "neighbours": ("release.neighbours", "release.statement"),
+        "side_channels": ("release.checked", "limit.timing", "limit.machine"),
+        "collection": ("owner.collected", "limit.collection", "owner.retention_inputs", "limit.private"),
+        "utility": ("release.loss", "release.bound", "attack.expected_loss", "owner.utility"),
+        "bias": ("owner.bias", "limit.bias"),
+        "outside": ("limit.unchecked", "limit.total", "owner.budget", "release.after"),
+        "made": ("maker.made", "release.domain", "release.files"),
+    },
+    "dpia": {
+        "summary": PROMISE,
+        "processing": (
+            *("owner.name", "owner.curator", "owner.contact", "owner.purpose", "owner.collected", "owner.legal_basis"),
+            *("owner.access", "limit.trust", "limit.law"),
+        ),
+        "protected": (
+            "release.neighbours",
+            "release.unit",
+            "release.epsilon",
+            "release.parameter",
+            "release.statement",
+        ),
+        "attack": ("release.guess", "attack"),
+        "budget": ("owner.budget", "owner.why_epsilon", "limit.total"),
+        "retention": ("owner.retention_inputs", "owner.retention_release", "limit.private"),
+        "unprotected": (
+            *("limit.unchecked", "limit.timing", "limit.machine", "limit.person", "limit.collection", "limit.bias"),
+            "owner.incidents",
+        ),
+        "made": ("maker.made", "release.files"),
+    },
+    "card": {
+        "summary": (*PROMISE, "owner.description", "owner.product"),
+        "intended": (
+            "owner.name",
+            "owner.curator",
+            "owner.contact",
+            "owner.purpose",
+            "owner.region",
+            "owner.published",
+        ),
+        "made": ("maker.made", "release.domain", "release.files", "release.checked", "owner.links"),
+        "privacy": ("release.kind", "release.epsilon", "release.parameter", "release.unit", "release.neighbours"),
+        "attack": ("release.guess", "attack"),
+        "utility": ("release.loss", "release.bound", "owner.utility", "owner.bias"),
+        "limits": ("limit", "release.after"),
+    },
+}
+"""Sentences of each section by the first parts of their keys. ``attack.warning`` stands in the summary alone."""
+
+
+def document(name: str, told: Sequence[Statement]) -> str:
+    """Write one of :data:`FORMATS`.
+
+    Args:
+        name: of the format.
+        told: all sentences there are; each document takes those it has a place for.
+    """
+    return _entry(told) if name == "registry" else _markdown(name, told)
+
+
+def _chosen(told: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
+    """Yield the sentences whose keys begin so, in the order of the starts."""
+    for start in starts:
+        yield from (each for each in told if each.key == start or each.key.startswith(f"{start}."))
+
+
+def _entry(told: Sequence[Statement]) -> str:
+    """An entry of the registry as JSON: each field a list of sentences, each with its claim; open ones have no text."""
+    entry: dict[str, Any] = {"schema": SCHEMA}
+    for tier, fields in REGISTRY.items():
+        entry[tier] = {name: [_field(each) for each in _chosen(told, starts)] for name, starts in fields.items()}
+    entry["open_questions"] = {each.values["name"]: each.values["question"] for each in told if each.claim == "open"}
+    entry["claims"] = {name: words for name, words in CLAIMS.items() if name in _claims(entry)}
+    return dump_json(entry)
+
+
+def _field(statement: Statement) -> dict[str, Any]:
+    if statement.key.startswith("owner."):
+        return {"value": statement.values["answer"] or None, "claim": statement.claim}
+    return {"value": statement.text, "claim": statement.claim}
+
+
+def _claims(entry: Mapping[str, Any]) -> set[str]:
+    return {each["claim"] for tier in REGISTRY for field in entry[tier].values() for each in field}
+
+
+def _markdown(name: str, told: Sequence[Statement]) -> str:
+    """A document of headings and sentences, each with its mark; the marks used are explained at the end."""
+    parts, used = [f"# {TITLES[name]}"], set()
+    for title, starts in LAYOUTS[name].items():
+        chosen = [each for each in _chosen(told, starts) if title == "summary" or each.key != "attack.warning"]
+        used |= {each.claim for each in chosen}
+        if chosen:
+            lines = "\n".join(f"- {plain(each.text)} [{each.claim}]" for each in chosen)
+            parts.append(f"## {TITLES[title]}\n\n{lines}")
+    if name == "card":
+        parts.append(f"## {TITLES['machine']}\n\n```json\n{_json_ld(told)}```")
+        used |= {"declared"}
+    parts.append(f"## {TITLES['marks']}\n\n" + "\n".join(f"- [{c}]: {CLAIMS[c]}" for c in CLAIMS if c in used))
+    return "\n\n".join(parts) + "\n"
+
+
+def plain(text: str) -> str:
+    """Write text so that Markdown takes it for text: on one line, and no mark but ours can stand in brackets.
+
+    >>> plain("a [proved] b")
+    'a \\\\[proved\\\\] b'
+    """
+    pieces = re.split(r"(`privopt [a-z]+`)", " ".join(text.split()))
+    return "".join(piece if n % 2 else re.sub(r"([\\`*\[\]<>|&])", r"\\\1", piece) for n, piece in enumerate(pieces))
+
+
+def _json_ld(told: Sequence[Statement]) -> str:
+    """The card for machines, in the words of schema.org; each property's description is the claim it rests on."""
+    answers = {each.key: each.values["answer"] for each in told if each.claim == "told by the owner"}
+    properties = [
+        {"@type": "PropertyValue", "name": each.key.partition(".")[2], "value": each.text, "description": each.claim}
+        for each in _chosen(
+            told, ("release.verdict", "release.kind", "release.epsilon", "release.unit", "release.loss")
+        )
+    ]
+    named = {
+        "name": answers.get("owner.name"),
+        "description": answers.get("owner.description"),
+        "datePublished": answers.get("owner.published"),
+        "creator": answers.get("owner.curator"),
+    }
+    shown: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if "creator" in shown:
+        shown["creator"] = {"@type": "Organization", "name": shown["creator"]}
+    made = next(each.text for each in told if each.key == "maker.made")
+    return dump_json(
+        {
+            "@context": "https://schema.org",
+            "@type": "Dataset",
+            **shown,
+            "measurementTechnique": made,
+            "variableMeasured": properties,
+        }
+    )

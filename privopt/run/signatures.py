@@ -1,0 +1,121 @@
+"""Signatures over a folder's SHA256SUMS: OpenSSH's own, by ``ssh-keygen -Y``; nothing of cryptography is ours."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import evolve
+
+from privopt.errors import UsageError
+from privopt.files import Unreadable, read_bytes
+from privopt.files.release_folder import LARGEST_TEXT, SIGNATURE, SUMS
+from privopt.interfaces import Progress
+from privopt.run.publish import replace_in_release
+from privopt.run.verify import Verdict, open_verified
+
+__all__ = ["NAMESPACE", "check_key", "sign", "with_signature"]
+
+NAMESPACE: Final = "privopt-release"
+"""What a signature is for: one that was made for another purpose, a commit or a letter, is none of a release."""
+
+PROGRAM: Final = "ssh-keygen"
+
+
+def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
+    """Sign a DIR that holds: write SHA256SUMS.sig beside SHA256SUMS.
+
+    Args:
+        folder: DIR.
+        key: private key of OpenSSH, or a public one whose private half an agent holds.
+        force: replace the signature that is there.
+        progress: called with what is being done.
+
+    Raises:
+        DoesNotHoldError: a sum or a claim of DIR does not hold.
+        InputError: DIR cannot be read.
+        UsageError: it is signed already, ``ssh-keygen`` is missing, or it cannot sign with such a key.
+    """
+    target = folder / SIGNATURE
+    if target.exists() and not force:
+        raise UsageError(f"{target}: exists already; --force replaces it")
+    open_verified(folder, progress=progress)
+    made = _signature((folder / SUMS).read_bytes(), key)
+    replace_in_release(target, made, folder.absolute())
+    return target
+
+
+def check_key(key: Path) -> None:
+    """Sign nothing with a key, so that one that cannot sign is found before a long computation and not after.
+
+    Raises:
+        UsageError: ``ssh-keygen`` is missing, or it cannot sign with such a key.
+    """
+    _signature(b"", key)
+
+
+def with_signature(found: Verdict, folder: Path, allowed: Path) -> Verdict:
+    """Add to a verdict who signed the folder, or why nobody did whom a file of allowed signers names.
+
+    Args:
+        found: what ``verify`` found.
+        folder: DIR.
+        allowed: allowed signers, as ``ssh-keygen`` reads them: a line ``NAME KEYTYPE KEY`` each.
+
+    Returns:
+        With :attr:`Verdict.signed_by` where a signature holds; a complaint and no verdict where none does.
+
+    Raises:
+        UsageError: ``allowed`` cannot be read, or ``ssh-keygen`` is missing.
+    """
+    try:
+        read_bytes(allowed)
+    except Unreadable as error:
+        raise UsageError(f"--signed-by {allowed}: must be a file of allowed signers, found {error.found}") from None
+    program = _program()
+    try:
+        read_bytes(folder / SIGNATURE, largest=LARGEST_TEXT, links=False)
+    except Unreadable as error:
+        return _unsigned(found, f"{SIGNATURE}: found {error.found}; privopt sign DIR KEY signs a folder")
+    sums = (folder / SUMS).read_bytes()
+    given = ["-s", str(folder / SIGNATURE), "-f", str(allowed)]
+    code, said, why = _run([program, "-Y", "find-principals", *given], b"")
+    names = said.decode("utf-8", "replace").splitlines() if code == 0 else []
+    for name in names:
+        asked = [program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *given]
+        code, said, why = _run(asked, sums)
+        if code == 0:
+            key = said.decode("utf-8", "replace").strip().rpartition(" with ")[2]
+            return evolve(found, signed_by=f"{name} ({key})")
+    return _unsigned(found, f"{SIGNATURE}: no signature by whom {allowed} allows ({why or 'no such signer'})")
+
+
+def _unsigned(found: Verdict, complaint: str) -> Verdict:
+    return evolve(found, verdict=None, complaints=(*found.complaints, complaint))
+
+
+def _signature(message: bytes, key: Path) -> bytes:
+    """What ``ssh-keygen`` signs; a passphrase it asks for in the terminal itself."""
+    if not key.is_file():
+        raise UsageError(f"{key}: must be a key of OpenSSH, found no such file; ssh-keygen -t ed25519 makes one")
+    code, made, why = _run([_program(), "-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)
+    if code != 0 or not made:
+        raise UsageError(f"{key}: {PROGRAM} cannot sign with it ({why or f'ended with {code}'})")
+    return made
+
+
+def _program() -> str:
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise UsageError(f"signatures need {PROGRAM} of OpenSSH 8.2 or newer, found none; install OpenSSH's client")
+    return found
+
+
+def _run(command: Sequence[str], given: bytes) -> tuple[int, bytes, str]:
+    """Run the program with something on its standard input: its code, its output, and its last complaint."""
+    done = subprocess.run(command, input=given, capture_output=True, check=False)
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return done.returncode, done.stdout, lines[-1].strip() if lines else ""

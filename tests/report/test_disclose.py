@@ -1,0 +1,165 @@
+"""What an office files: each sentence has the claim it rests on, and none says more than ``verify`` does."""
+
+import json
+import re
+import shutil
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+from examples import EXAMPLES
+from mended import edit
+from toys import grid_text
+
+from privopt.command.cli import cli
+from privopt.errors import InputError
+from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS, TITLES
+from privopt.report.disclose.documents import FORMATS, LAYOUTS, REGISTRY, plain
+from privopt.report.disclose.facts import questions_text, read_facts
+from privopt.report.disclose.statements import statements
+from privopt.run.audit import audit
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import open_verified
+
+pytestmark = pytest.mark.xdist_group("disclose")
+
+SITES = "id,x,y,facility_cost,clients\na,0,0,1,5\nb,1,0,2,6\nc,9,9,1,7\nd,9,8,1,4\n"
+LOCATED = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 0.5\n'
+GROUPS = "level_1,level_2,size,groups\nLand,A,1,40\nLand,A,2,7\nLand,B,1,30\nLand,B,3,2\n"
+COUNTED = '[hierarchy]\ncounts = "c.csv"\nsizes = 4\n[privacy]\nepsilon = 0.5\n'
+SMALL = grid_text(2, 2)
+RELEASES = {
+    "metric": ("optimal-lp", SMALL, {}, {}, "proved", "drawn"),
+    "everywhere": ("optimal-lp", SMALL.replace("[utility]", "everywhere = true\n[utility]"), {}, {}, "proved", "drawn"),
+    "predictive": ("predictive", SMALL + "[predictive]\ngood_within = 4.0\n", {}, {}, "proved", "drawn"),
+    "counts": ("hierarchical-dp", COUNTED, {"c.csv": GROUPS}, {}, "declared", "central"),
+    "sites": ("fl-linear", LOCATED, {"p.csv": SITES}, {}, "declared", "local"),
+    "album": ("photo-censor", None, {}, {}, "proved", "named"),
+    "unsafe": ("fl-linear", LOCATED, {"p.csv": SITES}, {"method": "optimal", "allow_unsafe": True}, "none", "none"),
+    "seeded": ("hierarchical-dp", COUNTED, {"c.csv": GROUPS}, {"seed": 3}, "none", "none"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """DIR of a release by its name, solved once."""
+    folders = {}
+
+    def solved(name):
+        if name not in folders:
+            mechanism, text, files, options, *_ = RELEASES[name]
+            place = tmp_path_factory.mktemp(name)
+            for file, contents in files.items():
+                (place / file).write_text(contents)
+            problem = place / "problem.toml"
+            problem = EXAMPLES["photo-censor"].write(place) if text is None else problem
+            if text is not None:
+                problem.write_text(text)
+            folders[name] = solve(mechanism, problem, place / "out", Options(**options)).folder
+        return folders[name]
+
+    return solved
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(each) for each in arguments])
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_each_sentence_rests_on_what_verify_found(made, name, tmp_path):
+    *_, verdict, trust = RELEASES[name]
+    opened = open_verified(made(name))
+    assert opened.verdict == verdict
+    told = statements(opened, audit(made(name)), {"name": "A [proved] name"})
+    allowed = {"release": {verdict}, "maker": {"declared"}, "attack": {"measured"}, "limit": {"not checked"}}
+    allowed["owner"] = {"open", "told by the owner"}
+    assert {each.claim for each in told} <= set(CLAIMS)
+    assert [each.key for each in told if each.claim not in allowed[each.key.partition(".")[0]]] == []
+    assert [each.key for each in told if each.key.startswith("limit.trust")] == [f"limit.trust.{trust}"]
+    for form in FORMATS:
+        out, facts = tmp_path / form, tmp_path / "facts.toml"
+        facts.write_text('name = "A [proved] name"\n')
+        assert run("disclose", made(name), "--format", form, "--out", out, "--facts", facts).exit_code == 0
+        check_marks(out.read_text("utf-8"), form, verdict)
+
+
+def check_marks(text, form, verdict):
+    """Hold the words of a document to the verdict: what the owner wrote aside, "proved" stands in marks alone."""
+    said = text.replace("A [proved] name", "").replace("A \\[proved\\] name", "")
+    if form == "registry":
+        entry = json.loads(text)
+        fields = [each for tier in REGISTRY for field in entry[tier].values() for each in field]
+        assert {tier: set(entry[tier]) for tier in REGISTRY} == {tier: set(fields) for tier, fields in REGISTRY.items()}
+        assert {each["claim"] for each in fields} == set(entry["claims"])
+        assert all((each["value"] is None) == (each["claim"] == "open") for each in fields)
+        assert entry["tier_1"]["name"] == [{"value": "A [proved] name", "claim": "told by the owner"}]
+    else:
+        assert text.startswith(f"# {TITLES[form]}\n")
+        lines = [line for line in text.splitlines() if line.startswith("- ") and not line.startswith("- [")]
+        assert lines
+        assert all(re.search(rf"(?<!\\)\[({'|'.join(CLAIMS)})\]$", line) for line in lines)
+    if verdict != "proved":
+        assert "proved" not in said
+    if verdict == "none":
+        assert re.search("not private|promises no privacy", said)
+        assert "The notion of privacy is" not in said
+        assert "Epsilon is" not in said
+
+
+def test_a_card_says_the_same_to_machines(made, tmp_path):
+    facts = tmp_path / "facts.toml"
+    facts.write_text('name = "Taxis"\ncurator = "The town"\n')
+    for name in ("counts", "metric"):
+        out = tmp_path / f"{name}.md"
+        assert run("disclose", made(name), "--format", "card", "--out", out, "--facts", facts).exit_code == 0
+        block = json.loads(re.search(r"```json\n(.*?)```", out.read_text("utf-8"), re.DOTALL)[1])
+        assert (block["@type"], block["name"], block["creator"]["name"]) == ("Dataset", "Taxis", "The town")
+        assert {each["description"] for each in block["variableMeasured"]} == {RELEASES[name][4]}
+
+
+def test_a_forged_folder_is_refused_and_nothing_written(made, tmp_path):
+    folder = shutil.copytree(made("metric"), tmp_path / "forged")
+    edit(folder, lambda result: result["guarantee"].update(epsilon=0.1, epsilon_text="0.1"))
+    done = run("disclose", folder, "--format", "dpia", "--out", tmp_path / "dpia.md")
+    assert done.exit_code == 1
+    assert "guarantee.epsilon" in done.output
+    assert not (tmp_path / "dpia.md").exists()
+
+
+def test_questions_are_written_answered_and_read_back(made, tmp_path):
+    asked, facts = tmp_path / "asked.toml", tmp_path / "facts.toml"
+    done = run("disclose", made("metric"), "--format", "dpia", "--out", tmp_path / "a.md", "--ask", asked)
+    assert done.exit_code == 0
+    assert f"{len(QUESTIONS)} questions are open" in done.output
+    assert set(tomllib.loads(asked.read_text("utf-8"))) == set(QUESTIONS)
+    answers = {name: f'{name} "quoted" \\ ü' for name in QUESTIONS}
+    facts.write_text(questions_text(answers), "utf-8")
+    assert read_facts(facts) == answers
+    done = run("disclose", made("metric"), "--format", "dpia", "--out", tmp_path / "b.md", "--facts", facts)
+    assert "open" not in done.output
+    assert "[open]" not in (tmp_path / "b.md").read_text("utf-8")
+    again = run("disclose", made("metric"), "--format", "dpia", "--out", tmp_path / "b.md")
+    inside = run("disclose", made("metric"), "--format", "dpia", "--out", made("metric") / "b.md")
+    assert (again.exit_code, inside.exit_code) == (2, 2)
+
+
+@pytest.mark.parametrize("text", ["nobody = 'asked'", "name = 3", f"name = '{'x' * 5000}'", "name ="])
+def test_facts_that_cannot_be_meant_so_are_refused(tmp_path, text):
+    (tmp_path / "facts.toml").write_text(text)
+    with pytest.raises(InputError, match=r"facts\.toml"):
+        read_facts(tmp_path / "facts.toml")
+
+
+def test_the_catalogue_is_used_and_says_nothing_of_proofs():
+    keys = [key for rows in (*REGISTRY.values(), *LAYOUTS.values()) for starts in rows.values() for key in starts]
+    known = {*TEXTS, *(f"owner.{name}" for name in QUESTIONS)}
+    assert [key for key in keys if not any(each == key or each.startswith(f"{key}.") for each in known)] == []
+    placed = {each for each in known if any(each == key or each.startswith(f"{key}.") for key in keys)}
+    assert known - placed == {"owner.answer", "owner.open"}
+    assert [key for key, text in TEXTS.items() if "prove" in text] == []
+    assert {title for rows in LAYOUTS.values() for title in rows} <= set(TITLES)
+
+
+def test_a_value_cannot_forge_a_mark_or_a_line():
+    assert plain("a\n\n# b [proved] <script> `privopt verify`") == "a # b \\[proved\\] \\<script\\> `privopt verify`"
