@@ -144,8 +144,8 @@ class Privacy:
         ]
         if (self.max_household is None) == (self.relation == "replaced"):
             found = "nothing" if self.max_household is None else str(self.max_household)
-            wanted = 'a public number of persons with relation = "replaced", and no such key with others'
-            faults.append(Fault(file, "privacy.max_household", found, wanted))
+            has = 'a public number of persons with relation = "replaced", and no such key with others'
+            faults.append(Fault(file, "privacy.max_household", found, has))
         if faults:
             raise InputError(faults)
 
