@@ -55,6 +55,8 @@ FEW: Final = 120
 """Outputs that are proposed where all records are too many."""
 ALL: Final = "all"
 """What a bound speaks of that holds for mechanisms over all records, too."""
+WORTH: Final = 0.9
+"""A bound over all records is stated where it is at least such a share of that over the outputs chosen."""
 SOLVED: Final = 0.95
 """Share of the gap asked for that solvers are to reach; the rest is left to the repair and to the rigorous bound."""
 
@@ -207,7 +209,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if problem.whole.choose is None or outcome.stopped:
             return outcome
         whole = self.prove_over_all(problem, answer.release.release, context)
-        return outcome if whole is None else evolve(outcome, proof=whole[0], lower_bound=whole[1], bound_over=ALL)
+        if whole is None or whole[1] < WORTH * (outcome.lower_bound or 0.0):
+            return outcome
+        return evolve(outcome, proof=whole[0], lower_bound=whole[1], bound_over=ALL)
 
     def first(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
