@@ -6,7 +6,7 @@ is as secret as the truth, for it tests every candidate for a row's secret again
 SHAKE-256 under a secret key being a pseudo-random function.
 
 Source:
-    docs/guide/repeated.md, "Batches"; ADR 0021.
+    docs/guide/repeated.md, "Batches"; ADR 24.
 """
 
 from __future__ import annotations
