@@ -28,6 +28,8 @@ SITES = "id,x,y,facility_cost,clients\na,0,0,1,5\nb,1,0,2,6\nc,9,9,1,7\nd,9,8,1,
 LOCATED = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 0.5\n'
 GROUPS = "level_1,level_2,size,groups\nLand,A,1,40\nLand,A,2,7\nLand,B,1,30\nLand,B,3,2\n"
 COUNTED = '[hierarchy]\ncounts = "c.csv"\nsizes = 4\n[privacy]\nepsilon = 0.5\n'
+GAUSSIAN = COUNTED.replace("epsilon = 0.5", 'kind = "zcdp"\nrho = 0.125')
+USERS = '[lr-geo]\nusers = "all"\nradius = 2.5\nobfuscation_radius = 3.0\nexponential_beyond = 1.0\n'
 SMALL = grid_text(2, 2)
 RELEASES = {
     "metric": ("optimal-lp", SMALL, {}, {}, "proved", "drawn"),
@@ -36,6 +38,8 @@ RELEASES = {
     "counts": ("hierarchical-dp", COUNTED, {"c.csv": GROUPS}, {}, "declared", "central"),
     "sites": ("fl-linear", LOCATED, {"p.csv": SITES}, {}, "declared", "local"),
     "album": ("photo-censor", None, {}, {}, "proved", "named"),
+    "gaussian": ("hierarchical-dp", GAUSSIAN, {"c.csv": GROUPS}, {}, "declared", "central"),
+    "users": ("lr-geo", SMALL + USERS, {}, {"solver": "highs"}, "proved", "drawn"),
     "unsafe": ("fl-linear", LOCATED, {"p.csv": SITES}, {"method": "optimal", "allow_unsafe": True}, "none", "none"),
     "seeded": ("hierarchical-dp", COUNTED, {"c.csv": GROUPS}, {"seed": 3}, "none", "none"),
 }
@@ -105,6 +109,13 @@ def check_marks(text, form, verdict):
         assert re.search("not private|promises no privacy", said)
         assert "The notion of privacy is" not in said
         assert "Epsilon is" not in said
+
+
+def test_zero_concentrated_privacy_is_stated_by_rho(made, tmp_path):
+    assert run("disclose", made("gaussian"), "--format", "nist", "--out", tmp_path / "nist.md").exit_code == 0
+    text = (tmp_path / "nist.md").read_text("utf-8")
+    assert "- Its rho is 0.125. [declared]" in text
+    assert "states no epsilon" in text
 
 
 def test_a_card_says_the_same_to_machines(made, tmp_path):
