@@ -155,3 +155,13 @@ def test_planar_laplace_is_certified_at_the_ends_of_its_range(tmp_path, epsilon)
     problem = write(tmp_path / "map", (points, points, [1, 0, 0, 0, 0], epsilon, "", 1.0))
     solve("planar-laplace", problem, tmp_path / "out")
     assert verify(tmp_path / "out").complaints == ()
+
+
+def test_one_record_is_no_stop_whichever_entry_is_released(tmp_path):
+    """By HiGHS one output for all costs as little as the program's answer: that was called stopped early."""
+    base = "[records]\ngrid = { rows = 1, cols = 1, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
+    (tmp_path / "p.toml").write_text(base + "[privacy]\nepsilon = 1.0\n[utility]\nkind = 'distance'\n")
+    for solver in ("cbc", "highs"):
+        done = solve("optimal-lp", tmp_path / "p.toml", tmp_path / solver, Options(method="full", solver=solver))
+        assert not done.stopped
+        assert done.result.status == "optimal"

@@ -254,7 +254,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         stopped = answer.stopped
         if found is not None:  # one that came late is whole all the same
             unproved = found.multipliers is not None and answer.proof is None
-            stopped = found.stopped or answer.origin != found.name or unproved
+            stopped = found.stopped or unproved or (answer.stopped and answer.origin != found.name)
         path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
         return Outcome(
             release=self.release_of(answer.release.release, problem),
