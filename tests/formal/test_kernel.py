@@ -49,7 +49,7 @@ needs_kernel = pytest.mark.skipif(not built(), reason="privopt-kernel is not bui
 
 
 def ends(folder: Path) -> tuple[int, str]:
-    done = subprocess.run([find_kernel(), folder], capture_output=True, text=True, check=False)
+    done = subprocess.run([find_kernel(), folder], capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == ""
     return done.returncode, done.stdout
 
@@ -247,6 +247,7 @@ def test_a_form_that_the_proof_does_not_speak_of_ends_2(tmp_path):
         ("weights.npy", lambda folder: add_member(folder, "weights.npy")),
         ("value twice", lambda folder: reword(folder, '"value"', r'"\u0076alue": 0, "value"')),
         ("two pairs of coordinates", lambda folder: recolumn(folder, "id,x,y", "id,x,y,lat,lon")),
+        ("a large array in a small archive", lambda folder: swell(folder)),
         ("a pipe", lambda folder: os.mkfifo(folder / "problem" / "pipe")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -269,6 +270,12 @@ def add_member(folder: Path, name: str) -> None:
         warnings.simplefilter("ignore")  # a name that stands there
         with zipfile.ZipFile(folder / "mechanism.npz", "a") as archive:
             archive.writestr(name, stream.getvalue())
+
+
+def swell(folder: Path) -> None:
+    """Put 64 MB of zeros into proof.npz, which take 64 kB there."""
+    with zipfile.ZipFile(folder / "proof.npz", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("more.npy", bytes(1 << 26))
 
 
 def reword(folder: Path, old: str, new: str) -> None:

@@ -109,18 +109,21 @@ let inflate s most =
   done;
   Buffer.contents out
 
-(* Names and contents, all that the directory lists, in its order. *)
-let members s =
+(* Names and contents, all that the directory lists, in its order; not more bytes together than [most]. *)
+let members s most =
   let size = String.length s in
   if size < 22 then raise Bad;
   let rec find i = if i < 0 || size - i > 65557 then raise Bad else if long s i = 0x06054b50 then i else find (i - 1) in
   let ending = find (size - 22) in
   let total = word s (ending + 10) in
+  let left = ref most in
   let rec entries n at =
     if n = 0 then []
     else begin
       if long s at <> 0x02014b50 then raise Bad;
       let way = word s (at + 10) and packed = long s (at + 20) and full = long s (at + 24) in
+      left := !left - full;
+      if !left < 0 then raise Bad;
       let name = String.sub s (at + 46) (word s (at + 28)) and local = long s (at + 42) in
       if long s local <> 0x04034b50 || word s (at + 8) land 1 = 1 then raise Bad;
       if String.sub s (local + 30) (word s (local + 26)) <> name then raise Bad;
