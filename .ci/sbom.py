@@ -16,7 +16,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 ROOTS = ("privopt", "privopt-metric-dp", "privopt-lr-geo", "privopt-bd-mdp", "privopt-fl-linear",
-         "privopt-hierarchical-dp", "privopt-photo-censor")  # fmt: skip
+         "privopt-hierarchical-dp", "privopt-photo-censor", "privopt-clients")  # fmt: skip
 
 
 def reference(found: Distribution) -> str:

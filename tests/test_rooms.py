@@ -32,7 +32,7 @@ from rooms import (
 
 HEAVY = {"numpy", "sympy", "scipy", "mip", "highspy", "numba", "polars", "opendp", "networkx", "matplotlib", "narwhals"}
 STOREYS = [name for name in modules() if name.split(".")[0] in FLOORS and room_of(name) not in APART]
-DEPENDS = {"privopt_bd_mdp": {METRIC}, "privopt_lr_geo": {METRIC}}
+DEPENDS = {"privopt_bd_mdp": {METRIC}, "privopt_clients": {METRIC}, "privopt_lr_geo": {METRIC}}
 """Plugins that stand on another plugin; all others stand on the core alone."""
 TYPES_OF_METRIC_DP = "privopt"
 """The one module of the core that imports metric DP, for types alone: type checkers then know ``privopt.records``."""

@@ -41,8 +41,12 @@ CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
 
 
-def check_target(folder: Path, *, force: bool, called: tuple[str, str] = ("--out", "--force")) -> None:
+def check_target(
+    folder: Path, *, force: bool, called: tuple[str, str] = ("--out", "--force"), known_by: str = RESULT
+) -> None:
     """Refuse a target that must not be replaced; ``called`` are folder and ``force`` by whoever gave them.
+
+    A folder that has no file ``known_by`` is nothing that privopt wrote.
 
     Raises:
         UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its folder cannot be made.
@@ -57,7 +61,7 @@ def check_target(folder: Path, *, force: bool, called: tuple[str, str] = ("--out
         return
     if not force:
         raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
-    if not (folder / RESULT).is_file():
+    if not (folder / known_by).is_file():
         raise UsageError(f"{option} {folder}: exists and is no result of privopt, so {cure} will not replace it")
 
 
@@ -198,6 +202,7 @@ def new_folder(
     check: Callable[[Path], None] | None = None,
     warn: Callable[[str], None] | None = None,
     called: tuple[str, str] = ("--out", "--force"),
+    known_by: str = RESULT,
 ) -> Iterator[Path]:
     """A folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
 
@@ -212,12 +217,13 @@ def new_folder(
         check: called with the finished folder before it becomes ``target``; what it raises ends the work.
         warn: called with a sentence where something besides ``target`` went wrong.
         called: what ``target`` and ``force`` are called by whoever gave them.
+        known_by: a file that an earlier result has.
 
     Raises:
         UsageError: see :func:`check_target`.
         StoppedError: it could not be written, or an interrupt came; nothing was written.
     """
-    with hidden_folders(target, force=force, called=called) as place:
+    with hidden_folders(target, force=force, called=called, known_by=known_by) as place:
         work = place.new()
         yield work
         place.complete(work, private=private, check=check)
@@ -233,13 +239,14 @@ class Place:
     Attributes:
         target: the folder to make.
         home: hidden, and this run's own.
-        force, called: as of :func:`new_folder`.
+        force, called, known_by: as of :func:`new_folder`.
     """
 
     target: Path
     home: Path
     force: bool
     called: tuple[str, str]
+    known_by: str = RESULT
 
     def new(self) -> Path:
         """Return an empty folder that its owner alone can enter."""
@@ -259,13 +266,17 @@ class Place:
         Raises:
             UsageError: another run has made the target meanwhile.
         """
-        check_target(self.target, force=self.force, called=self.called)
+        check_target(self.target, force=self.force, called=self.called, known_by=self.known_by)
         return _swap(work, self.target, self.home)
 
 
 @contextmanager
 def hidden_folders(
-    target: Path, *, force: bool = False, called: tuple[str, str] = ("--out", "--force")
+    target: Path,
+    *,
+    force: bool = False,
+    called: tuple[str, str] = ("--out", "--force"),
+    known_by: str = RESULT,
 ) -> Iterator[Place]:
     """A place for folders of which one may become ``target``; the others vanish when the block ends.
 
@@ -274,9 +285,9 @@ def hidden_folders(
         StoppedError: the disk or an interrupt came in the way.
     """
     target = target.absolute()
-    check_target(target, force=force, called=called)
+    check_target(target, force=force, called=called, known_by=known_by)
     with _parents(target), claimed(target) as home:
-        yield Place(target, home, force, called)
+        yield Place(target, home, force, called, known_by)
 
 
 @define(kw_only=True)

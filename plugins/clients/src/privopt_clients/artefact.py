@@ -1,0 +1,144 @@
+"""Write mechanism.bin, the one file that a client reads. The format is documented in docs/reference/client.md."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Sequence
+from typing import ClassVar, Final, Protocol
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Unsigned
+from privopt.errors import UsageError
+
+__all__ = ["DEGREES", "IDS_ALONE", "MAGIC", "PLANE", "Mechanism", "Places", "Rows", "artefact"]
+
+MAGIC: Final = b"PRIVOPT\x01"
+
+IDS_ALONE: Final = 0
+DEGREES: Final = 1
+PLANE: Final = 2
+
+PER_DEGREE: Final = 10_000_000
+PER_KM: Final = 1_000_000
+FARTHEST: Final = 1_000.0
+"""km of a plane's coordinates at most: squares of differences then stay below 2^63 in the client."""
+
+
+class Mechanism(Protocol):
+    """What reports are drawn from, as the artefact has it."""
+
+    kind: ClassVar[int]
+
+    def to_bytes(self) -> bytes:
+        """Return its part of the artefact."""
+        ...
+
+
+@frozen(kw_only=True, eq=False)
+class Places:
+    """Ids, with integer coordinates where there are any.
+
+    Attributes:
+        ids: of the places.
+        kind: :data:`IDS_ALONE`, :data:`DEGREES` or :data:`PLANE`.
+        points: (N, 2) int32: latitude and longitude in 1e-7 degrees, or x and y in millimetres; (0, 2) for ids alone.
+    """
+
+    ids: tuple[str, ...]
+    kind: int
+    points: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, ids: Sequence[str], coordinates: Floats | None, *, degrees: bool) -> Places:
+        """Round coordinates to the artefact's units.
+
+        Args:
+            ids: of the places.
+            coordinates: (N, 2) degrees or km; None for ids alone.
+            degrees: which of the two.
+
+        Raises:
+            UsageError: coordinates that are not finite, or that lie too far from the origin of a plane.
+        """
+        if coordinates is None:
+            return cls(ids=tuple(ids), kind=IDS_ALONE, points=np.zeros((0, 2), dtype=np.int32))
+        if not np.isfinite(coordinates).all():
+            raise UsageError("export: coordinates must be finite numbers, got places without any: leave them out")
+        if degrees:
+            turned = np.where(coordinates >= [math.inf, 180.0], coordinates - [0.0, 360.0], coordinates)
+            points = np.floor(turned * PER_DEGREE + 0.5)
+        else:
+            if np.abs(coordinates).max() > FARTHEST:
+                farthest = f"{np.abs(coordinates).max():g} km"
+                raise UsageError(
+                    f"export: x and y must lie within {FARTHEST:g} km of the origin, got {farthest}: move the origin"
+                )
+            points = np.floor(coordinates * PER_KM + 0.5)
+        return cls(ids=tuple(ids), kind=DEGREES if degrees else PLANE, points=points.astype(np.int32))
+
+    def to_bytes(self) -> bytes:
+        """Return ids, then coordinates; of degrees the cosine of each latitude in 2^-16 too."""
+        parts = [_text(name) for name in self.ids]
+        parts.append(self.points.astype("<i4").tobytes())
+        if self.kind == DEGREES:
+            cosines = np.floor(np.cos(np.radians(self.points[:, 0] / PER_DEGREE)) * 65536 + 0.5)
+            parts.append(cosines.astype("<u4").tobytes())
+        return b"".join(parts)
+
+
+@frozen(kw_only=True, eq=False)
+class Rows:
+    """A mechanism of whole rows.
+
+    Attributes:
+        kind: of mechanism.
+        weights: (N, K) uint64, each row summing to 2**63.
+    """
+
+    kind: ClassVar[int] = 1
+
+    weights: Unsigned
+
+    def to_bytes(self) -> bytes:
+        """Return the weights, row by row."""
+        return self.weights.astype("<u8").tobytes()
+
+
+def artefact(
+    mechanism: Mechanism, records: Places, outputs: Places | None, promise: str, *, release: str, proof: str
+) -> bytes:
+    """Return the bytes of mechanism.bin.
+
+    Args:
+        mechanism: what reports are drawn from.
+        records: the secrets.
+        outputs: what may be reported; None where it is the records.
+        promise: the guarantee in one sentence.
+        release: SHA-256 of the release's SHA256SUMS, in hexadecimal digits.
+        proof: SHA-256 of its proof.npz, likewise; empty where there is none.
+    """
+    reported = records if outputs is None else outputs
+    body = b"".join(
+        [
+            struct.pack("<BBBB", mechanism.kind, records.kind, 0 if outputs is None else 1, reported.kind),
+            _text(promise),
+            _text(release),
+            _text(proof),
+            struct.pack("<II", len(records.ids), len(reported.ids)),
+            records.to_bytes(),
+            b"" if outputs is None else outputs.to_bytes(),
+            mechanism.to_bytes(),
+        ]
+    )
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _text(text: str) -> bytes:
+    """Return a text as its length in bytes, 4 of them, and UTF-8."""
+    encoded = text.encode("utf-8")
+    return struct.pack("<I", len(encoded)) + encoded

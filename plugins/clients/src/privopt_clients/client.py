@@ -1,0 +1,299 @@
+"""The reference client: it reads mechanism.bin and draws the same report from the same entropy as every other client.
+
+It needs the standard library alone, and is written to be ported: whole numbers throughout, one pass over a row. The
+format is documented in docs/reference/client.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Client", "DamagedArtefactError", "open_artefact"]
+
+MAGIC: Final = b"PRIVOPT\x01"
+DIGEST: Final = 32
+KINDS: Final = (0, 1, 2)
+DEGREES: Final = 1
+ROWS: Final = 1
+COLUMNS: Final = 2
+TOTAL: Final = 1 << 63
+WORD: Final = 8
+"""Bytes of entropy that a report from a whole row takes."""
+
+PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
+"""Integer units of a coordinate in a degree, and in a kilometre."""
+NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
+HALF_TURN: Final = 180 * PER_UNIT[DEGREES]
+
+Report = dict[str, str | float]
+
+
+class DamagedArtefactError(ValueError):
+    """Bytes that are no artefact, or not as they were written."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Ids, integer coordinates (none for kind 0), and cosines of latitudes in 2^-16 (kind 1)."""
+
+    ids: tuple[str, ...]
+    kind: int
+    points: tuple[tuple[int, int], ...]
+    cosines: tuple[int, ...]
+
+
+class _Reader:
+    """Read one thing after another."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = body, 0
+
+    def take(self, count: int) -> bytes:
+        """Read so many bytes."""
+        part = self._body[self._at : self._at + count]
+        if len(part) != count:
+            raise DamagedArtefactError("mechanism.bin must be whole, got fewer bytes than it speaks of: export again")
+        self._at += count
+        return part
+
+    def numbers(self, form: str, count: int) -> tuple[int, ...]:
+        """Read numbers of one form of :mod:`struct`, little-endian."""
+        return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
+
+    def text(self) -> str:
+        """Read a text: its length in bytes, then UTF-8."""
+        (count,) = self.numbers("I", 1)
+        return self.take(count).decode("utf-8")
+
+    def places(self, kind: int, count: int) -> Places:
+        """Read places."""
+        ids = tuple(self.text() for _ in range(count))
+        flat = self.numbers("i", 2 * count if kind else 0)
+        cosines = self.numbers("I", count if kind == DEGREES else 0)
+        return Places(ids, kind, tuple(zip(flat[::2], flat[1::2], strict=True)), cosines)
+
+    def end(self) -> None:
+        """Check that nothing is left."""
+        if self._at != len(self._body):
+            raise DamagedArtefactError("mechanism.bin must end with its last row, got more bytes: export again")
+
+
+class _Rows:
+    """Whole rows of weights that sum to 2^63."""
+
+    entropy = WORD
+    block = WORD
+
+    def __init__(self, reader: _Reader, records: int, outputs: int) -> None:
+        self._rows = [reader.numbers("Q", outputs) for _ in range(records)]
+        if any(sum(row) != TOTAL for row in self._rows):
+            raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
+
+    def draw(self, row: int, entropy: bytes) -> int | None:
+        """Return the output that the first 63 bits of a word answer to."""
+        return _place_of(int.from_bytes(entropy[:WORD], "little") >> 1, self._rows[row])
+
+
+class _Columns:
+    """One weight a place: row i has weight X_k T[D_ik], D in steps along a graph."""
+
+    def __init__(self, reader: _Reader, records: int) -> None:
+        factor, top = reader.numbers("Q", 2)
+        (longest,), (self.block,), (tries,), (edges,) = (reader.numbers(form, 1) for form in "IBHI")
+        if not (self.block and tries):
+            raise DamagedArtefactError("mechanism.bin must have blocks of entropy, got none: export again")
+        tails, heads, steps = (reader.numbers("I", edges) for _ in range(3))
+        self._weights = reader.numbers("I", records)
+        self._after: list[list[tuple[int, int]]] = [[] for _ in range(records)]
+        for tail, head, length in zip(tails, heads, steps, strict=True):
+            if max(tail, head) >= records:
+                raise DamagedArtefactError("mechanism.bin must join places, got an edge beyond them: export again")
+            self._after[tail].append((head, length))
+            self._after[head].append((tail, length))
+        self._table = [top]
+        for _ in range(longest):
+            self._table.append((self._table[-1] * factor + (1 << 64) - 1) >> 64)
+        self.entropy = self.block * tries
+
+    def draw(self, row: int, entropy: bytes) -> int | None:
+        """Return the output that the first block below the row's sum answers to; None where no block is."""
+        weights = [x * self._table[d] for x, d in zip(self._weights, self._steps_from(row), strict=True)]
+        total = sum(weights)
+        for start in range(0, len(entropy) - self.block + 1, self.block):
+            number = int.from_bytes(entropy[start : start + self.block], "little")
+            if number < total:
+                return _place_of(number, weights)
+        return None
+
+    def _steps_from(self, row: int) -> list[int]:
+        """Return the steps of the shortest way to each place (Dijkstra)."""
+        far = len(self._table) - 1
+        found, open_ = [-1] * len(self._after), [(0, row)]
+        while open_:
+            steps, place = heapq.heappop(open_)
+            if found[place] < 0:
+                found[place] = steps
+                for other, length in self._after[place]:
+                    if found[other] < 0:
+                        heapq.heappush(open_, (steps + length, other))
+        if min(found) < 0 or max(found) > far:
+            raise DamagedArtefactError("mechanism.bin must join all its places, got one out of reach: export again")
+        return found
+
+
+class Client:
+    """Draws reports.
+
+    Attributes:
+        promise: the guarantee in one sentence.
+        release: SHA-256 of the SHA256SUMS of the release that was exported.
+        proof: SHA-256 of its proof.npz; empty where there is none.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        reader = _Reader(body)
+        kind, places, own, reported = reader.numbers("B", 4)
+        if kind not in (ROWS, COLUMNS) or places not in KINDS or own not in (0, 1) or reported not in KINDS:
+            raise DamagedArtefactError(
+                f"mechanism.bin must be of kind 1 or 2, got {kind}, {places}, {own}, {reported}: update the client"
+            )
+        self.promise, self.release, self.proof = reader.text(), reader.text(), reader.text()
+        count, outputs = reader.numbers("I", 2)
+        self._records = reader.places(places, count)
+        self._outputs = reader.places(reported, outputs) if own else self._records
+        if kind == COLUMNS and (own or outputs != count):
+            raise DamagedArtefactError("mechanism.bin must report its records by column weights: export again")
+        self._mechanism = _Rows(reader, count, outputs) if kind == ROWS else _Columns(reader, count)
+        reader.end()
+        self._number = {name: row for row, name in enumerate(self._records.ids)}
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the records."""
+        return self._records.ids
+
+    @property
+    def positions(self) -> list[tuple[float, float]]:
+        """Positions of the records, degrees or km; none where they have none."""
+        places = self._records
+        unit = PER_UNIT.get(places.kind, 1)
+        return [(first / unit, second / unit) for first, second in places.points]
+
+    @property
+    def entropy(self) -> int:
+        """Bytes of entropy that :meth:`report` takes."""
+        return self._mechanism.entropy
+
+    def report(self, secret: str | Sequence[float]) -> Report:
+        """Draw a report from the operating system's entropy.
+
+        Args:
+            secret: id of a record, or a position: latitude and longitude, or x and y in km.
+
+        Raises:
+            ValueError: no record has that id, or no such position can be.
+        """
+        row = self._row_of(secret)
+        output = None
+        while output is None:
+            output = self._mechanism.draw(row, os.urandom(self.entropy))
+        return self._reported(output)
+
+    def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
+        """Draw a report from given bytes; the same bytes give the same report in every client.
+
+        Args:
+            secret: as of :meth:`report`.
+            entropy: bytes that are uniform and never used again, or nothing is promised: 8, or blocks of which the
+                first that counts is taken. :attr:`entropy` is how many :meth:`report` takes.
+
+        Raises:
+            ValueError: as :meth:`report`, too few bytes, or no block that counts.
+        """
+        row, least = self._row_of(secret), self._mechanism.block
+        if len(entropy) < least:
+            raise ValueError(f"entropy must be {least} bytes at least, got {len(entropy)}")
+        output = self._mechanism.draw(row, entropy)
+        if output is None:
+            raise ValueError("entropy must have a block that counts, got none: give more blocks")
+        return self._reported(output)
+
+    def _row_of(self, secret: str | Sequence[float]) -> int:
+        """Return the row of a record, or of the record nearest to a position."""
+        if isinstance(secret, str):
+            if secret not in self._number:
+                raise ValueError("the secret must be the id of a record, got another text")
+            return self._number[secret]
+        if not self._records.kind:
+            raise ValueError("the secret must be the id of a record, got a position: these records have none")
+        first, second = (float(number) for number in secret)
+        return _nearest(self._records, first, second)
+
+    def _reported(self, output: int) -> Report:
+        places = self._outputs
+        report: Report = {"id": places.ids[output]}
+        if places.kind:
+            unit = PER_UNIT[places.kind]
+            report |= {name: at / unit for name, at in zip(NAMES[places.kind], places.points[output], strict=True)}
+        return report
+
+
+def open_artefact(data: bytes, sha256: str | None = None) -> Client:
+    """Read mechanism.bin; a change of any bit is found before anything can be drawn.
+
+    Args:
+        data: the file's bytes.
+        sha256: of the whole file, in hexadecimal digits, as ``privopt export`` said it: who changes the file can make
+            its inner sum fit again, but not this one.
+
+    Raises:
+        DamagedArtefactError: these are not the bytes that were written.
+    """
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256.lower():
+        raise DamagedArtefactError("mechanism.bin must have the SHA-256 asked for, got another: fetch it again")
+    start = len(MAGIC) + DIGEST
+    if data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[start:]).digest() != data[len(MAGIC) : start]:
+        raise DamagedArtefactError("mechanism.bin must be as it was written, got changed bytes: fetch it again")
+    return Client(data[start:])
+
+
+def _place_of(number: int, weights: Sequence[int]) -> int:
+    """Return how many cumulated weights are at most a number below their sum; all are looked at."""
+    cumulated = index = 0
+    for weight in weights:
+        cumulated += weight
+        index += cumulated <= number
+    return index
+
+
+def _nearest(places: Places, first: float, second: float) -> int:
+    """Return the place nearest to a position, the first of several; all are looked at.
+
+    Degrees east are as long as at the place's latitude, so that places near a position are told apart well.
+    """
+    degrees = places.kind == DEGREES
+    limits = ((-90.0, 90.0), (-180.0, 360.0)) if degrees else ((-1000.0, 1000.0), (-1000.0, 1000.0))
+    for number, (low, high) in zip((first, second), limits, strict=True):
+        if not low <= number <= high:
+            raise ValueError(f"a position must lie between {low:g} and {high:g}, got another number")
+    unit = PER_UNIT[places.kind]
+    a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
+    if degrees and b >= HALF_TURN:
+        b -= 2 * HALF_TURN
+    best, least = 0, -1
+    for row, (one, other) in enumerate(places.points):
+        across = b - other
+        if degrees:
+            across += 2 * HALF_TURN * ((across < -HALF_TURN) - (across >= HALF_TURN))
+            across = (across * places.cosines[row]) >> 16
+        square = (a - one) ** 2 + across**2
+        if least < 0 or square < least:
+            best, least = row, square
+    return best

@@ -1,0 +1,213 @@
+"""Column weights on a graph: rows that a client computes by whole numbers, from one weight a place.
+
+Row i has weight ``X_k T[D_ik]`` for place k, where D counts steps along the shortest way of a graph over the records,
+and T falls by the same factor at each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. Rows do not sum to a power of two: a
+report is drawn by rejection, with probability ``w_ik / S_i`` exactly, S_i the sum of row i. So for i, j and all k
+
+    w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
+
+for D_ik and D_jk differ by D_ij at most. That the right side is at most ``exp(epsilon d_ij)`` is certified for each
+pair that the release stands on, in exact arithmetic; X is taken so that the sums are nearly alike, where the graph
+allows it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from fractions import Fraction
+from typing import ClassVar, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Ints
+from privopt.numbers.exp_log_bounds import exp_fixed
+
+__all__ = ["Columns", "column_weights"]
+
+STEPS: Final = 1 << 16
+"""Steps of the longest way, at most: a client counts T so far when it opens an artefact."""
+SLACK: Final = 1e-6
+"""Part of epsilon that is first left for the roundings of T and X; where it is not enough, less of epsilon is tried."""
+HALVINGS: Final = 6
+"""Tries at a greater part of epsilon, after half of it."""
+MISSED: Final = 64
+"""No report comes of the entropy of one draw with probability 2^-MISSED at most; then more is drawn."""
+MOST_TRIES: Final = 1_000
+"""Blocks of a draw, at most."""
+BITS: Final = 256
+"""Of the powers and exponentials that are compared, after the point."""
+
+
+@frozen(kw_only=True, eq=False)
+class Columns:
+    """Column weights and the graph.
+
+    Attributes:
+        kind: of mechanism.
+        ends: (E, 2) places of each edge.
+        steps: (E,) its length.
+        weights: (N,) uint32, X.
+        factor: q, of at most 2^64 - 1.
+        top: T[0].
+        longest: steps of the longest shortest way.
+        block: bytes of one try.
+        tries: blocks of one draw.
+        sums: (N,) S, whole numbers.
+        apart: (N, N) D.
+    """
+
+    kind: ClassVar[int] = 2
+
+    ends: Ints
+    steps: Ints
+    weights: NDArray[np.uint32]
+    factor: int
+    top: int
+    longest: int
+    block: int
+    tries: int
+    sums: tuple[int, ...]
+    apart: Ints
+
+    def to_bytes(self) -> bytes:
+        """Return the artefact's part."""
+        head = struct.pack("<QQIBHI", self.factor, self.top, self.longest, self.block, self.tries, len(self.ends))
+        edges = np.concatenate([self.ends[:, 0], self.ends[:, 1], self.steps])
+        return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
+
+    def probabilities(self) -> Floats:
+        """Return (N, N) doubles near to what is drawn with, for the loss."""
+        table = np.array(_table(self.factor, self.top, self.longest), dtype=np.float64)
+        made: Floats = table[self.apart] * self.weights
+        made /= made.sum(axis=1, keepdims=True)
+        return made
+
+    def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
+        """Prove the certificate's inequality for pairs (P, 2) of records at distances (P,), both ways."""
+        ratio = Fraction(1 << 64, self.factor)
+        most = _powers_up(ratio, int(self.apart[tuple(pairs.T)].max(initial=0)))
+        for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
+            one, other = sorted((self.sums[i], self.sums[j]))
+            exponent = epsilon * Fraction(distance)
+            bound = exp_fixed(exponent, BITS)[0] if exponent else 1 << BITS
+            if other * most[int(self.apart[i, j])] > one * bound:
+                return False
+        return True
+
+
+def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
+    """Find column weights that certify, at the greatest rate that was found to.
+
+    Args:
+        pairs: (P, 2) pairs of records that imply all that are required.
+        distances: (P,) their distances.
+        count: N.
+        epsilon: exact.
+
+    Returns:
+        None where the pairs join not all records, or nothing certifies.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    first, second = pairs.T
+    if not len(pairs) or not (distances > 0).all():
+        return None
+    graph = csr_array((distances, (first, second)), shape=(count, count))
+    reach = float(dijkstra(graph, directed=False, indices=0).max())
+    if not math.isfinite(reach):
+        return None
+    step = 2.0 * reach / STEPS
+    steps = np.floor(distances / step).astype(np.int64)
+    if not (steps > 0).all():
+        return None
+    whole = csr_array((steps.astype(np.float64), (first, second)), shape=(count, count))
+    apart = np.rint(dijkstra(whole, directed=False)).astype(np.int64)
+
+    def made(share: float) -> Columns | None:
+        tried = _at_rate(float(epsilon) * step * share, pairs, steps, apart)
+        return tried if tried is not None and tried.holds(pairs, distances, epsilon) else None
+
+    best = made(1.0 - SLACK)
+    if best is not None:
+        return best
+    low, high = 0.5 * (1.0 - SLACK), 1.0
+    best = made(low)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        found = made(middle)
+        if found is None:
+            high = middle
+        else:
+            low, best = middle, found
+    return best
+
+
+def _at_rate(rate: float, pairs: Ints, steps: Ints, apart: Ints) -> Columns | None:
+    """Return column weights whose rows' sums are as alike as may be, for a rate a step."""
+    factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
+    if not 0 < factor < 1 << 64:
+        return None
+    count, longest = len(apart), int(apart.max())
+    kernel = np.exp(-rate * apart)
+    try:
+        solved = np.linalg.solve(kernel, np.ones(count))
+    except np.linalg.LinAlgError:
+        solved = np.ones(count)
+    solved = np.maximum(solved, 0.0)
+    if not np.isfinite(solved).all() or not solved.max() > 0:
+        solved = np.ones(count)
+    weights = np.rint(solved / solved.max() * (2.0**32 - 1)).astype(np.uint32)
+    top = 1 << 63
+    greatest = max(_sums(_table(factor, top, longest), weights, apart))
+    block = (greatest.bit_length() - 1) // 8
+    top = (top * (1 << 8 * block) * ((1 << 20) - 1)) // (greatest << 20)
+    sums = _sums(_table(factor, top, longest), weights, apart)
+    if max(sums) > 1 << 8 * block or min(sums) == 0:
+        return None
+    missed = 1.0 - min(sums) / (1 << 8 * block)
+    tries = max(1, math.ceil(-MISSED * math.log(2) / math.log(max(missed, 1e-9))))
+    if tries > MOST_TRIES:
+        return None
+    return Columns(
+        ends=pairs,
+        steps=steps,
+        weights=weights,
+        factor=factor,
+        top=top,
+        longest=longest,
+        block=block,
+        tries=tries,
+        sums=tuple(sums),
+        apart=apart,
+    )
+
+
+def _table(factor: int, top: int, longest: int) -> list[int]:
+    """Return T[0], ..., T[longest]."""
+    table = [top]
+    for _ in range(longest):
+        table.append(-(-table[-1] * factor >> 64))
+    return table
+
+
+def _sums(table: list[int], weights: NDArray[np.uint32], apart: Ints) -> list[int]:
+    """Return the sums of all rows, exactly: limbs of 16 bits of T, so that no sum passes 2^64."""
+    sums = [0] * len(apart)
+    wide = weights.astype(np.uint64)
+    for limb in range(4):
+        part = np.array([entry >> 16 * limb & 0xFFFF for entry in table], dtype=np.uint64)
+        for row, line in enumerate(apart):
+            sums[row] += int((part[line] * wide).sum()) << 16 * limb
+    return sums
+
+
+def _powers_up(ratio: Fraction, most: int) -> list[int]:
+    """Return bounds from above of ratio^n times 2^BITS, for n up to ``most``."""
+    powers = [1 << BITS]
+    for _ in range(most):
+        powers.append(-(-powers[-1] * ratio.numerator // ratio.denominator))
+    return powers

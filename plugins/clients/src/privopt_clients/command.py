@@ -1,0 +1,36 @@
+"""The command ``privopt export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from privopt.command.exit_codes import PATH, guarded, say_when_compiling, warn_of_no_privacy
+from privopt.command.terminal import complain
+
+__all__ = ["export"]
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--target", type=click.Choice(["js"]), required=True, help="What the client is written in.")
+@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace FOLDER.")
+@guarded
+def export(folder: Path, target: str, out: Path, quiet: bool, force: bool) -> None:
+    """Write a release as a client that draws reports on the device: an ES module without dependencies, its artefact,
+    test vectors and a page that shows it.
+    """
+    from privopt.command.terminal import progress_display
+    from privopt_clients.export import export as run
+
+    say_when_compiling(quiet=quiet)
+    with progress_display(quiet=quiet) as progress:
+        made = run(folder, out, force=force, progress=progress)
+    warn_of_no_privacy(folder)
+    for line in made.notes:
+        complain(f"note: {out}: {line}")
+    if not quiet:
+        complain(f"{out}: mechanism.bin, {made.size:,} bytes ({made.zipped:,} gzipped), SHA-256 {made.digest}")

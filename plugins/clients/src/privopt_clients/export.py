@@ -1,0 +1,238 @@
+"""Export a release as a client: the artefact, certified as the client draws from it, and what reads it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints, Unsigned
+from privopt.errors import CertificationError, UsageError
+from privopt.interfaces import Progress
+from privopt.report.promise_text import claim
+from privopt.run.publish import check_target, new_folder
+from privopt.run.verify import Opened, open_verified
+from privopt_clients.artefact import Mechanism, Places, Rows, artefact
+from privopt_clients.client import Client, open_artefact
+from privopt_clients.column_weights import column_weights
+from privopt_clients.fewer_outputs import fewer_outputs
+from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.tables.apply_table import matrix_of
+
+__all__ = ["Exported", "export"]
+
+LARGEST: Final = 1_000_000
+"""Bytes that whole rows take, at most."""
+EDGES: Final = 8
+"""Pairs a record up to which they make a graph for column weights: 12 bytes each."""
+Form: TypeAlias = Literal["rows", "columns"]
+SCOPES: Final = ("all-pairs", "neighbours")
+"""Scopes that speak of records: a report from a record's row has them."""
+VECTORS: Final = 64
+"""Vectors of an export."""
+CLIENT: Final = Path(__file__).parent / "js"
+MODULE: Final = "privopt-client.mjs"
+
+
+@frozen(kw_only=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        folder: where.
+        size, zipped: bytes of mechanism.bin, and of it gzipped.
+        digest: SHA-256 of mechanism.bin, for :func:`privopt_clients.client.open_artefact`.
+        form: "rows" or "columns".
+        loss: of what the client draws, in the release's unit.
+        price: how much more that is than the release's own loss.
+        notes: what the owner should know, a sentence each.
+    """
+
+    folder: Path
+    size: int
+    zipped: int
+    digest: str
+    form: str
+    loss: float
+    price: float
+    notes: tuple[str, ...]
+
+
+def export(
+    folder: Path | str,
+    out: Path | str,
+    *,
+    force: bool = False,
+    form: Form | None = None,
+    largest: int = LARGEST,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write a release as a client for browsers.
+
+    Args:
+        folder: DIR of the release; it is checked first.
+        out: folder to write: module, artefact, vectors and page.
+        force: replace ``out``.
+        form: "rows" for whole rows, with outputs joined until they fit; "columns" for column weights; left out: the
+            release's own rows where they fit, else what loses less.
+        largest: bytes that whole rows take, at most.
+        progress: hears what is checked.
+
+    Raises:
+        UsageError: a release without a matrix, or of a guarantee that these rows do not carry.
+        DoesNotHoldError: the release does not hold.
+        CertificationError: what the client would draw from does not certify.
+    """
+    check_target(Path(out).absolute(), force=force, known_by=MODULE)
+    opened = open_verified(Path(folder), progress=progress)
+    release, problem = matrix_of(opened)
+    _check_scope(opened)
+    data = problem.data
+    chosen = _chosen(release, data, form, largest)
+    before = _loss(release.weights, data.weighted)
+    made = artefact(
+        chosen.mechanism,
+        _places(release.records.tolist(), data.records),
+        None if chosen.kept is None else _places(release.outputs[chosen.kept].tolist(), data.outputs, chosen.kept),
+        claim(opened.result),
+        release=_digest(opened.folder / "SHA256SUMS"),
+        proof=_digest(opened.folder / "proof.npz"),
+    )
+    unit = opened.result.objective.unit
+    price = f"the loss is {chosen.loss:.6g} {unit}, the release's own {before:.6g}"
+    notes = (f"{chosen.note}: {price}",) if chosen.note else ()
+    with new_folder(Path(out), force=force, known_by=MODULE) as work:
+        _write(work, made)
+    return Exported(
+        folder=Path(out),
+        size=len(made),
+        zipped=len(gzip.compress(made, mtime=0)),
+        digest=hashlib.sha256(made).hexdigest(),
+        form=chosen.form,
+        loss=chosen.loss,
+        price=chosen.loss - before,
+        notes=notes,
+    )
+
+
+def _check_scope(opened: Opened) -> None:
+    """Refuse guarantees that a report from a record's row does not carry."""
+    guarantee = opened.result.guarantee
+    if guarantee.kind != "metric-dp" or guarantee.scope not in SCOPES:
+        raise UsageError(
+            f"{opened.folder}: export takes metric-dp between records (scope {' or '.join(SCOPES)}), got "
+            f"{guarantee.kind} with scope {guarantee.scope}: solve the problem for records"
+        )
+
+
+@frozen(kw_only=True)
+class _Chosen:
+    """What a client will draw from, the outputs kept of the release's (None: the records), loss, and what to say."""
+
+    form: Form
+    mechanism: Mechanism
+    kept: Ints | None
+    loss: float
+    note: str = ""
+
+
+def _chosen(release: MatrixRelease, data: MetricData, form: Form | None, largest: int) -> _Chosen:
+    """Return what a client will draw from, certified.
+
+    Raises:
+        UsageError: no such form for this release.
+        CertificationError: it does not keep epsilon.
+    """
+    most = largest // (8 * len(release.records))
+    used = int(release.weights.any(axis=0).sum())
+    columns = None if form == "rows" or (form is None and used <= most) else _by_columns(release, data)
+    if form == "columns":
+        if columns is None:
+            wanted = "outputs that are the records, few pairs that imply all others and a graph of them that is whole"
+            raise UsageError(f"export: column weights must have {wanted}, got another release: take whole rows")
+        return columns
+    if columns is not None and not most:
+        return columns
+    rows = _by_rows(release, data, most)
+    return columns if columns is not None and columns.loss < rows.loss else rows
+
+
+def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
+    """Return column weights over the graph of the pairs that the release stands on, which prove themselves."""
+    pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
+    if release.outputs.tolist() != release.records.tolist() or len(pairs) > EDGES * len(release.records):
+        return None
+    found = column_weights(pairs, distances, len(release.records), data.epsilon)
+    if found is None:
+        return None
+    loss = float((found.probabilities() * data.weighted).sum())
+    note = "rows are computed from one weight a place, in place of the release's own"
+    return _Chosen(form="columns", mechanism=found, kept=None, loss=loss, note=note)
+
+
+def _by_rows(release: MatrixRelease, data: MetricData, most: int) -> _Chosen:
+    """Return whole rows of so many outputs at most; certified as the release was, for its own pairs."""
+    weights, kept = fewer_outputs(release.weights, data.weighted, most)
+    measured = certify(weights, release.pairs, data.not_above(release.pairs, release.distances), data.epsilon)
+    if not measured.holds:
+        found = f"{measured.failed:,} pairs and {len(measured.wrong_rows):,} rows that do not hold"
+        raise CertificationError(f"export: rows must keep epsilon {float(data.epsilon):g}, got {found}")
+    dropped = int(release.weights.any(axis=0).sum()) - len(kept)
+    note = f"{dropped:,} of {dropped + len(kept):,} outputs were joined to others, so that rows fit" if dropped else ""
+    return _Chosen(
+        form="rows", mechanism=Rows(weights=weights), kept=kept, loss=_loss(weights, data.weighted[:, kept]), note=note
+    )
+
+
+def _loss(weights: Unsigned, weighted: Floats) -> float:
+    """Return the expected loss of rows of weights."""
+    return float((weights / 2.0**63 * weighted).sum())
+
+
+def _places(ids: list[str], space: Space, rows: Ints | None = None) -> Places:
+    """Return places of a problem, or some of them, as the artefact has them."""
+    points = space.on_map
+    if points is not None and rows is not None:
+        points = points[rows]
+    return Places.of(ids, points, degrees=space.kind == "geographic")
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, empty where there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _write(folder: Path, made: bytes) -> None:
+    """Write the artefact, the module and its types, vectors, and the page with all of them inside."""
+    (folder / "mechanism.bin").write_bytes(made)
+    shutil.copyfile(CLIENT / MODULE, folder / MODULE)
+    for name in ("privopt-client.d.ts", "privopt-client.d.mts"):  # TypeScript looks for the second beside an .mjs
+        shutil.copyfile(CLIENT / "privopt-client.d.ts", folder / name)
+    vectors = json.dumps(list(_vectors(open_artefact(made), made)), indent=1, ensure_ascii=False)
+    (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
+    page = (CLIENT / "index.html").read_text("utf-8")
+    page = page.replace("/* MODULE */", (CLIENT / MODULE).read_text("utf-8"))
+    page = page.replace("<!-- MECHANISM -->", base64.b64encode(made).decode("ascii"))
+    (folder / "index.html").write_text(page, "utf-8")
+
+
+def _vectors(client: Client, made: bytes) -> Iterator[dict[str, object]]:
+    """Yield inputs, entropy and reports that every client must give; they follow from the artefact."""
+    ids, points = client.ids, client.positions
+    for number in range(VECTORS):
+        entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + made).digest(client.entropy)
+        row = number * 7919 % len(ids)
+        secret: str | list[float] = ids[row]
+        if number % 2 and points:
+            secret = [points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3]
+        yield {"input": secret, "entropy": entropy.hex(), "report": client.report_from(secret, entropy)}

@@ -1,0 +1,46 @@
+"""Fewer outputs, so that an artefact stays small: columns are added to one another, which costs loss, never privacy.
+
+To report y in place of k is a function of the report alone, so each inequality between two rows holds still for the
+sums of their weights. Rows still sum to 2**63.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints, Unsigned
+from privopt.errors import UsageError
+
+__all__ = ["fewer_outputs"]
+
+
+def fewer_outputs(weights: Unsigned, weighted: Floats, most: int) -> tuple[Unsigned, Ints]:
+    """Keep the outputs that are reported most, and give each other one to the kept one that loses least in its place.
+
+    Args:
+        weights: (N, K) uint64, each row summing to 2**63.
+        weighted: (N, K) loss of output k for record i, times the prior of i.
+        most: outputs to keep, at most; those that are never reported are left out in any case.
+
+    Returns:
+        (N, K') uint64 weights, and (K',) numbers of the outputs kept, in order.
+
+    Raises:
+        UsageError: not one output may be kept.
+    """
+    if most < 1:
+        raise UsageError(f"export: rows must fit into 1 MB, got {len(weights):,} records: export fewer places")
+    probabilities = weights / 2.0**63
+    used = np.flatnonzero(weights.any(axis=0))
+    if len(used) <= most:
+        return weights[:, used], used
+    often = probabilities[:, used].mean(axis=0)
+    kept = np.sort(used[np.argsort(-often, kind="stable")[:most]])
+    place = {output: column for column, output in enumerate(kept.tolist())}
+    made = weights[:, kept].copy()
+    left = np.setdiff1d(used, kept)
+    best = (probabilities[:, left].T @ weighted[:, kept]).argmin(axis=1)
+    for output, column in zip(left.tolist(), best.tolist(), strict=True):
+        assert output not in place
+        made[:, column] += weights[:, output]
+    return made, kept

@@ -1,0 +1,42 @@
+/** Id of a record, or a position: latitude and longitude in degrees, or x and y in km. */
+export type Input = string | [number, number];
+
+/** An output: its id, with coordinates where outputs have any. */
+export interface Report {
+  id: string;
+  lat?: number;
+  lon?: number;
+  x?: number;
+  y?: number;
+}
+
+export interface Mechanism {
+  /** The guarantee in one sentence. */
+  readonly promise: string;
+  /** SHA-256 of the SHA256SUMS of the release that was exported. */
+  readonly release: string;
+  /** SHA-256 of its proof.npz; empty where there is none. */
+  readonly proof: string;
+  /** Ids of the records. */
+  readonly ids: string[];
+  /** Names of the records' coordinates: lat and lon, x and y, or none. */
+  readonly names: string[];
+  /** Positions of the records, degrees or km; none where they have none. */
+  readonly positions: [number, number][];
+  /** Bytes of entropy that report() takes. */
+  readonly entropy: number;
+  /** Draws a report from crypto.getRandomValues. Throws RangeError for an input that cannot be. */
+  report(input: Input): Report;
+  /** The same from given bytes: uniform and never used again, or nothing is promised. */
+  reportFrom(input: Input, entropy: Uint8Array): Report;
+}
+
+/** Bytes that are no artefact, or not as they were written. */
+export class DamagedArtefactError extends Error {}
+
+/**
+ * Reads mechanism.bin; a change of any bit is found before anything can be drawn.
+ *
+ * @param sha256 of the whole file, as `privopt export` said it.
+ */
+export function open(bytes: ArrayBuffer | Uint8Array, sha256?: string): Promise<Mechanism>;

@@ -1,0 +1,134 @@
+"""Column weights: what is drawn with keeps epsilon for every pair and output, by rationals and by brute force."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import flint
+import numpy as np
+import pytest
+from attrs import evolve
+from scipy.stats import chisquare
+
+from privopt.errors import UsageError
+from privopt_clients.client import open_artefact
+from privopt_clients.column_weights import column_weights
+from privopt_clients.export import export
+from privopt_metric_dp.matrix.release import MatrixRelease
+
+
+def town(side, seed=0):
+    """Pairs and lengths of the streets of a town of side x side crossings."""
+    rng = np.random.default_rng(seed)
+    number = np.arange(side * side).reshape(side, side)
+    pairs = np.concatenate(
+        [
+            np.column_stack([number[:, :-1].ravel(), number[:, 1:].ravel()]),
+            np.column_stack([number[:-1].ravel(), number[1:].ravel()]),
+        ]
+    )
+    return pairs, 0.1 + 0.1 * rng.random(len(pairs))
+
+
+def street(count):
+    """Pairs and lengths along one street: equal sums are possible there."""
+    pairs = np.column_stack([np.arange(count - 1), np.arange(1, count)])
+    return pairs, 0.1 + 0.1 * np.random.default_rng(1).random(count - 1)
+
+
+def whole_weights(columns):
+    """(N, N) integers, straight from the definition."""
+    table = [columns.top]
+    for _ in range(columns.longest):
+        table.append(-(-table[-1] * columns.factor // 2**64))
+    return [[int(x) * table[d] for x, d in zip(columns.weights, line, strict=True)] for line in columns.apart.tolist()]
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(4), Fraction(20)])
+def test_every_inequality_holds_by_exact_arithmetic(epsilon):
+    """w_ik S_j <= exp(eps d) w_jk S_i, for each pair and output, with balls of 200 bits."""
+    pairs, distances = town(5)
+    columns = column_weights(pairs, distances, 25, epsilon)
+    weights = whole_weights(columns)
+    assert [sum(row) for row in weights] == list(columns.sums)
+    flint.ctx.prec = 200
+    for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
+        exponent = epsilon * Fraction(distance)
+        factor = flint.arb(flint.fmpq(exponent.numerator, exponent.denominator)).exp()
+        for k in range(25):
+            left, right = weights[i][k] * columns.sums[j], weights[j][k] * columns.sums[i]
+            assert factor * right >= left
+            assert factor * left >= right
+
+
+def test_a_rate_too_high_or_sums_too_far_apart_do_not_certify():
+    pairs, distances = street(16)
+    columns = column_weights(pairs, distances, 16, Fraction(4))
+    assert columns.holds(pairs, distances, Fraction(4))
+    assert not columns.holds(pairs, distances, Fraction(399, 100))
+    faster = evolve(columns, factor=columns.factor - (columns.factor >> 16))
+    assert not faster.holds(pairs, distances, Fraction(4))
+    sums = list(columns.sums)
+    sums[3] -= sums[3] >> 10
+    assert not evolve(columns, sums=tuple(sums)).holds(pairs, distances, Fraction(4))
+
+
+def test_sums_are_alike_where_the_graph_allows_it():
+    """With equal sums all of epsilon is in the rate, not half of it."""
+    columns = column_weights(*street(16), 16, Fraction(4))
+    assert max(columns.sums) / min(columns.sums) < 1.0001
+
+
+def test_places_apart_or_at_one_place_have_no_columns():
+    pairs = np.array([[0, 1], [2, 3]])
+    assert column_weights(pairs, np.ones(2), 4, Fraction(1)) is None
+    assert column_weights(pairs[:1], np.zeros(1), 2, Fraction(1)) is None
+
+
+def test_reports_follow_the_weights(exported):
+    client = open_artefact((exported["columns"] / "mechanism.bin").read_bytes())
+    source, count = random.Random(3), 20_000
+    probabilities = client_probabilities(client, 12)
+    seen = np.zeros(len(client.ids))
+    for _ in range(count):
+        report = client.report_from(client.ids[12], source.randbytes(client.entropy))
+        seen[client.ids.index(report["id"])] += 1
+    expected = probabilities * count
+    often = expected >= 5
+    seen, expected = (np.append(x[often], x[~often].sum()) for x in (seen, expected))
+    assert chisquare(seen[expected > 0], expected[expected > 0]).pvalue > 1e-6
+
+
+def client_probabilities(client, row):
+    """From what the client reads, by shortest ways of another library."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    part = client._mechanism
+    edges = [(a, b, length) for a, after in enumerate(part._after) for b, length in after]
+    tails, heads, steps = map(np.array, zip(*edges, strict=True))
+    graph = csr_array((steps.astype(float), (tails, heads)), shape=(len(client.ids),) * 2)
+    table = np.array(part._table, dtype=float)
+    weights = np.array(part._weights) * table[dijkstra(graph, indices=row).astype(int)]
+    return weights / weights.sum()
+
+
+def test_the_price_is_small_on_streets_and_said(releases, tmp_path):
+    made = export(releases["streets"], tmp_path / "columns", form="columns")
+    release = MatrixRelease.alone(releases["streets"])
+    assert made.form == "columns"
+    assert 0 <= made.price < 0.2 * made.loss, (made.price, made.loss, release.weights.shape)
+    assert "one weight a place" in made.notes[0]
+
+
+def test_column_weights_are_taken_where_rows_do_not_fit(releases, tmp_path):
+    made = export(releases["streets"], tmp_path / "few", largest=8 * 25 * 3)
+    assert made.form == "columns"
+    assert made.size < 3_000
+
+
+def test_too_many_pairs_are_no_graph(releases, tmp_path, monkeypatch):
+    monkeypatch.setattr("privopt_clients.export.EDGES", 1)
+    with pytest.raises(UsageError, match="column weights"):
+        export(releases["words"], tmp_path / "columns", form="columns")
