@@ -9,10 +9,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from attrs import evolve
 from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.numbers.sampling import draw
+from privopt_clients import export as export_module
 from privopt_clients.artefact import DEGREES, PLANE, Places
 from privopt_clients.client import DamagedArtefactError, open_artefact
 from privopt_clients.command import export as export_command
@@ -184,6 +186,20 @@ def test_the_command_writes_once_and_says_the_digest(releases, tmp_path, capsys)
     assert digest in capsys.readouterr().err
     assert ended(asked) == 2
     assert ended([*asked, "--force"]) == 0
+
+
+def test_rows_for_some_records_alone_are_refused(releases, tmp_path, monkeypatch):
+    """lr-geo's releases have rows for its users."""
+    read = export_module.matrix_of
+
+    def fewer(opened):
+        release, problem = read(opened)
+        return evolve(release, records=release.records[1:], weights=release.weights[1:]), problem
+
+    monkeypatch.setattr(export_module, "matrix_of", fewer)
+    with pytest.raises(UsageError, match="a row for every record"):
+        export(releases["plane"], tmp_path / "client")
+    assert not (tmp_path / "client").exists()
 
 
 def test_the_same_release_gives_the_same_bytes(releases, exported, tmp_path):

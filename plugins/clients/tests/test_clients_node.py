@@ -203,3 +203,28 @@ def test_the_page_draws_with_what_is_inside_it(exported):
     named = set(re.findall(r'by\("([\w-]+)"\)', script))
     assert named <= set(re.findall(r'id="([\w-]+)"', page))
     assert not re.search(r"(src|href)=|https?://(?!www\.w3\.org/2000/svg)", page)
+
+
+POSITIONS = """
+const asked = JSON.parse(readFileSync("%(folder)s/positions.json", "utf8"));
+console.log(JSON.stringify(asked.map((position) => m.reportFrom(position, new Uint8Array(m.entropy).fill(0x55)).id)));
+"""
+
+
+@pytest.mark.parametrize("name", ["earth", "plane", "columns"])
+def test_positions_have_the_same_record_in_node(exported, name):
+    """Midpoints too, where squares are equal or differ by a unit; the entropy asks for each row's first third."""
+    folder = exported[name]
+    client = open_artefact((folder / "mechanism.bin").read_bytes())
+    points, source = client.positions, random.Random(1)
+    pairs = [(source.choice(points), source.choice(points)) for _ in range(500)]
+    asked = [[(a + c) / 2, (b + d) / 2] for (a, b), (c, d) in pairs]
+    asked += [[a + source.gauss(0, 0.01), b + source.gauss(0, 0.01)] for (a, b), _ in pairs]
+    (folder / "positions.json").write_text(json.dumps(asked))
+    try:
+        found = run(folder, POSITIONS)
+    finally:
+        (folder / "positions.json").unlink()
+    entropy = b"\x55" * client.entropy
+    assert found == [client.report_from(position, entropy)["id"] for position in asked]
+    assert len(set(found)) > len(points) / 4

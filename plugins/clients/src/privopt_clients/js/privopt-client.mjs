@@ -12,6 +12,7 @@ const ROWS = 1; // kinds of mechanism: whole rows,
 const COLUMNS = 2; // and a weight a place with a graph
 const WORD = 8; // bytes of entropy of a report from a whole row
 const TWO_32 = 4294967296;
+const ROOM = 2 ** -49; // relative, around squares in doubles
 const HALF_TURN = 1800000000; // 180 degrees in units of 1e-7
 
 // By kind of places: 0 ids alone, 1 degrees, 2 a plane.
@@ -322,21 +323,29 @@ function nearest(places, first, second) {
     b -= 2 * HALF_TURN;
   }
   let best = 0;
-  let least = -1n;
+  let least = Infinity;
+  let [leastUp, leastAcross] = [0, 0];
   for (let row = 0; row < ids.length; row += 1) {
-    const up = BigInt(a - points[2 * row]);
+    const up = a - points[2 * row];
     let across = b - points[2 * row + 1];
     if (kind === DEGREES) {
       across += 2 * HALF_TURN * ((across < -HALF_TURN) - (across >= HALF_TURN));
       across = Math.floor((across * cosines[row]) / 65536); // below 2^53: degrees east as long as at the place
     }
-    const square = up * up + BigInt(across) * BigInt(across);
-    if (least < 0n || square < least) {
+    const square = up * up + across * across; // off by 2^-51 of itself at most; nearer to another, whole numbers decide
+    const surely = square < least * (1 - ROOM);
+    const perhaps = !surely && square <= least * (1 + ROOM);
+    if (surely || (perhaps && squared(up, across) < squared(leastUp, leastAcross))) {
       best = row;
       least = square;
+      [leastUp, leastAcross] = [up, across];
     }
   }
   return best;
+}
+
+function squared(up, across) {
+  return BigInt(up) * BigInt(up) + BigInt(across) * BigInt(across);
 }
 
 /** Reads one thing after another, little-endian. */
