@@ -234,7 +234,7 @@ def test_scales_too_small_for_epsilon_are_found(example, tmp_path):
 
     folder = shutil.copytree(example("hierarchical-dp"), tmp_path / "forged")
     rewrite(folder, "noisy.npz", scales=halved)
-    assert any("its share of epsilon" in line for line in verify(folder).complaints)
+    assert any("its share of the budget" in line for line in verify(folder).complaints)
 
 
 def test_epsilon_is_kept_as_the_exact_text_of_the_problem_file(tmp_path, result_of):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -26,7 +26,7 @@ class Program(click.Group):
     3 infeasible, 5 stopped with nothing), an interrupt is 5, and anything else is 5 with its traceback, never 1.
     """
 
-    def command(self, *args: Any, **options: Any) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]
+    def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]
         """Add a command, as :meth:`click.Group.command` does."""
         add = super().command(*args, **options)
         return lambda function: add(guarded(function))
@@ -58,7 +58,7 @@ def program(name: str, about: str) -> Program:
     return Program(name=name, help=about, context_settings=dict(HELP))
 
 
-def say_result(document: Any, text: str, *, as_json: bool) -> None:
+def say_result(document: object, text: str, *, as_json: bool) -> None:
     """Print a result to standard output: as JSON, or as text for people."""
     from privopt.files.release_folder import dump_json
 

@@ -103,7 +103,7 @@ class Mechanism(ABC, Generic[P, R]):
         """
         return True
 
-    def own_method(self, declared: Any) -> str | None:
+    def own_method(self, declared: object) -> str | None:
         """Name of the method that a problem has where none is asked for; None: the first of the spec.
 
         Args:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
+from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
@@ -53,7 +54,7 @@ class ServedPlan:
     stopped: bool = False
 
 
-def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None) -> ServedPlan:
+def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> ServedPlan:
     """Make the plans that there are, and take the one that costs less at the noisy counts.
 
     Args:
@@ -98,7 +99,12 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: Any = None)
 
 
 def plan_again(
-    server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: Any, published: Assignment, capacities: Floats
+    server: Server,
+    noisy: Counts,
+    recorded: Mapping[str, Any],
+    ids: NDArray[np.str_],
+    published: Assignment,
+    capacities: Floats,
 ) -> Plan:
     """Return the plan that the published noisy counts give, of the kind that was published.
 
@@ -117,7 +123,9 @@ def plan_again(
     return server.reports_plan(noisy, published, server.any_set(base))
 
 
-def plan_at(server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: Any, delta: float, level: float) -> Plan:
+def plan_at(
+    server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: NDArray[np.str_], delta: float, level: float
+) -> Plan:
     """Return the prior's plan at a radius and a failure probability that are known."""
     base = prior_base(server, SolveContext(method=server.method), recorded, ids)[0]
     assignment = base if server.method == "laplace" else reconnect(server.site, base, delta)
@@ -137,7 +145,10 @@ def _prior_again(server: Server, noisy: Counts, recorded: Mapping[str, Any], bas
 
 
 def prior_base(
-    server: Server, context: SolveContext, recorded: Mapping[str, Any] | None = None, ids: Any = None
+    server: Server,
+    context: SolveContext,
+    recorded: Mapping[str, Any] | None = None,
+    ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
     """Return the connection that the prior's plan starts from: public, so that it cannot break the promise.
 
@@ -156,6 +167,7 @@ def prior_base(
         return server.site.connect(), None
     sites = None if recorded is None else (recorded.get("opening") or {}).get("sites", [])
     if sites is not None:
+        assert ids is not None  # what is recorded names them
         among = np.unique(np.searchsorted(ids, np.asarray(sites, dtype=ids.dtype)))
         if not len(among) or ids[np.minimum(among, len(ids) - 1)].tolist() != sorted(sites):
             where = "details.told.opening.sites"

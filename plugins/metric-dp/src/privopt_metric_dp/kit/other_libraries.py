@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from attrs import Factory, field, frozen
@@ -62,6 +62,35 @@ class Claimed:
         return judge(self.mechanism, inputs, neighbours, self.notion, **{**claim, **options})  # type: ignore[arg-type]
 
 
+class Randomiser(Protocol):
+    """A mechanism of diffprivlib."""
+
+    epsilon: float
+    delta: float
+    randomise: Callable[..., object]
+
+
+class Measurement(Protocol):
+    """A measurement of OpenDP."""
+
+    output_measure: object
+
+    def map(self, d_in: float) -> float | tuple[float, float]:
+        """What is promised of inputs at a distance."""
+
+    def __call__(self, value: object) -> object:
+        """Draw a report."""
+
+
+class Obfuscator(Protocol):
+    """A location mechanism of privkit."""
+
+    epsilon: float
+
+    def get_obfuscated_point(self, latitude: float, longitude: float) -> Sequence[float]:
+        """Draw a report: latitude, longitude and more."""
+
+
 def installed(library: str) -> str:
     """The version that is installed."""
     try:
@@ -72,7 +101,7 @@ def installed(library: str) -> str:
         ) from None
 
 
-def diffprivlib(mechanism: Any) -> Claimed:
+def diffprivlib(mechanism: Randomiser) -> Claimed:
     """A mechanism of diffprivlib (``diffprivlib.mechanisms``), with the epsilon and delta that it was made with.
 
     Args:
@@ -87,7 +116,7 @@ def diffprivlib(mechanism: Any) -> Claimed:
     )
 
 
-def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
+def opendp(measurement: Measurement, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
     """A measurement of OpenDP, with what its privacy map says of inputs at a distance.
 
     Args:
@@ -136,7 +165,7 @@ def multi_freq_ldpy(client: Callable[..., object], k: int, epsilon: float, **opt
     )
 
 
-def privkit(mechanism: Any, epsilon: float | None = None) -> Claimed:
+def privkit(mechanism: Obfuscator, epsilon: float | None = None) -> Claimed:
     """A location mechanism of privkit: inputs are (latitude, longitude) in degrees; epsilon is per metre.
 
     Args:

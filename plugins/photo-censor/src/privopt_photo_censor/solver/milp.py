@@ -8,7 +8,7 @@ number of photos that can stay with them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy import sparse
@@ -19,6 +19,11 @@ from privopt.dsl.solution import Interrupted
 from privopt.execution.clock import OutOfTime, granted
 from privopt_photo_censor.solver.incumbent import Incumbent
 
+if TYPE_CHECKING:
+    from privopt.dsl import Model
+else:
+    Model = Any
+
 __all__ = ["build", "improve"]
 
 CUTS: Final = 200
@@ -27,7 +32,7 @@ LEEWAY: Final = 1e-7
 """Relative leeway of a row, so that a tie that doubles miss is not cut off: the exact rank decides."""
 
 
-def build(incumbent: Incumbent, refused: list[Bools]) -> Any:
+def build(incumbent: Incumbent, refused: list[Bools]) -> Model:
     """The model of what must still be beaten.
 
     Args:
