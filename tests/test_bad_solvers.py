@@ -208,3 +208,23 @@ def test_what_stands_by_is_published_where_writing_comes_to_no_end(tmp_path, pro
     assert done.result.objective.value > 0.0
     assert verify(tmp_path / "out").holds
     assert EXIT < GRACE
+
+
+def test_a_better_folder_that_cannot_be_written_ends_no_search(tmp_path, problem, monkeypatch):
+    """The disk was full while a better mechanism was written to stand by: the search was lost with what stood by."""
+    from privopt.interfaces import attend as attending
+    from privopt.run import solve as solving
+
+    own, tries = solving._Writing.stand_by, []
+
+    def full(self, outcome):
+        tries.append(outcome)
+        if len(tries) > 1:
+            raise solving.StoppedError("no space left on device")
+        own(self, outcome)
+
+    monkeypatch.setattr(solving._Writing, "stand_by", full)
+    monkeypatch.setattr(attending, "SPENT", 1e9)  # look at every change
+    done = solve("optimal-lp", problem, tmp_path / "out", Options(time_limit=600.0))
+    assert done.result.status == "optimal"
+    assert verify(tmp_path / "out").holds

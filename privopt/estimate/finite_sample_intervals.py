@@ -1,11 +1,12 @@
-"""Intervals of single records that hold for every number of reports: Clopper-Pearson on outputs, then linear programs.
+"""Intervals that hold for every number of reports: Clopper-Pearson on outputs, then linear programs.
 
 With probability 1 - alpha the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
 confidence 1 - alpha / their number); then the truth is among the shares pi >= 0, sum 1, L_k <= (pi Z)_k <= U_k, and the
 least and the greatest pi_i there hold for every i at once. The programs stand in the modelling language. Whatever y is,
 the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i: with a program's multipliers for y that is
-its value, whatever the solver's tolerance. For groups of records, and for more records than the programs bear,
-:mod:`privopt.estimate.linear_intervals` has narrower ones, or quicker.
+its value, whatever the solver's tolerance. :mod:`privopt.estimate.linear_intervals` has quicker ones, for groups of
+records and for more records than the programs bear; of a group that the reports hardly tell from others these are
+narrower, for they let go of shares that the other outputs rule out.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ SMALL: Final = 1e-8
 """Share of a column's greatest entry below which a program leaves an entry out: its solver drops smaller ones."""
 
 
-def few_enough(records: int, outputs: int) -> bool:
-    """Whether each record's interval may be its own pair of programs."""
-    return records * outputs * records <= MOST_WORK
+def few_enough(records: int, outputs: int, intervals: int) -> bool:
+    """Whether each interval may be its own pair of programs."""
+    return records * outputs * intervals <= MOST_WORK
 
 
 def finite_sample(

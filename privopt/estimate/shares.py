@@ -115,7 +115,7 @@ class Estimate:
             prior, that and the prior's term; of smooth shares the maximum is that among shares of their resolution.
         intervals: ``"finite-sample"`` or ``"asymptotic"``; they hold all at once, but asymptotic ones of up to 300
             single records, which hold each by itself.
-        intervals_by: ``"linear programs"``, ``"linear estimators"``, ``"profile likelihood"`` or ``"noise"``;
+        intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"`` or ``"noise"``;
             ``", each by itself"`` behind it where they do not hold all at once.
         resolution: of smooth shares, in ``unit``; 0 for others.
         whole_gap: of smooth shares how far the log-likelihood can be from its maximum over all distributions, per
@@ -279,11 +279,17 @@ def _intervals(
         low, high = profile_intervals(used, parts, n, functionals, confidence, progress)
         return low, high, PROFILE if grouped else f"{PROFILE}, {EACH}", ()
     finite = asked.intervals == "finite-sample"
-    if finite and not grouped and few_enough(*columns.shape):
-        method, bounds = "linear programs", _by_programs(observed, functionals, asked.confidence, progress)
-    else:
-        method, counts = "linear estimators", [each.counts for each in observed]
-        bounds = linear_intervals(channels, counts, functionals, asked.confidence, finite=finite, progress=progress)
+    by_programs = finite and few_enough(len(columns), columns.shape[1], functionals.shape[0])
+    by_estimators = grouped or not by_programs
+    confidence = 0.5 + 0.5 * asked.confidence if by_programs and by_estimators else asked.confidence
+    found = []
+    if by_programs:
+        found.append(_by_programs(observed, functionals, confidence, progress))
+    if by_estimators:
+        counts = [each.counts for each in observed]
+        found.append(linear_intervals(channels, counts, functionals, confidence, finite=finite, progress=progress))
+    method = " and ".join(["linear programs"] * by_programs + ["linear estimators"] * by_estimators)
+    bounds = _narrowest([each for each in found if each is not None]) if None not in found else None
     if bounds is None:
         note = (
             "no shares at all give reports like these: they come from another release, are not independent (several of "
@@ -292,6 +298,12 @@ def _intervals(
         count = functionals.shape[0]
         return np.zeros(count), np.ones(count), method, (note,)
     return *bounds, method, ()
+
+
+def _narrowest(found: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
+    """What lies within all bounds, each of which holds with its share of the error; None where nothing does."""
+    low, high = np.max([low for low, _ in found], axis=0), np.min([high for _, high in found], axis=0)
+    return None if (low > high).any() else (low, high)
 
 
 def _by_programs(

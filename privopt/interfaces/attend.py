@@ -141,5 +141,10 @@ class _Attending:
         if stand_by is None or value >= self._stands or not cheap:
             return
         answer = incumbent.answer(stopped=True)
-        incumbent.measured("write", lambda: stand_by(answer))
+        try:
+            incumbent.measured("write", lambda: stand_by(answer))
+        except StoppedError as error:  # what stood by before still does; the end has its own turn at writing
+            incumbent.note(f"nothing better stands by: {error}")
+            self._stand_by = None
+            return
         self._stands = value

@@ -128,7 +128,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
                 )
                 note(stays)
             writing = _Writing(
-                registered, method, mechanism, declared, problem, copy, options, context, start, copies, place
+                registered, method, mechanism, declared, problem, copy, options, context, start, copies, place, out
             )
             context.stand_by = writing.stand_by
             with writing.standing():
@@ -237,6 +237,7 @@ class _Writing:
     """One run's folders: what stands by while the search goes on, and the last one.
 
     Attributes:
+        out: the folder as it was asked for.
         stands: the latest whole folder, and what is said of it; None before, and where there is no limit.
     """
 
@@ -251,6 +252,7 @@ class _Writing:
     start: float
     copies: Copies
     place: Place
+    out: Path
     stands: tuple[Path, Solved] | None = None
 
     def stand_by(self, outcome: Outcome[Any]) -> None:
@@ -329,7 +331,7 @@ class _Writing:
         result = evolve(result, problem=named(copy), time=_times(self.declared, context, self.start))
         (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
         return Solved(
-            folder=self.place.target,
+            folder=self.out,
             result=result,
             stopped=outcome.stopped,
             warnings=(

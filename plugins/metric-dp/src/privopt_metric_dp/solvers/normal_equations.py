@@ -16,7 +16,6 @@ from attrs import define
 
 from privopt.arrays import Floats, Singles
 from privopt.execution.clock import check
-from privopt_metric_dp.solvers.chordal import complete
 from privopt_metric_dp.solvers.interior_point_state import Outputs, State
 
 __all__ = ["ROOMS", "STEPS", "Coupling", "couple"]
@@ -114,6 +113,7 @@ def couple(state: State) -> Coupling:
 
 def _completed(state: State) -> Coupling:
     """The chordal completion; each record is an orbit of its own here."""
+    from privopt_metric_dp.solvers.chordal import complete
     from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
 
     engine = cast("LaneEngine", state.engine)
