@@ -196,7 +196,7 @@ def judge(
     drawer = _Drawer(mechanism=mechanism, many=many, chance=chance)
     pairs = Pairs(inputs=inputs, neighbours=neighbours, odds=claim.odds, chance=chance)
     trial = _Trial(claim=claim, drawer=drawer, error=1.0 - confidence, report=progress or (lambda _: None))
-    with limit(time_limit):
+    with limit(time_limit, now=time.monotonic):
         trial.run(pairs, draws)
     return trial.verdict(confidence, seed, time.monotonic() - start)
 
