@@ -8,10 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from privopt.errors import InputError, UsageError
+from privopt.declare.exact_text import exact_text
+from privopt.errors import InputError
 from privopt.files.release_folder import sums_text
 from privopt.interfaces import SolveContext
 from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
 from privopt.numbers.gaussian import delta_of, rho_of
 from privopt.report.promise_text import claim
 from privopt.run.options import Options
@@ -116,12 +118,16 @@ def test_the_published_chain_has_no_gaussian_noise(tmp_path):
         solve("hierarchical-dp", _problem(tmp_path, ZCDP), tmp_path / "out", options)
 
 
-@pytest.mark.parametrize(("privacy", "found"), [(ZCDP, "zcdp"), (APPROX, "approx-dp")])
-def test_a_ledger_refuses_what_does_not_add_up_by_epsilon(tmp_path, privacy, found):
+@pytest.mark.parametrize(
+    ("privacy", "spent"), [(ZCDP, {"rho": "0.1"}), (APPROX, {"epsilon": "1", "delta": "0.000001"})]
+)
+def test_a_ledger_charges_in_the_notions_own_unit(tmp_path, privacy, spent):
     charged = Charge(ledger=tmp_path / "ledger.db")
-    with pytest.raises(UsageError, match=f"--ledger: found {found}"):
-        solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(charged=charged))
-    assert not (tmp_path / "out").exists()
+    solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(charged=charged))
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.check()
+        [charge] = ledger.charges()
+    assert {name: exact_text(getattr(charge.cost, name)) for name in spent} == spent
 
 
 @pytest.mark.parametrize(("privacy", "budget"), [(ZCDP, "rho"), (APPROX, "epsilon")])
