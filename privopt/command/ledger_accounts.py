@@ -11,11 +11,17 @@ from privopt.command.terminal import complain, say, say_json
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 from privopt.ledger.cost_of_report import limit_text
-from privopt.ledger.entries import EPSILON, Account, Sum, added, amount_of, said
+from privopt.ledger.entries import EPSILON, Account, Charge, Sum, added, amount_of, said
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 
 __all__ = ["delta_given", "limit_given", "show_accounts"]
+
+ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
+"""Notions whose amounts come to an (epsilon, delta); "": charged by hand, without a notion."""
+
+PER_DISTANCE: Final = frozenset({"per km", "per unit"})
+"""Units of metric differential privacy."""
 
 SPENT_AT_DELTA: Final = (
     "what is said at a delta holds for a limit always; for what was spent where amounts were fixed beforehand, and not "
@@ -55,6 +61,9 @@ def show_accounts(
 ) -> None:
     """Accounts on standard output; the head, to be kept elsewhere, on standard error."""
     complain(f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it tells whether the end was cut off")
+    if delta is not None and (odd := sorted(filter(None, map(_by_distance, book.charges())))):
+        cure = "epsilon per unit of distance grows with the distance, and delta with it: leave --delta out"
+        raise UsageError(f"--delta must be asked of differential privacy, got charges of {odd[0]}; {cure}")
     totals = {} if delta is None else _totals(book, units, delta)
     if delta is not None:
         complain(f"{book.path}: {SPENT_AT_DELTA}")
@@ -73,6 +82,14 @@ def show_accounts(
         return
     for unit, accounts in units.items():
         _say_unit(book, unit, accounts, hours, totals, delta, alone=alone)
+
+
+def _by_distance(charge: Charge) -> str:
+    """Name the notion of a charge that comes to no epsilon at a delta; empty for one that does."""
+    notion, unit = charge.cost.notion, charge.cost.unit
+    if notion in ADD_UP_WITH_DELTA and (notion or unit not in PER_DISTANCE):
+        return ""
+    return f"{notion or 'no notion'} ({unit})"
 
 
 def _say_unit(

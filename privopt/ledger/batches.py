@@ -186,6 +186,7 @@ class Batch:
         """
         state = self.record.get("state")
         if state in ("finished", "forgotten"):
+            self._delete_key()  # a kill may have come before it was
             raise UsageError(f"batch {cut(self.name)} must be new or unfinished, got one that is {state}: name another")
 
     # --- its key ----------------------------------------------------------------------------------------------
@@ -246,15 +247,26 @@ class Batch:
                 "name another batch for them"
             )
 
+    def begin_writing(self) -> None:
+        """Note, durably, that the target is about to get its name."""
+        self._write({**self.record, "state": "writing"})
+
     @property
     def left_target(self) -> bool:
         """Whether an unfinished run of the batch may have left its target."""
         record = self.record
-        return record.get("state") == "begun" and record.get("target") == str(self.target)
+        return record.get("state") == "writing" and record.get("target") == str(self.target)
 
-    def finish(self, counts: dict[str, Any]) -> None:
-        """Delete the key, once the table is durable; the record stays, so that the name is never used again."""
-        self._write({**self.record, "state": "finished", "sha256": _sha256(self.target), "counts": counts})
+    def finish(self, counts: dict[str, Any], source: str) -> None:
+        """Delete the key, once the table is durable; the record stays, so that the name is never used again.
+
+        Args:
+            counts: of the table's rows.
+            source: what it was made of, in words that tell nothing secret.
+        """
+        self._write(
+            {**self.record, "state": "finished", "sha256": _sha256(self.target), "counts": counts, "source": source}
+        )
         self._delete_key()
 
     @property
@@ -273,6 +285,8 @@ class Batch:
             self._delete_key()
             return False
         there = (self.folder / _KEY).exists()
+        if not there and not record:
+            raise UsageError(f"batch {cut(self.name)} must be one of {self.ledger}, got a name that none has")
         self._write({**record, "state": "forgotten"})
         self._delete_key()
         return there

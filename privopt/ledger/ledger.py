@@ -245,7 +245,10 @@ class Ledger:
                 cure = "privopt budget FILE --set AMOUNT --per day, before the first charge"
                 raise UsageError(f"{self.path}: limit must be by the calendar to charge {period}: {cure}")
             return account_name(name, None, unit)
-        return account_name(name, calendar.period_now(book.now) if period is None else period, unit)
+        if period is None:
+            period = calendar.period_now(book.now)
+        calendar.check(period)
+        return account_name(name, period, unit)
 
     def charge_disjoint(self, subjects: Sequence[str], cost: Cost) -> None:
         """Charge one release to all the subjects that it is about, each of whom is in one part of its data alone.
@@ -408,8 +411,12 @@ class Ledger:
         )
 
     def squares(self, subject: str) -> Fraction:
-        """Return the sum of squares of a subject's charges of epsilon."""
-        costs = (charge.cost for charge in self.charges(subject))
+        """Return the sum of squares of a subject's charges of epsilon.
+
+        Args:
+            subject: as the ledger names it (:class:`~privopt.ledger.entries.Account`), a hash where it hashes names.
+        """
+        costs = (charge.cost for charge in self.charges() if charge.subject == subject)
         return sum((own.epsilon**2 for own in costs if own.account == EPSILON and own.epsilon), Fraction(0))
 
     def charges(self, subject: str | None = None) -> list[Charge]:

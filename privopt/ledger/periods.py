@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, Self
@@ -19,6 +20,10 @@ __all__ = ["PERIODS", "Calendar", "periods_of"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+SYSTEMS_OWN: Final = frozenset({"localtime", "posixrules", "Factory"})
+"""Names that mean another zone on another machine, or none."""
+
+
 def _week(day: date) -> str:
     year, week, _ = day.isocalendar()
     return f"{year:04d}-W{week:02d}"
@@ -32,6 +37,13 @@ PERIODS: Final[dict[str, Callable[[date], str]]] = {
 """How each kind of period is called: 2026-03-29, 2026-W13 (ISO 8601), 2026-03."""
 
 
+_FORMS: Final = {
+    "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII),
+    "week": re.compile(r"[0-9]{4}-W[0-9]{2}", re.ASCII),
+    "month": re.compile(r"[0-9]{4}-[0-9]{2}", re.ASCII),
+}
+
+
 def _known_period(instance: object, attribute: object, value: str) -> None:
     if value not in PERIODS:
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
@@ -39,9 +51,11 @@ def _known_period(instance: object, attribute: object, value: str) -> None:
 
 def _known_zone(instance: object, attribute: object, value: str) -> None:
     try:
-        ZoneInfo(value)
+        known = ZoneInfo(value).key not in SYSTEMS_OWN
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a name may be a path, or none
-        raise UsageError(f"zone must be a time zone such as Europe/Rome or UTC, got {cut(repr(value))}") from None
+        known = False
+    if not known:
+        raise UsageError(f"zone must be a time zone such as Europe/Rome or UTC, got {cut(repr(value))}")
 
 
 @frozen
@@ -81,6 +95,17 @@ class Calendar:
             moment = moment.date()
         return PERIODS[self.per](moment)
 
+    def check(self, period: str) -> None:
+        """Refuse what is no period of this calendar.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if not _FORMS[self.per].fullmatch(period):
+            raise UsageError(
+                f"period must be a {self.per} such as {self.period_at(date(2026, 3, 29))}, got {cut(period)}"
+            )
+
     def period_now(self, micros: int) -> str:
         """Name the period of an instant, in microseconds since 1970, UTC."""
         return self.period_at(_EPOCH + timedelta(microseconds=micros))
@@ -99,18 +124,22 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
     Raises:
         InputError: a column of numbers, which may count from anywhere.
     """
-    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+    if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Duration, nw.Time):
         wanted = "dates and times: ISO 8601 text (2026-05-01T09:00:00+02:00), dates, or timestamps"
         raise InputError([Fault(TABLE, f"column {column.name}", "numbers", wanted)])
     if column.dtype in (nw.Date, nw.Datetime):
-        moments = [value if isinstance(value, date) else None for value in column.to_list()]
+        try:
+            moments = [value if isinstance(value, date) and value == value else None for value in column.to_list()]
+        except (ValueError, OverflowError):
+            wanted = "dates and times of the years 1 to 9999"
+            raise InputError([Fault(TABLE, f"column {column.name}", "a time beyond them", wanted)]) from None
     else:
         texts = texts_of(column).to_list()
         read = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
         found = [None if text is None else read[text] for text in texts]
         moments = [None if each is None else each.moment + timedelta(seconds=int(each.beyond)) for each in found]
-    names = {moment: _period_or_none(calendar, moment) for moment in dict.fromkeys(moments) if moment is not None}
-    return [None if moment is None else names[moment] for moment in moments]
+    # no cache by moment: the two times of an hour that clocks repeat are equal and are different instants
+    return [None if moment is None else _period_or_none(calendar, moment) for moment in moments]
 
 
 def _period_or_none(calendar: Calendar, moment: date) -> str | None:

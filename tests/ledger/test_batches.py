@@ -64,8 +64,21 @@ def test_a_batch_that_ends_is_not_run_again(job, tmp_path):
     assert "is finished" in err
     assert (tmp_path / "safe.csv").read_bytes() == first
     assert charged(tmp_path / "book") == entries
+    (tmp_path / "trips.csv").write_text("who,start,end\ns1,p1,p1\n")
+    code, _, err = said(*job)
+    assert (code, "finished with" in err) == (2, True)
     (tmp_path / "safe.csv").unlink()
     assert said(*job)[0] == 2
+
+
+def test_what_is_lost_of_a_batch_is_told(job, tmp_path, monkeypatch):
+    assert said("budget", tmp_path / "book", "--forget-batch", "no such batch")[0] == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "finish", lambda *_: None)
+        assert said(*job)[0] == 0
+    next((tmp_path / "book.batches").glob("*/record.json")).unlink()
+    code, _, err = said(*job, "--force")  # with the record gone other data could have passed for the batch's
+    assert (code, "its record is gone" in err) == (1, True)
 
 
 @pytest.mark.parametrize("moment", ["drawn", "written", "named"])

@@ -6,6 +6,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import narwhals as nw
+import pandas as pd
 import polars as pl
 import pytest
 from charging import BY_ID, charged, made, said, table
@@ -246,3 +247,34 @@ def test_python_takes_dates(town, tmp_path):
             made = privopt.open(town).apply(pl.DataFrame(given), id="place", ledger=ledger, subject="who", time="when")
         assert made["report"].is_null().to_list() == [False, True, False]
     assert BY_ID.columns == ("place",)
+
+
+def test_a_missing_time_of_pandas_is_no_time():
+    column = nw.from_native(pd.Series([pd.Timestamp("2026-01-01"), pd.NaT], name="t"), series_only=True)
+    assert periods_of(column, Calendar("day")) == ["2026-01-01", None]
+
+
+def test_the_two_times_of_an_hour_that_clocks_repeat_are_told_apart():
+    """They are equal to Python, which once kept one period for both: a day held more than its limit."""
+    instants = [datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6)]
+    column = pl.Series("t", instants).dt.convert_time_zone("America/New_York")
+    found = periods_of(nw.from_native(column, series_only=True), Calendar("day", "America/Costa_Rica"))
+    assert found == ["2026-10-31", "2026-11-01"]
+
+
+def test_times_beyond_the_calendar_and_durations_are_bad_input():
+    for column in (pl.Series("t", [10**15]).cast(pl.Datetime("ms")), pl.Series("t", [timedelta(days=1)])):
+        with pytest.raises(InputError):
+            periods_of(nw.from_native(column, series_only=True), Calendar("day"))
+
+
+def test_what_is_no_period_is_not_charged(tmp_path):
+    with Ledger(tmp_path / "book") as ledger:
+        ledger.set_limit(1, per="day")
+        for period in ("2026-1-1", "rho", "2026-W01", ""):
+            with pytest.raises(UsageError, match="period must be a day"):
+                ledger.charge("anna", HALF, period=period)
+        ledger.check()
+    for zone in ("localtime", "Factory"):
+        with pytest.raises(UsageError, match="zone must be"):
+            Calendar("day", zone)

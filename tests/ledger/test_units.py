@@ -171,3 +171,24 @@ def test_solve_charges_what_its_notion_adds_up(tmp_path, privacy, unit, spent):
     (own,) = found["subjects"]
     assert (own["subject"], own["reports"]) == ("census", 2)
     assert own["spent"] == {"0.5": "1", "0.125": "0.25"}.get(spent, "(2, 0.000002)")
+
+
+def test_a_total_at_a_delta_counts_hashed_names_as_plain_ones(tmp_path):
+    for key in (None, tmp_path / "key"):
+        path = tmp_path / f"l{key is None}"
+        with Ledger(path, key=key) as book:
+            for _ in range(3):
+                book.charge("anna", Cost(epsilon="1", unit=WHO, notion="pure-dp"))
+        words = () if key is None else ("--hash-subjects", str(key))
+        found, _ = told(path, "--delta", "0.000001", *words)
+        assert Fraction(found["subjects"][0]["epsilon"]) == 3
+
+
+def test_epsilon_per_km_has_no_total_at_a_delta(tmp_path):
+    """Delta grows with the distance: what was said of 100 reports of .1 per km at 1e-5 was 18 times over at 3 km."""
+    for notion in ("metric-dp", ""):
+        path = tmp_path / f"k{notion}"
+        with Ledger(path) as book:
+            book.charge("anna", Cost(epsilon="0.1", unit="per km", notion=notion))
+        done = CliRunner().invoke(cli, ["budget", str(path), "--delta", "0.00001"])
+        assert (done.exit_code, "leave --delta out" in done.stderr) == (2, True)

@@ -99,3 +99,15 @@ def test_traces_have_one_position(town, tmp_path):
     release = privopt.open(town)
     with pytest.raises(UsageError, match="left out beside positions"):
         release.apply({"a": ["p1"]}, id="a", positions={"s": ["a"]})
+
+
+def test_one_position_may_be_kept(town, tmp_path):
+    trips, book = (
+        table(tmp_path / "trips.csv", ["a,0,0,1,1,5", "a,0,0,1,1,5", "a,3,2,1,1,5"], HEADER),
+        tmp_path / "book",
+    )
+    words = ["--position", "start=x,y", "--sticky", "--ledger", book, "--subject", "who", "--json"]
+    code, out, err = said("apply", town, trips, "--out", tmp_path / "safe.csv", *words)
+    assert code == 0, err
+    assert json.loads(out)["reported"] == 3
+    assert len(charged(book)) == 2

@@ -32,13 +32,18 @@ def read_facts(path: Path) -> dict[str, str]:
     faults = [
         Fault(str(path), name, "an unknown key", f"one of {', '.join(QUESTIONS)}")
         if name not in QUESTIONS
-        else Fault(str(path), name, cut(repr(answer)), f"a text of at most {LONGEST:,} characters")
+        else Fault(str(path), name, cut(repr(answer)), f"a text of at most {LONGEST:,} characters that all show")
         for name, answer in given.items()
-        if name not in QUESTIONS or not isinstance(answer, str) or len(answer) > LONGEST
+        if name not in QUESTIONS or not isinstance(answer, str) or len(answer) > LONGEST or not _shows(answer)
     ]
     if faults:
         raise InputError(faults)
     return {name: " ".join(answer.split()) for name, answer in given.items() if answer.strip()}
+
+
+def _shows(answer: str) -> bool:
+    """Whether nothing in an answer is unseen: marks of direction could turn the words that stand after it round."""
+    return " ".join(answer.split()).isprintable()
 
 
 def questions_text(answers: Mapping[str, str]) -> str:

@@ -126,6 +126,10 @@ class _Columns:
         """Return the output that the first block below the row's sum answers to; None where no block is."""
         weights = [x * self._table[d] for x, d in zip(self._weights, self._steps_from(row), strict=True)]
         total = sum(weights)
+        if total > 1 << 8 * self.block:
+            raise DamagedArtefactError(
+                "mechanism.bin must have rows that a block covers, got a greater sum: export again"
+            )
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little")
             if number < total:

@@ -113,9 +113,10 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
-    first, second = pairs.T
     if not len(pairs) or not (distances > 0).all():
         return None
+    pairs, distances = _each_once(pairs, distances)
+    first, second = pairs.T
     graph = csr_array((distances, (first, second)), shape=(count, count))
     reach = float(dijkstra(graph, directed=False, indices=0).max())
     if not math.isfinite(reach):
@@ -144,6 +145,15 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
         else:
             low, best = middle, found
     return best
+
+
+def _each_once(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
+    """Pairs that stand once each, at the least of their distances: a sparse matrix would add those that repeat."""
+    ends = np.sort(pairs, axis=1)
+    order = np.lexsort((distances, ends[:, 1], ends[:, 0]))
+    ends = ends[order]
+    first = np.concatenate([[True], (ends[1:] != ends[:-1]).any(axis=1)])
+    return ends[first], distances[order][first]
 
 
 def _at_rate(rate: float, pairs: Ints, steps: Ints, apart: Ints) -> Columns | None:

@@ -232,6 +232,9 @@ class HierarchyProblem:
                 units, which make that a move between sizes.
         """
         self.privacy.checked(file)
+        if self.privacy.relation == "replaced" and (most := self.settings.max_quantity) > 1:
+            wanted = '1 with relation = "replaced": max_household counts persons, each of one quantity'
+            raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(most), wanted)])
         if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
             wanted = '"sizes" with first_size = 0, which covers who joins or leaves a unit; or first_size = 1'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', wanted)])

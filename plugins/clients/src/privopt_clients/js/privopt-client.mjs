@@ -241,8 +241,11 @@ class Columns {
       sum += this.#weights[place] * this.#table[steps[place]];
       cumulated[place] = sum;
     }
+    if (sum > 1n << BigInt(8 * this.block)) {
+      throw new Error("mechanism.bin must have rows that a block of entropy covers, got a greater sum: export again");
+    }
     for (let start = 0; start + this.block <= entropy.length; start += this.block) {
-      const bytes = entropy.subarray(start, start + this.block).slice().reverse(); // the last byte counts most
+      const bytes = Uint8Array.from(entropy.subarray(start, start + this.block)).reverse(); // the last byte counts most
       const number = BigInt(`0x${hex(bytes)}`);
       if (number < sum) {
         return cumulated.reduce((index, above) => index + (above <= number), 0);

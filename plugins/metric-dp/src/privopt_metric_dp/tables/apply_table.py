@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from privopt.declare.column_texts import REPORT, naming
 from privopt.declare.table_files import TableWriter, ending_of
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress
 from privopt.interfaces.result import SEEDED
@@ -119,8 +119,12 @@ def _applied(
             digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
             _read_through(source, charging, protector, digest, progress)
             if batch is not None and digest is not None:
-                batch.begin(digest)
                 charging.begin(batch)
+                if charging.paid and not batch.record:
+                    raise DoesNotHoldError(
+                        f"{batch.folder}: changed: {asked.batch} was charged, and its record is gone"
+                    )
+                batch.begin(digest)
         rows, write = 0, stack.enter_context(target)
         for frame in _parts(source, whole=asked.time is not None and release.walker is not None):
             with naming(source.name):
@@ -238,13 +242,29 @@ def apply(
         raise UsageError("--batch NAME must have --ledger FILE and --subject COLUMN beside it, got it alone")
     with Batch(ledger=charge.path, name=batch, target=out).opened() as begun:
         if (counts := begun.counts) is not None:
+            _check_same(begun, folder, table)
             done = f"batch {batch} is finished: {out} is as it was written, and nothing was charged again"
             return Applied(**counts, notes=(done,), warnings=())
         begun.check_open()
         force = force or begun.left_target
         applied = _apply_file(folder, table, out, ending, secret, asked, begun, force=force, progress=progress)
-        begun.finish({"rows": applied.rows, "refused": dict(applied.refused)})
+        begun.finish({"rows": applied.rows, "refused": dict(applied.refused)}, _source_text(folder, table))
         return applied
+
+
+def _source_text(folder: Path, table: Path) -> str:
+    """What a finished batch was made of, without a digest of secrets: release, file and its size in bytes."""
+    return f"{sha256(folder / SUMS)} {table.name} {table.stat().st_size}"
+
+
+def _check_same(batch: Batch, folder: Path, table: Path) -> None:
+    """Refuse to take another table, or another release, for what a finished batch was made of.
+
+    Raises:
+        UsageError: it is another.
+    """
+    if batch.record.get("source") != _source_text(folder, table):
+        raise UsageError(f"batch {batch.name} must be of the table and release that it was finished with, got others")
 
 
 def _apply_file(
@@ -268,7 +288,7 @@ def _apply_file(
         if table.suffix.lower() == ".csv":
             found = "CSV, which holds no points in binary"
             raise InputError([Fault(source.name, f"column {secret.columns[0]}", found, "GeoParquet")])
-    target = _file(out, ending, force, progress)
+    target = _file(out, ending, force, progress, batch)
     purpose = f"apply {table.name}"
     return _applied(
         open_verified(folder),
@@ -285,7 +305,7 @@ def _apply_file(
 
 @contextmanager
 def _file(
-    out: Path, ending: str, force: bool, progress: Progress | None
+    out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
 ) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
     """What writes batches into a file, which appears whole, or not at all."""
     with new_file(out, force=force) as path:
@@ -294,6 +314,8 @@ def _file(
         if progress is not None:
             progress("writing", 0, None, None)
         writer.finish()
+        if batch is not None:
+            batch.begin_writing()
 
 
 # --- in memory --------------------------------------------------------------------------------------------

@@ -154,6 +154,11 @@ class Protector:
         """Whether the first report of each subject's place is kept and repeated."""
         return self.charging is not None and self.charging.to.sticky
 
+    @property
+    def first_position(self) -> Secret:
+        """The columns of the row's first position, the only one of kept reports and of traces."""
+        return self.positions[0][1]
+
     def _called(self, *names: str) -> tuple[str, ...]:
         """Names of columns that a row has once, behind the prefix where its one position has one."""
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
@@ -216,7 +221,7 @@ class Protector:
         """
         traced: Traced | None = None
         if self.tracer is not None:
-            rows, reason = self.snap.rows(frame, self.secret, strays=self.strays)
+            rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
             traced = self.tracer.reports(
                 frame, rows, reason, far=None if self.ways is None else partial(self._far, frame)
             )
@@ -309,11 +314,11 @@ class Protector:
     def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
         """(B, K) steps from the positions of some rows to all outputs."""
         assert self.ways is not None  # whoever asks has looked
-        return self.ways.of_points(self.snap.snapped(frame[rows], self.secret))
+        return self.ways.of_points(self.snap.snapped(frame[rows], self.first_position))
 
     def _places(self, frame: nw.DataFrame[Any]) -> tuple[Ints, Ints]:
         """The place of each row, fixed beforehand: its record, or its vertex; and why it has none, else -1."""
-        return self.snap.rows(frame, self.secret, fixed=True, strays=self.strays)
+        return self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
 
     @property
     def sequence(self) -> str | None:
