@@ -91,7 +91,7 @@ def problems(
         tables["privacy"]["max_household"] = draw_from(st.integers(1, sizes))
     if draw_from(st.booleans()):
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
-    if draw_from(st.booleans()):
+    if relation != "replaced" and draw_from(st.booleans()):  # households are counted in persons
         tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
     totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
     kept: Any = tuple(secret for secret in secrets if int(secret) not in totals)
