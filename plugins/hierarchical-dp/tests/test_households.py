@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
+from privopt.errors import InputError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -122,3 +123,15 @@ def test_without_a_public_size_it_is_refused(town, name, mechanism):
     done = CliRunner().invoke(cli, ["solve", mechanism, str(path), "--out", str(town / "out")])
     assert done.exit_code == 2
     assert "no such key with others" in done.output
+
+
+def test_a_household_of_larger_quantities_is_refused(tmp_path):
+    """Its sizes go up to quantity times persons, and the noise was for persons: 3.5 epsilon where 1 was certified."""
+    (tmp_path / "c.csv").write_text("level_1,size,groups\nall,1,2\n")
+    problem = tmp_path / "p.toml"
+    problem.write_text(
+        '[hierarchy]\ncounts = "c.csv"\nsizes = 9\n[privacy]\nepsilon = 1\nrelation = "replaced"\nmax_household = 2\n'
+        "[hierarchical-dp]\nmax_quantity = 4\n"
+    )
+    with pytest.raises(InputError, match="max_quantity"):
+        solve("hierarchical-dp", problem, tmp_path / "out")
