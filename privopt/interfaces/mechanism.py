@@ -111,6 +111,10 @@ class Mechanism(ABC, Generic[P, R]):
         """
         return None
 
+    def reading(self, declared: Any) -> str:
+        """What :meth:`load` does with a problem, in words, for whoever waits for it."""
+        return "problem"
+
     def load(self, declared: Any, file: str) -> P:
         """What methods work on: the problem as its file declares it, and what the files that it names hold.
 

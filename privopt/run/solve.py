@@ -216,6 +216,7 @@ def _loaded(
         published = with_csv_tables(source, given)  # what is solved is what will be read in DIR
         declared = given if published is source else read_problem(mechanism, published)
         copy = ProblemCopy.of(published, declared)
+        context.report(mechanism.reading(declared))
         try:
             problem = mechanism.load(declared, source.name)
         except InputError:

@@ -55,7 +55,9 @@ def solved(album, name="out", **options):
 
 
 def test_a_folder_alone_has_clean_copies_and_promises_nothing(album):
-    made = solved(album, copy_to=album / "to-post")
+    phases = []
+    made = solved(album, copy_to=album / "to-post", progress=lambda phase, *_: phases.append(phase))
+    assert "reading photos" in phases
     result = json.loads((album / "out/result.json").read_text())
     assert result["method"] == result["asked"]["method"] == "positions"
     assert result["guarantee"]["kind"] == "none"

@@ -15,6 +15,7 @@ from albums import write_album
 from click.testing import CliRunner
 from mended import rewrite
 from PIL import ExifTags, Image, PngImagePlugin
+from PIL.TiffImagePlugin import IFDRational
 
 from privopt.checker import check
 from privopt.command.cli import cli
@@ -27,6 +28,7 @@ from privopt.testing.data import data_path
 from privopt_photo_censor.app.clean import clean, clean_copies, metadata_of
 from privopt_photo_censor.app.naming import copy_names, revealed
 from privopt_photo_censor.app.opening import heif
+from privopt_photo_censor.app.positions import gps
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -167,6 +169,23 @@ def test_what_is_asked_for_stays(tmp_path):
         assert "Image Make" not in found
 
 
+def test_a_position_that_stays_is_written_anew(tmp_path):
+    """Numbers of any length could hold a message, or the home of whoever took the photo."""
+    paint(tmp_path / "a.jpg")
+    odd = {1: "S", 2: (IFDRational(43 * 9973, 9973), IFDRational(28, 1), 2.8), 3: "W", 4: (11.0, 53.0, 6.4)}
+    long = {**odd, 4: (11.0, 53.0, 6.4, *range(1000, 1200))}
+    for tags, kept in ((odd, True), (long, False)):
+        exif = Image.Exif()
+        exif.get_ifd(ExifTags.IFD.GPSInfo).update(tags)
+        Image.new("RGB", (40, 24)).save(tmp_path / "a.jpg", exif=exif)
+        with Image.open(io.BytesIO(clean((tmp_path / "a.jpg").read_bytes(), ".jpg", ["position"]))) as copy:
+            found = copy.getexif().get_ifd(ExifTags.IFD.GPSInfo)
+            assert len(found) == 4 * kept
+            if kept:
+                assert gps(copy) == pytest.approx((-43.467444, -11.885111), abs=1e-6)
+                assert [(p.numerator, p.denominator) for p in found[2][:2]] == [(43, 1), (28, 1)]
+
+
 def test_colours_of_another_profile_are_kept_as_colours(tmp_path):
     from PIL import ImageCms
 
@@ -182,15 +201,16 @@ def test_names_of_jpegs_made_of_heic_take_nobodys_place(tmp_path):
     if not heif():
         pytest.skip("pillow-heif is not installed: 1 test of HEIC")
     (tmp_path / "in").mkdir()
-    for name in ("a.heic", "a.jpg", "A-2.JPG"):
+    for name in ("IMG_1.heic", "IMG_1.jpg", "IMG_2.JPG"):
         paint(tmp_path / "in" / name, format="HEIF" if name.endswith("heic") else "JPEG")
     names = [
-        (n, hashlib.sha256((tmp_path / "in" / n).read_bytes()).hexdigest()) for n in ("A-2.JPG", "a.heic", "a.jpg")
+        (n, hashlib.sha256((tmp_path / "in" / n).read_bytes()).hexdigest())
+        for n in ("IMG_2.JPG", "IMG_1.heic", "IMG_1.jpg")
     ]
     made = clean_copies(tmp_path / "in", names, tmp_path / "out")
-    assert [copy.name for copy in made] == ["A-2.JPG", "photo-0001.jpg", "a.jpg"]
-    (tmp_path / "in" / "a.jpg").write_bytes(b"another one")
-    with pytest.raises(InputError, match=r"a\.jpg: found a photo that changed"):
+    assert [copy.name for copy in made] == ["IMG_2.JPG", "photo-0001.jpg", "IMG_1.jpg"]
+    (tmp_path / "in" / "IMG_1.jpg").write_bytes(b"another one")
+    with pytest.raises(InputError, match=r"IMG_1\.jpg: found a photo that changed"):
         clean_copies(tmp_path / "in", names, tmp_path / "out")
 
 
@@ -293,7 +313,8 @@ TELLING = [
     "IMG_20190801_120000.jpg", "IMG-20190801-WA0003.jpg", "2019-08-01 12.00.00.jpg", "01.08.2019.jpg",
     "PXL_20190801.jpg", "43.467448,11.885127.jpg", "43.4674N_11.8851E.jpg", "-33.87_151.20.jpg",
     "N43E011.jpg", "43N28_11E53.jpg", "lat43lon11.jpg", "Arezzo.jpg", "Nice 3.jpg", "rome/a.jpg", "2019/DSCN0010.jpg",
-    "NYC1.jpg", "P8011234.jpg", "2019.jpg",
+    "NYC1.jpg", "P8011234.jpg", "2019.jpg", "N43.jpg", "E_11.jpg", "43.jpg", "٤٣.jpg", "IMG_٤٣.jpg", "b-12.jpg",
+    "a.webp",
 ]  # fmt: skip
 NEUTRAL = [
     "DSCN0010.jpg",
@@ -301,16 +322,13 @@ NEUTRAL = [
     "_DSC0042.png",
     "dsc01234.jpg",
     "DJI_0001.jpg",
-    "7.jpg",
-    "a.webp",
-    "b-12.jpg",
 ]
 
 
 def test_names_that_may_tell_a_place_or_a_time_are_not_those_of_copies():
     made = copy_names([*TELLING, *NEUTRAL])
-    assert made == [*(f"photo-{n:04d}.jpg" for n in range(1, len(TELLING) + 1)), *NEUTRAL]
-    taken = copy_names(["Arezzo.jpg", "Rome.HEIC", "a.heic"], ["photo-0001.jpg", "Photo-0003.JPG", "a.jpg"])
+    assert made == [*(f"photo-{n:04d}.{name.rpartition('.')[2]}" for n, name in enumerate(TELLING, 1)), *NEUTRAL]
+    taken = copy_names(["Arezzo.jpg", "Rome.HEIC", "IMG_1.heic"], ["photo-0001.jpg", "Photo-0003.JPG", "img_1.jpg"])
     assert taken == ["photo-0002.jpg", "photo-0004.jpg", "photo-0005.jpg"]
     assert [revealed(name) for name in TELLING[:11]] == ["a date"] * 5 + ["coordinates"] * 6
     assert revealed("rome/a.jpg", ["Rome"]) == revealed("in_Rome.jpg", ["Rome"]) == "a place"

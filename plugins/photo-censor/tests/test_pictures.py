@@ -213,12 +213,12 @@ def test_a_wish_alone_is_kept_and_nothing_that_poses_as_it(suffix, kind):
 
 def test_no_copy_takes_the_name_of_a_photo_that_stays_at_home(tmp_path):
     heif = pytest.importorskip("pillow_heif")
-    for name in ("a.heic", "b.heic"):
+    for name in ("IMG_1.heic", "IMG_2.heic"):
         heif.from_pillow(Image.new("RGB", (64, 64), "red")).save(tmp_path / name)
-    (tmp_path / "b.jpg").mkdir()
-    for name in ("a.jpg", "b.jpg/x.png"):
+    (tmp_path / "IMG_2.jpg").mkdir()
+    for name in ("IMG_1.jpg", "IMG_2.jpg/x.png"):
         Image.new("RGB", (9, 9)).save(tmp_path / name)
-    names = ["a.heic", "b.heic", "b.jpg/x.png"]
+    names = ["IMG_1.heic", "IMG_2.heic", "IMG_2.jpg/x.png"]
     photos = [(name, hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()) for name in names]
-    made = clean_copies(tmp_path, photos, tmp_path.parent / f"{tmp_path.name}-out", album=[*names, "a.jpg"])
-    assert [copy.name for copy in made] == ["photo-0001.jpg", "b.jpg", "photo-0002.png"]
+    made = clean_copies(tmp_path, photos, tmp_path.parent / f"{tmp_path.name}-out", album=[*names, "IMG_1.jpg"])
+    assert [copy.name for copy in made] == ["photo-0001.jpg", "IMG_2.jpg", "photo-0002.png"]

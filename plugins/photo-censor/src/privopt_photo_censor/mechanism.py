@@ -53,6 +53,12 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         assert isinstance(declared, PhotoProblem)  # whoever asks read it as such
         return None if declared.scored else POSITIONS
 
+    def reading(self, declared: PhotoProblem) -> str:
+        """That photos are looked at, and scored."""
+        if declared.photos.folder is None:
+            return super().reading(declared)
+        return "reading and scoring photos" if declared.scored else "reading photos"
+
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance | FolderInstance:
         """The problem and its photos: scored, or of a folder alone looked at."""
         return PhotoInstance.of(declared, file) if declared.scored else FolderInstance.of(declared, file)

@@ -21,7 +21,7 @@ from privopt_photo_censor.album import Copy
 from privopt_photo_censor.app.naming import copy_names
 from privopt_photo_censor.app.opening import opened, readable
 from privopt_photo_censor.app.picture import flattened
-from privopt_photo_censor.app.positions import carries_position, gps
+from privopt_photo_censor.app.positions import carries_position, gps, written_gps
 
 __all__ = ["clean", "clean_copies", "metadata_of"]
 
@@ -46,7 +46,6 @@ TIMES: Final = (
 )
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
 """A time as EXIF writes it; whatever else stands in such a field is no time."""
-SIDES: Final = ("N", "S", "E", "W")
 
 
 def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
@@ -55,7 +54,8 @@ def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
     Args:
         contents: the photo's file.
         suffix: of the copy, one of :data:`FORMATS`.
-        wishes: ``"position"`` keeps latitude and longitude, ``"time"`` date and time of EXIF, without their zone.
+        wishes: ``"position"`` keeps latitude and longitude, written anew; ``"time"`` date and time of EXIF, without
+            their zone.
 
     Raises:
         CertificationError: what came out carries more than was asked for.
@@ -83,11 +83,8 @@ def _wished(photo: Image.Image, wishes: Collection[str]) -> Image.Exif | None:
     place: dict[int, Any] = {}
     times: dict[int, Any] = {}
     first: dict[int, Any] = {}
-    if "position" in wishes and gps(photo) is not None:
-        tags = before.get_ifd(ExifTags.IFD.GPSInfo)
-        for base in (ExifTags.GPS.GPSLatitude, ExifTags.GPS.GPSLongitude):
-            side = str(tags.get(base - 1)).strip("\0 ").upper()
-            place |= {base - 1: side, base: tags[base]} if side in SIDES else {base: tags[base]}
+    if "position" in wishes and (point := gps(photo)) is not None:
+        place = written_gps(*point)
     if "time" in wishes:
         detail = before.get_ifd(ExifTags.IFD.Exif)
         times = {tag: detail[tag] for tag in TIMES if MOMENT.fullmatch(str(detail.get(tag)))}

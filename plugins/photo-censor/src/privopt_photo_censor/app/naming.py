@@ -12,11 +12,11 @@ from privopt_photo_censor.app.opening import HEIF
 __all__ = ["copy_names", "revealed"]
 
 CAMERA: Final = re.compile(
-    r"(_?(DSC|IMG|MG|MVI)|DSCN|DSCF|DJI|IMGP|IMG_E|CIMG|PICT|SAM|HPIM|IMAG|GOPR)[_-]?\d{1,5}"
-    r"|[a-z]([_-]?\d{1,3})?|\d{1,3}",
-    re.IGNORECASE,
+    r"(_?(DSC|IMG|MG|MVI)|DSCN|DSCF|DJI|IMGP|IMG_E|CIMG|PICT|SAM|HPIM|IMAG|GOPR)[_-]?\d{1,5}",
+    re.IGNORECASE | re.ASCII,
 )
-"""Names with a camera's counter or a short number, which tell nothing; in any other word may be a place."""
+"""Names by a camera's counter, which tell nothing; a word may be a place, and a number or a letter with one half of a
+position."""
 DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any, Final, Literal
 from xml.parsers import expat
 
 from PIL import ExifTags, Image
+from PIL.TiffImagePlugin import IFDRational
 
-__all__ = ["carries_position", "gps", "texts_of"]
+__all__ = ["carries_position", "gps", "texts_of", "written_gps"]
 
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
 """Begins an Exif block, wherever it is in a file: a second picture has one of its own."""
@@ -38,6 +40,8 @@ PLACE: Final = re.compile(
 """Local names, in lower case, of properties that say a place: in Exif's own words (drones' are ``GpsLatitude`` and
 ``GpsLongtitude``), of W3C geo, GeoRSS, photoshop, IPTC Core and Extension, and Dublin Core."""
 WORD: Final = re.compile(r"[\w-]+")
+TO_SECOND: Final = 1000
+"""Parts of a second of arc that positions are written in: 3 cm."""
 
 
 def _tags(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
@@ -66,13 +70,28 @@ def gps(photo: Image.Image) -> tuple[float, float] | None:
 def _degrees(parts: Any, side: Any, negative: str, most: float) -> float | None:
     """Degrees, minutes and seconds (rationals) as signed degrees."""
     try:
-        values = [float(part) for part in parts]
+        values = [float(part) for part in parts[:4]]
         size = sum(value / 60.0**place for place, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
         return None
-    if not values or not 0.0 <= size <= most:
+    if not 1 <= len(values) <= 3 or not 0.0 <= size <= most:
         return None
     return -size if str(side).strip("\0 ").upper() == negative else size
+
+
+def written_gps(latitude: float, longitude: float) -> dict[int, Any]:
+    """Return a position in signed degrees as tags of EXIF: none of the numbers that a file had it by is taken.
+
+    >>> written_gps(-0.5, 11.25)[ExifTags.GPS.GPSLatitude]
+    (0.0, 30.0, 0.0)
+    """
+    tags: dict[int, Any] = {}
+    sides = ((ExifTags.GPS.GPSLatitude, latitude, "NS"), (ExifTags.GPS.GPSLongitude, longitude, "EW"))
+    for tag, degrees, side in sides:
+        minutes, rest = divmod(round(abs(degrees) * 3600 * TO_SECOND), 60 * TO_SECOND)
+        parts = (*divmod(minutes, 60), Fraction(rest, TO_SECOND))
+        tags |= {tag - 1: side[degrees < 0], tag: tuple(IFDRational(part) for part in parts)}
+    return tags
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
