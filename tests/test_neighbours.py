@@ -11,34 +11,18 @@ import csv
 import io
 import json
 import random
-import tempfile
-from contextlib import contextmanager
-from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
-from hypothesis import strategies as st
 from mended import edit
 
-import privopt.numbers.noise
 from privopt.errors import UsageError
 from privopt.files.release_folder import PRIVATE, SUMS, dump_json
-from privopt.registry import registry
 from privopt.report.write_report import write_geo, write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt.testing import GeneratedProblem, npy_bytes, subjects
-
-PAIRS = 200
-NOISY = [
-    (name, one.method.name)
-    for name in sorted(registry().mechanisms)
-    for one in (subjects(name) if registry().get(name).spec.guarantee in ("pure-dp", "local-dp") else [])
-]
-
+from privopt.testing import GeneratedProblem, npy_bytes
 
 # --- the same table, written otherwise ------------------------------------------------------------------
 
@@ -111,76 +95,6 @@ def public(folder):
 def solved(mechanism, method, problem, folder, **options):
     path = problem.write(folder / "given")
     return solve(mechanism, path, folder / "out", Options(method=method, force=True, **options)).folder
-
-
-@contextmanager
-def equal_noisy_values():
-    """A block in which noisy values do not depend on what noise is added to: as if the noise had made them equal."""
-
-    def drawn(real):
-        def draw(values, rate, *, seed=None):
-            _, record = real(np.zeros_like(values), rate, seed=seed)
-            flat = np.random.default_rng(np.size(values)).integers(-3, 9, np.shape(values))
-            return flat if real.__name__ == "discrete_laplace" else flat + 0.25, record
-
-        return draw
-
-    with (
-        patch.object(privopt.numbers.noise, "discrete_laplace", drawn(privopt.numbers.noise.discrete_laplace)),
-        patch.object(privopt.numbers.noise, "continuous_laplace", drawn(privopt.numbers.noise.continuous_laplace)),
-    ):
-        yield
-
-
-def _compare(mechanism, method, problem, near, chance):
-    with tempfile.TemporaryDirectory() as home:
-        one, two = (
-            public(solved(mechanism, method, each, Path(home) / name, seed=5))
-            for name, each in (("as-is", problem), ("exported", exported(problem, chance)))
-        )
-        assert one == two
-        with equal_noisy_values():
-            one, two = (
-                public(solved(mechanism, method, each, Path(home) / name, seed=5))
-                for name, each in (("as-is", problem), ("neighbour", exported(near, chance)))
-            )
-        assert one == two
-
-
-def _pairs(mechanism, method, count):
-    profile = subjects(mechanism, method)[0].profile
-
-    @settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        database=None,
-    )
-    @given(profile.problems, st.integers(0, 2**32))
-    def run(problem, seed):
-        chance = random.Random(seed)
-        near = list(profile.neighbours(problem))
-        assume(near)
-        _compare(mechanism, method, problem, chance.choice(near), chance)
-
-    run()
-
-
-FAST = [each for each in NOISY if each[0] != "hierarchical-dp" or each[1] in ("cumulative-smoothed", "hierarchical-dp")]
-"""Of the methods that differ in their fits alone, one for each query."""
-
-
-@pytest.mark.parametrize(("mechanism", "method"), FAST)
-def test_permuted_copies_and_neighbours_publish_the_same(mechanism, method):
-    _pairs(mechanism, method, -(-PAIRS // len(NOISY)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mechanism", "method"), NOISY)
-def test_permuted_copies_and_neighbours_publish_the_same_many_times(mechanism, method):
-    _pairs(mechanism, method, PAIRS)
 
 
 LOCATIONS = "id,lat,lon,facility_cost,opening_cost,clients\n" + "".join(

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from wholes import optimum
 
-from privopt.declare import load_problem
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
-from privopt_metric_dp.problem.data import MetricInstance
-from privopt_metric_dp.problem.declared import MetricProblem
 
 CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")
 
@@ -67,31 +64,3 @@ def test_more_cells_equal_an_independent_solver(tmp_path, n, epsilon, solver):
     assert result.objective.lower_bound <= optimum * (1 + 1e-9)
     assert result.certificate.checked == n * (n - 1) // 2 * n
     assert verify(tmp_path / "out").complaints == ()
-
-
-def test_travel_costs_over_the_published_cell_graph_equal_scipys(tmp_path):
-    from scipy.sparse.csgraph import shortest_path
-
-    with data_path("lrgeo_rome", "reget_rome_cost_thrhold_2.csv").open() as stream:
-        edges = [(row["u_index"], row["v_index"], float(row["length"])) for row in csv.DictReader(stream)]
-    assert len(edges) == 4764
-    names = sorted({name for edge in edges for name in edge[:2]})[:]
-    number = {name: place for place, name in enumerate(names)}
-    graph = np.full((len(names), len(names)), np.inf)
-    for u, v, km in edges:
-        a, b = number[u], number[v]
-        graph[a, b] = graph[b, a] = min(graph[a, b], km)
-    lengths = shortest_path(np.where(np.isfinite(graph), graph, 0), directed=False)
-    reached = np.flatnonzero(np.isfinite(lengths[number[edges[0][0]]]))[:60]
-    picked = [names[place] for place in reached]
-    (tmp_path / "points.csv").write_text("id\n" + "".join(f"{name}\n" for name in picked))
-    (tmp_path / "roads.csv").write_text("from,to,km\n" + "".join(f"{u},{v},{km!r}\n" for u, v, km in edges))
-    (tmp_path / "problem.toml").write_text(
-        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
-        '[privacy]\nepsilon = 1.0\n[utility]\nkind = "travel-cost"\n'
-    )
-    data = MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml")).data
-    tc = lengths[np.ix_(reached, reached)]
-    expected = np.abs(tc[:, None, :] - tc[None, :, :]).mean(axis=2)
-    assert data.cost == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    assert data.metric.table() == pytest.approx(tc, rel=1e-9, abs=1e-12)

@@ -7,12 +7,12 @@ from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
 
-pytestmark = pytest.mark.xdist_group("reports")
+pytestmark = [pytest.mark.xdist_group("reports"), pytest.mark.slow]
 
 TEXT = grid_text(40, 40, 0.25, 5.0, within=0.36)
 
 
-@pytest.fixture(scope="module", params=["exponential", pytest.param("optimal-lp", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["exponential", "optimal-lp"])
 def large(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("large")
     (folder / "problem.toml").write_text(TEXT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -29,9 +30,17 @@ def solve(model, executor, **options):
     return Benders(checkpoint_every=0.0).solve(form, blocks, found, improve=hook, start=start)
 
 
-def test_serial_and_processes_find_the_same_bit_for_bit(shared_model):
-    with serial() as one, processes(2) as two:
-        first, second = solve(shared_model, one), solve(shared_model, two)
+@pytest.fixture(scope="module")
+def alone(shared_model):
+    """What one process finds."""
+    with serial() as one:
+        return solve(shared_model, one)
+
+
+def test_serial_and_processes_find_the_same_bit_for_bit(shared_model, alone):
+    first = alone
+    with processes(2) as two:
+        second = solve(shared_model, two)
     assert first.rounds > 5
     assert first.x.tobytes() == second.x.tobytes()
     assert first.bound == second.bound
@@ -39,10 +48,8 @@ def test_serial_and_processes_find_the_same_bit_for_bit(shared_model):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_model):
+def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_model, alone):
     distributed = pytest.importorskip("distributed")
-    with serial() as one:
-        alone = solve(shared_model, one)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
     ) as cluster:
@@ -65,9 +72,7 @@ def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_mod
     assert after.objective == pytest.approx(alone.objective, rel=1e-6)
 
 
-def test_a_killed_worker_process_is_rebuilt_and_changes_nothing(shared_model):
-    with serial() as one:
-        alone = solve(shared_model, one)
+def test_a_killed_worker_process_is_rebuilt_and_changes_nothing(shared_model, alone):
     with processes(2) as two:
         rounds = []
 
@@ -82,7 +87,7 @@ def test_a_killed_worker_process_is_rebuilt_and_changes_nothing(shared_model):
     assert after.x.tobytes() == alone.x.tobytes()
 
 
-def test_an_interrupt_gives_the_best_so_far_and_a_checkpoint(shared_model, tmp_path):
+def test_an_interrupt_gives_the_best_so_far_and_a_checkpoint(shared_model, alone, tmp_path):
     def interrupt(duals, x):
         if duals is not None and x is not None:
             raise KeyboardInterrupt
@@ -93,10 +98,9 @@ def test_an_interrupt_gives_the_best_so_far_and_a_checkpoint(shared_model, tmp_p
         assert stopped.status == "stopped"
         assert (tmp_path / "c" / "benders.npz").exists()
         again = solve(shared_model, one, checkpoint=tmp_path / "c", resume=True)
-        whole = solve(shared_model, one)
-    assert again.bound == whole.bound
-    assert again.x.tobytes() == whole.x.tobytes()
-    assert again.rounds == whole.rounds
+    assert again.bound == alone.bound
+    assert again.x.tobytes() == alone.x.tobytes()
+    assert again.rounds == alone.rounds
 
 
 def test_a_checkpoint_is_its_owners_own_whatever_the_umask(shared_model, tmp_path):
@@ -124,19 +128,25 @@ def forged(folder, **changes):
     np.savez(file, **{name: value for name, value in parts.items() if value.dtype != object})
 
 
-@pytest.fixture
-def early(shared_model, tmp_path):
-    """The folder of a run that was stopped after its first rounds, and the optimum."""
+@pytest.fixture(scope="module")
+def stopped_early(shared_model, tmp_path_factory):
+    """The folder of a run that was stopped after its first rounds."""
+    folder = tmp_path_factory.mktemp("early")
 
     def interrupt(duals, x):
         if duals is not None and x is not None:
             raise KeyboardInterrupt
 
     with serial() as one:
-        stopped = solve(shared_model, one, improve=interrupt, checkpoint=tmp_path)
-        whole = solve(shared_model, one)
+        stopped = solve(shared_model, one, improve=interrupt, checkpoint=folder)
     assert stopped.gap > 1e-3
-    return tmp_path, whole
+    return folder
+
+
+@pytest.fixture
+def early(stopped_early, alone, tmp_path):
+    """A copy of that folder, and the optimum."""
+    return shutil.copytree(stopped_early, tmp_path / "early"), alone
 
 
 def test_bounds_that_a_forged_checkpoint_claims_are_not_believed(shared_model, early):
@@ -205,19 +215,17 @@ Benders(checkpoint_every=0.0).solve(form, blocks, context, improve=slow)
 """
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bound(shared_model, tmp_path):
-    with serial() as one:
-        whole = solve(shared_model, one)
+def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bound(shared_model, alone, tmp_path):
     command = [sys.executable, "-c", CHILD, str(Path(__file__).parent), str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "three rounds\n"
         child.kill()
     with np.load(tmp_path / "benders.npz") as archive:
-        assert 0 < archive["rounds"] < whole.rounds
+        assert 0 < archive["rounds"] < alone.rounds
     with serial() as one:
         resumed = solve(shared_model, one, checkpoint=tmp_path, resume=True)
-    assert resumed.bound == whole.bound
-    assert resumed.x.tobytes() == whole.x.tobytes()
+    assert resumed.bound == alone.bound
+    assert resumed.x.tobytes() == alone.x.tobytes()
 
 
 def test_improvements_from_outside_never_cross_bounds(shared_model):

@@ -1,6 +1,7 @@
 """The baselines, held to the conformance kit as anybody's mechanism would be; at effort ci in test_shipped.py."""
 
 import pytest
+from helpers.kits import OF_SOLVING
 
 from privopt.registry import registry
 from privopt.testing import conformance
@@ -11,7 +12,6 @@ OTHERS = {
     name: [method.name for method in registry().get(name).spec.methods if method.name not in whole]
     for name, whole in WHOLE.items()
 }
-OF_SOLVING = ["solves", "certificate-holds", "epsilon-achieved", "objective-reported", "lower-bound", "backends-agree"]
 
 test_optimal_lp = conformance("optimal-lp", methods=WHOLE["optimal-lp"], how="dev")
 test_solvers = conformance("optimal-lp", methods=OTHERS["optimal-lp"], checks=OF_SOLVING, how="dev")

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import polars as pl
 import pytest
+from helpers.grids import by_pairs
 
 from privopt.declare import load_problem
 from privopt.errors import InfeasibleError, InputError
@@ -16,7 +17,6 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, nearest_within, read_limits
-from privopt_hierarchical_dp.level_tables import LevelTable
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.tree import Tree
@@ -41,8 +41,7 @@ def _problem(folder, bounds=BOUNDS, *, relation="sizes", more="", rows=None):
     return path
 
 
-@pytest.mark.parametrize("relation", ["sizes", "individuals", "groups"])
-@pytest.mark.parametrize("method", KEEPING)
+@by_pairs("method, relation", KEEPING, ["sizes", "individuals", "groups"])
 def test_every_release_keeps_the_bounds(tmp_path, method, relation):
     """The noise is far larger than the room that they leave."""
     out = tmp_path / "out"
@@ -170,8 +169,7 @@ def _town(folder, relation, bounds, people=(("a", "x", 7), ("a", "y", 2), ("b", 
     return path
 
 
-@pytest.mark.parametrize("relation", ["individuals", "moves"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@by_pairs("seed, relation", [1, 2], ["individuals", "moves"])
 def test_tables_keep_bounds_on_numbers_of_individuals(tmp_path, relation, seed):
     """The noise is far larger than the room that they leave; counts that break those of a quarter are not refused."""
     path = _town(tmp_path, relation, "region,at_least,at_most\na,9,9\nb,,3\nall,11,13\n")
@@ -200,23 +198,3 @@ def test_exact_numbers_that_break_bounds_are_refused_with_all_that_are_alike(tmp
     path = _town(tmp_path, relation, f"region,at_least,at_most\n{bounds}\n")
     with pytest.raises(InputError, match=r"as hierarchy\.bounds has it"):
         solve("hierarchical-tables", path, tmp_path / "out", Options())
-
-
-def test_one_solve_reads_each_file_once(tmp_path, monkeypatch):
-    """Each file once where the problem is read; public ones again where what is to be published is read back."""
-    read: list[str] = []
-    scan = LevelTable.scan
-
-    def counted(source):
-        read.append(source.name)
-        return scan(source)
-
-    monkeypatch.setattr(LevelTable, "scan", counted)
-    path = _problem(tmp_path, "region,at_least,at_most\nall,41,43\n", relation="individuals")
-    (tmp_path / "zeros.csv").write_text("size\n2\n")
-    path.write_text(path.read_text().replace("sizes = 2", 'sizes = 3\nimpossible = "zeros.csv"'))
-    solve("hierarchical-dp", path, tmp_path / "out", Options())
-    assert sorted(read) == ["bounds.csv", "bounds.csv", "counts.csv", "zeros.csv", "zeros.csv"]
-    read.clear()
-    assert verify(tmp_path / "out").complaints == ()
-    assert sorted(read) == ["bounds.csv", "zeros.csv"]

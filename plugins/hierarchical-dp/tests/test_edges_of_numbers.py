@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from helpers.grids import by_pairs
 
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
@@ -43,8 +44,7 @@ def _released(folder, path, method):
 TOTALS = [method for method, rule in METHODS.items() if rule.totals != "never"]
 
 
-@pytest.mark.parametrize("method", [None, "cumulative-dp", "hierarchical-dp"])
-@pytest.mark.parametrize("impossible", [False, True])
+@by_pairs("method, impossible", [None, "cumulative-dp", "hierarchical-dp"], [False, True])
 def test_a_relation_that_hides_nothing_is_refused(tmp_path, method, impossible):
     """Numbers of groups are exact, and one size is all that a group can have: the true table would be released."""
     more = "region_totals = true" if method else ""

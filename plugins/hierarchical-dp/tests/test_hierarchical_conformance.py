@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.grids import by_pairs
 
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
@@ -57,15 +58,16 @@ def _chain_for_levels(method, counts, **_):
     return chain_query(counts)
 
 
-@pytest.mark.parametrize("kind", PROFILES)
-@pytest.mark.parametrize(
-    ("method", "name", "fault"),
+@by_pairs(
+    "kind, planting",
+    PROFILES,
     [
         ("hierarchical-dp", "sensitivity", lambda *_: 1),  # two counts change
         ("cumulative-dp", "measured", _chain_for_levels),  # one entry of each region changes
     ],
 )
-def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, method, name, fault):
+def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, planting):
+    method, name, fault = planting
     for module in (methods, design, measurements):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, fault)
@@ -121,31 +123,3 @@ def test_the_running_example_costs_one_and_a_half_epsilon_and_the_census_1066(pa
     nation = Tree.from_paths([("US", f"s{c % 52}", f"c{c}") for c in range(3144)])
     third = (Fraction(1, 3),) * 3
     assert round(float(spent_on_a_neighbour("cumulative-chain-as-published", nation.widths, third, 1))) == 1066
-
-
-@pytest.mark.parametrize("most", [1, 2, 3])
-@pytest.mark.parametrize("method", ["cumulative-dp", "cumulative-smoothed", "hierarchical-dp"])
-def test_squares_by_search_are_the_sensitivity_too(method, most, random_tree):
-    """Over every move of one group by up to Q sizes: the square of the L2 sensitivity, on each level."""
-    rng = np.random.default_rng(9)
-    tree = random_tree(rng, 3)
-    leaves = rng.integers(1, 3, size=(tree.widths[-1], 6))
-    before, worst = measured(method, add_up(tree, leaves), totals=False), [0] * 3
-    for region, size, other in np.ndindex(len(leaves), 6, 6):
-        if 0 < abs(other - size) <= most:
-            moved = leaves.copy()
-            moved[region, size] -= 1
-            moved[region, other] += 1
-            after = measured(method, add_up(tree, moved), totals=False)
-            squares = [int(((a - b) ** 2).sum()) for a, b in zip(after, before, strict=True)]
-            worst = [max(pair) for pair in zip(worst, squares, strict=True)]
-    assert worst == [sensitivity(method, most)] * 3
-
-
-def test_a_quantity_of_q_moves_q_cumulative_entries():
-    tree = Tree.from_paths([("r", "a"), ("r", "b")])
-    before, after = np.array([[1, 0, 0, 0], [0, 0, 0, 0]]), np.array([[0, 0, 0, 1], [0, 0, 0, 0]])
-    for method, wanted in (("cumulative-dp", 3), ("hierarchical-dp", 2)):
-        one, two = (measured(method, add_up(tree, leaves), totals=False) for leaves in (before, after))
-        assert [int(np.abs(a - b).sum()) for a, b in zip(one, two, strict=True)] == [wanted, wanted]
-        assert sensitivity(method, 3) == wanted

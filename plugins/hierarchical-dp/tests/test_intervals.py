@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
+from helpers.grids import by_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,8 +58,7 @@ def test_quantiles_are_those_of_known_distributions():
     assert quantile(one, one, 0.95)[0] == pytest.approx(np.quantile(np.abs(draws), 0.95), abs=0.01)
 
 
-@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"])
-@pytest.mark.parametrize("confidence", [0.5, 0.95])
+@by_pairs("method, confidence", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"], [0.95, 0.5])
 def test_intervals_hold_the_truth_as_often_as_they_say(method, confidence):
     rng = np.random.default_rng(5)
     tree = Tree.from_paths([("r", f"s{i}", f"s{i}c{k}") for i in range(3) for k in range(4)])

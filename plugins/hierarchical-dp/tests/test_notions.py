@@ -7,13 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.grids import by_pairs
 
-from privopt.declare.exact_text import exact_text
 from privopt.errors import InputError
 from privopt.files.release_folder import sums_text
 from privopt.interfaces import SolveContext
-from privopt.ledger.charge import Charge
-from privopt.ledger.ledger import Ledger
 from privopt.numbers.gaussian import delta_of, rho_of
 from privopt.report.promise_text import claim
 from privopt.run.options import Options
@@ -42,8 +40,7 @@ def _problem(folder, privacy, *, like=False):
     return path
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].query != "chain"])
-@pytest.mark.parametrize("privacy", [ZCDP, APPROX])
+@by_pairs("method, privacy", [name for name in METHODS if METHODS[name].query != "chain"], [ZCDP, APPROX])
 def test_every_method_keeps_both_notions_and_verifies(tmp_path, method, privacy):
     solved = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(method=method))
     certificate = solved.result.certificate
@@ -116,18 +113,6 @@ def test_the_published_chain_has_no_gaussian_noise(tmp_path):
     options = Options(method="cumulative-chain-as-published", allow_unsafe=True)
     with pytest.raises(InputError, match=r"privacy\.kind: found .*zcdp"):
         solve("hierarchical-dp", _problem(tmp_path, ZCDP), tmp_path / "out", options)
-
-
-@pytest.mark.parametrize(
-    ("privacy", "spent"), [(ZCDP, {"rho": "0.1"}), (APPROX, {"epsilon": "1", "delta": "0.000001"})]
-)
-def test_a_ledger_charges_in_the_notions_own_unit(tmp_path, privacy, spent):
-    charged = Charge(ledger=tmp_path / "ledger.db")
-    solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(charged=charged))
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.check()
-        [charge] = ledger.charges()
-    assert {name: exact_text(getattr(charge.cost, name)) for name in spent} == spent
 
 
 @pytest.mark.parametrize(("privacy", "budget"), [(ZCDP, "rho"), (APPROX, "epsilon")])

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from helpers.grids import by_pairs
 
 from privopt.command.cli import cli
 from privopt.errors import InputError
@@ -20,7 +21,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
-from privopt_hierarchical_dp import measurements, relations
+from privopt_hierarchical_dp import relations
 from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.kit import related
 from privopt_hierarchical_dp.least_squares import intervals
@@ -121,15 +122,6 @@ def test_the_kit_catches_noise_for_another_relation(monkeypatch, relation, metho
     assert times in _caught("sensitivity", relation, method)
 
 
-def test_the_kit_catches_the_wrong_cumulative_counts(monkeypatch):
-    """Planted: groups appear, and those of size s or less are measured."""
-    right = measurements.measured
-    monkeypatch.setattr(
-        measurements, "measured", lambda method, counts, *, totals, relation: right(method, counts, totals=totals)
-    )
-    assert "times the" in _caught("sensitivity", "individuals", CUMULATIVE)
-
-
 @pytest.mark.parametrize("relation", ["individuals", "groups"])
 def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation):
     """Planted: the true number of groups stands beside noise that is right."""
@@ -161,8 +153,7 @@ def _problem(folder, *, relation="individuals", more="", privacy="epsilon = 0.8\
     return path
 
 
-@pytest.mark.parametrize("relation", ["individuals", "groups"])
-@pytest.mark.parametrize("method", ANY)
+@by_pairs("method, relation", ANY, ["individuals", "groups"])
 def test_every_method_hides_the_total_and_verifies(tmp_path, method, relation):
     out = tmp_path / "out"
     done = solve("hierarchical-dp", _problem(tmp_path, relation=relation), out, Options(method=method))
@@ -186,8 +177,7 @@ def test_every_method_hides_the_total_and_verifies(tmp_path, method, relation):
     assert (both["groups"] <= both["high"]).all()
 
 
-@pytest.mark.parametrize("relation", ["individuals", "groups"])
-@pytest.mark.parametrize("method", VALID)
+@by_pairs("method, relation", VALID, ["individuals", "groups"])
 def test_next_to_no_noise_gives_the_truth_and_its_total(tmp_path, method, relation):
     problem = _problem(tmp_path, relation=relation, privacy="epsilon = 1000\n")
     solve("hierarchical-dp", problem, tmp_path / "out", Options(method=method))

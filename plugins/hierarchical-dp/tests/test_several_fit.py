@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.grids import first_alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,7 +174,7 @@ def _twice(budgets):
     return lambda problem, depth: [tuple(2 * part for part in level) for level in budgets(problem, depth)]
 
 
-@pytest.mark.parametrize("kind", ["pure-dp", "zcdp", "approx-dp"])
+@first_alone("kind", ["pure-dp", "zcdp", "approx-dp"])
 def test_shares_above_the_whole_and_a_forgotten_sensitivity_are_caught(monkeypatch, kind):
     planted = subject("hierarchical-tables", "margins", profile=related("moves", kind=kind))
     with monkeypatch.context() as patch:

@@ -10,6 +10,7 @@ from math import sinh
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from helpers.grids import by_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,9 +49,12 @@ def _cost(law, tree, weights, budget):
 
 
 @LAWS
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (100.0, 3.0, 1.0), (0.0, 0.0, 1.0)])
-@pytest.mark.parametrize("budget", [Fraction(1, 20), Fraction(3)], ids=str)
+@by_pairs(
+    "tree, weights, budget",
+    TREES,
+    [(1.0, 1.0, 1.0), (100.0, 3.0, 1.0), (0.0, 0.0, 1.0)],
+    [Fraction(1, 20), Fraction(3)],
+)
 def test_the_best_shares_are_those_of_a_fine_grid(law, tree, weights, budget):
     depth = len(TREES[tree][0])
     cost = _cost(law, tree, weights[:depth], budget)

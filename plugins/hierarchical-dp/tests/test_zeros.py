@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
+from helpers.grids import by_pairs
 
 from privopt.errors import InputError
 from privopt.files.release_folder import sums_text
@@ -139,14 +140,13 @@ def _released(out):
     }
 
 
-@pytest.mark.parametrize("relation", ["sizes", "individuals"])
-@pytest.mark.parametrize(
-    ("method", "zeros", "skip"),
+@by_pairs(
+    "asked, relation",
     [*((m, REGIONS, SKIP) for m in ABLE), *((m, EVERYWHERE, OUT) for m in ANY)],
-    ids=lambda value: value if isinstance(value, str) and value in METHODS else "",
+    ["sizes", "individuals"],
 )
-def test_nothing_is_measured_or_released_where_nothing_can_be(tmp_path, method, zeros, skip, relation):
-    out = tmp_path / "out"
+def test_nothing_is_measured_or_released_where_nothing_can_be(tmp_path, asked, relation):
+    (method, zeros, skip), out = asked, tmp_path / "out"
     privacy = f'epsilon = 0.6\nrelation = "{relation}"\n'
     done = solve("hierarchical-dp", _problem(tmp_path, zeros, skip=skip, privacy=privacy), out, Options(method=method))
     assert verify(out).complaints == ()
@@ -163,15 +163,9 @@ def test_nothing_is_measured_or_released_where_nothing_can_be(tmp_path, method, 
     assert "declared impossible are public" in done.result.guarantee.statement
 
 
-@pytest.mark.parametrize("method", [name for name in ABLE if METHODS[name].valid])
-def test_next_to_no_noise_gives_the_truth(tmp_path, method):
-    problem = _problem(tmp_path, REGIONS, skip=SKIP, privacy="epsilon = 1000\n")
-    solve("hierarchical-dp", problem, tmp_path / "out", Options(method=method))
-    assert json.loads((tmp_path / "out/private/truth.json").read_text())["l1_error"] == 0
-
-
-@pytest.mark.parametrize("relation", ["sizes", "individuals", "groups"])
-@pytest.mark.parametrize("method", ["hierarchical-dp", "cumulative-dp", "hierarchical-relaxed"])
+@by_pairs(
+    "method, relation", ["hierarchical-dp", "cumulative-dp", "hierarchical-relaxed"], ["sizes", "individuals", "groups"]
+)
 def test_counts_of_impossible_sizes_are_told_apart_by_nothing(tmp_path, method, relation):
     """All cells have groups, those that cannot be too; who measures them does not change more than one who does not."""
     out = tmp_path / "out"

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+import pytest
+from helpers.kits import OF_SOLVING
+
 from privopt.testing import conformance
 from privopt_photo_censor.kit import TASKS
 
-test_every_method = conformance("photo-censor", how="dev")
+OTHERS = ["milp", "greedy", "top-1", "positions"]
+
+test_optimal = conformance("photo-censor", methods=["optimal"], how="dev")
 test_every_task = conformance("photo-censor", profile=TASKS, methods=["optimal"], how="dev")
+test_others = conformance("photo-censor", methods=OTHERS, checks=OF_SOLVING, how="dev")
+test_every_method = pytest.mark.slow(conformance("photo-censor", methods=OTHERS, how="dev"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -122,13 +121,6 @@ class RightFlips(RightChoice):
         return next(place for place in order if chance.random() <= keep[place])
 
 
-class FlipsAtTwice(RightFlips):
-    """At twice its epsilon; its profile tells how likely each place is."""
-
-    kit = "faults.choice:FLIPS_TWICE"
-    sharp = 2.0
-
-
 class FlipsAtHalfMore(RightFlips):
     """At 1.5 times its epsilon; its profile tells how likely each place is."""
 
@@ -155,14 +147,6 @@ class SaysWhichIsTrue(RightChoice):
     def solve(self, problem: Any, context: Any) -> Outcome:
         outcome = super().solve(problem, context)
         return evolve(outcome, details={"hit": bool(outcome.release.number == int(np.argmax(problem.loaded)))})
-
-
-class DigestOfCounts(RightChoice):
-    """Keeps a digest of the counts in result.json, to tell runs on other data apart."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        digest = hashlib.sha256(repr(problem.loaded.tolist()).encode()).hexdigest()
-        return evolve(super().solve(problem, context), details={"input": digest})
 
 
 def flip_rates(problem: Any, sharp: float) -> Any:
@@ -203,7 +187,6 @@ SHARP = evolve(
     CHOICE, probabilities=lambda problem, method: shares(problem.loaded, 2.0 * float(problem.declared.privacy.epsilon))
 )
 FLIPS = evolve(CHOICE, neighbours=one_person_moves, probabilities=lambda problem, method: flip_shares(problem, 1.0))
-FLIPS_TWICE = evolve(FLIPS, probabilities=lambda problem, method: flip_shares(problem, 2.0))
 FLIPS_HALF_MORE = evolve(FLIPS, probabilities=lambda problem, method: flip_shares(problem, 1.5))
 FLIPS_UNKNOWN = evolve(FLIPS, probabilities=None)
 

@@ -66,19 +66,6 @@ class TruthHalfTheTime(TrueRecordFirst):
     release_class = _FaithlessRelease
 
 
-@frozen(kw_only=True, eq=False)
-class _FrozenRelease(MatrixRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        row = self.weights[self.records.tolist().index(input_id)].tolist()
-        return random.Random(7).choices(self.outputs.tolist(), row, k=count)
-
-
-class AlwaysTheSameSamples(TrueRecordFirst):
-    """Right probabilities, drawn from a generator that starts alike at every call."""
-
-    release_class = _FrozenRelease
-
-
 # --- a sampler, and no matrix ------------------------------------------------------------------------
 
 
@@ -300,17 +287,3 @@ class ChannelWithoutTheFirst(RightMiles):
     """States no row for the first milestone."""
 
     release_class = _Forgetful
-
-
-@frozen(kw_only=True, eq=False)
-class _SharperChannel(MatrixRelease):
-    def channel(self) -> Channel:
-        whole = super().channel()
-        rows = whole.probabilities**2
-        return evolve(whole, probabilities=rows / rows.sum(axis=1, keepdims=True))
-
-
-class ChannelBesideTheWeights(TrueRecordFirst):
-    """Certified weights, and a channel with the odds of twice epsilon."""
-
-    release_class = _SharperChannel

@@ -103,12 +103,6 @@ class HalfTheDeviation(RightSquares):
         return super().variance(problem) / 4
 
 
-class HalfTheDeviationApprox(HalfTheDeviation, RightApprox):
-    """The same of (epsilon, delta)-DP."""
-
-    notion_claimed = "approx-dp"
-
-
 class SumsForSquares(RightSquares):
     """The L1 sensitivity, 3, taken for the square of the L2 one, 9."""
 

@@ -17,7 +17,6 @@ from faults.counts import Additive, CountRelease, RightCounts
 from faults.drawn import MileRelease, RightMiles, TrueRecordFirst
 from faults.gaussian import RightSquares, Squares
 from faults.noise import SortedByTruth, own_noise
-from faults.traces import Plain, planted
 from privopt.interfaces import Certificate, Outcome
 from privopt.interfaces.report_parts import Section
 from privopt.numbers import draw_laplace
@@ -78,16 +77,6 @@ class OneInAHundred(RightMiles):
     release_class = _Seldom
 
 
-class SharedNoise(RightCounts):
-    """One draw of noise for all counts, so that their differences are the truth; it is added to nothing."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        drawn, record = discrete_laplace(
-            np.zeros(1, dtype=np.int64), problem.declared.privacy.epsilon, seed=context.seed
-        )
-        return problem.loaded + drawn, (record.scale,)
-
-
 class OwnSharedNoise(RightCounts):
     """The same, with a sampler of its own."""
 
@@ -136,20 +125,6 @@ class RedrawNegative(Redrawn):
 
     def again(self, noisy: Any, problem: Any, number: int) -> bool:
         return bool((noisy < 0).any())
-
-
-class SecondTry(Redrawn):
-    """Draws once more where the first total is negative, and publishes whatever comes then."""
-
-    def again(self, noisy: Any, problem: Any, number: int) -> bool:
-        return number == 1 and noisy.sum() < 0
-
-
-class FarRetry(Redrawn):
-    """Draws again until no count is off by more than five scales."""
-
-    def again(self, noisy: Any, problem: Any, number: int) -> bool:
-        return bool((abs(noisy - problem.loaded) > 5 / problem.declared.privacy.epsilon).any())
 
 
 class RetryUntilPlausible(Redrawn):
@@ -259,13 +234,6 @@ class CommentTold(SizeTells):
     release_class = _Commented
 
 
-class OrderOfTruth(SortedByTruth):
-    """The same with a sampler of its own."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        return own_noise(problem, context)
-
-
 class TiesBySecretOrder(SortedByTruth):
     """Lists the greatest noisy counts first, and equal ones as the secret table does."""
 
@@ -274,14 +242,6 @@ class TiesBySecretOrder(SortedByTruth):
         noisy = dict(zip(outcome.release.ids, outcome.release.noisy, strict=True))
         ids = tuple(sorted(problem.listed.tolist(), key=lambda name: -noisy[name]))
         return evolve(outcome, release=evolve(outcome.release, ids=ids, noisy=tuple(noisy[name] for name in ids)))
-
-
-class RoundedInDetails(RightCounts):
-    """Tells the true total in whole hundreds."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        about = int(problem.loaded.sum() + 50) // 100
-        return evolve(super().solve(problem, context), details={"told": {"hundreds": about}})
 
 
 class TitleTold(RightCounts):
@@ -324,13 +284,3 @@ class SameAfterFork(RightMiles):
     """Shifts by a generator of this process, which every forked one has a copy of."""
 
     release_class = _AfterFork
-
-
-class _HalfCharged(Plain):
-    """Charges half of what a segment costs."""
-
-    def begin(self, level: Any, shared: Any, subject: Any, charge: Any, chance: Any) -> Any:
-        return super().begin(level, shared, subject, lambda who, cost: charge(who, cost / 2), chance)
-
-
-HalfCharged = planted(_HalfCharged)

@@ -140,13 +140,6 @@ class CalledProved(RightCounts):
         return _Proved(epsilon=problem.declared.privacy.epsilon)
 
 
-class TrueCountsCalledProved(CalledProved):
-    """Publishes the true counts as noisy ones, and calls that proved."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        return problem.loaded, (1 / problem.declared.privacy.epsilon,)
-
-
 class TrueCountsDeclared(RightCounts):
     """Publishes the true counts as noisy ones, by its word; what it tells the kit is the right scale."""
 
@@ -229,21 +222,6 @@ def _beside(outcome: Outcome, **told: Any) -> Outcome:
     return evolve(outcome, details={"told": told})
 
 
-class ShortfallTold(RightCounts):
-    """Tells by how much the noisy total falls short of the true one."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        return _beside(outcome, shortfall=int(problem.loaded.sum()) - sum(outcome.release.noisy))
-
-
-class EnoughTold(RightCounts):
-    """Tells whether there is any place with nobody."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        return _beside(super().solve(problem, context), empty=bool((problem.loaded == 0).any()))
-
-
 class HashTold(RightCounts):
     """Tells a hash of the counts."""
 
@@ -303,20 +281,6 @@ class StepsTold(RightCounts):
         return evolve(
             super().solve(problem, context), solver={"name": "own", "iterations": int((problem.loaded > 0).sum())}
         )
-
-
-class ListedInDetails(RightCounts):
-    """Lists the places in result.json in the order in which the secret table names them first."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        return _beside(outcome, places=problem.listed.tolist(), total=sum(outcome.release.noisy))
-
-
-class FirstInText(FirstAppearance):
-    """Writes a text file, places as the secret table names them first."""
-
-    release_class = _InText
 
 
 @frozen(kw_only=True)

@@ -12,14 +12,11 @@ import numpy as np
 from attrs import evolve, frozen
 
 from faults.answers import RightAnswers
-from faults.choice import RightChoice
-from faults.counts import COUNTS, RightCounts
+from faults.counts import RightCounts
 from faults.drawn import MileRelease, RightMiles
-from faults.matrix import RightMatrix
 from privopt.interfaces import Outcome
 from privopt.numbers import TOTAL, draw_laplace
 from privopt.numbers.noise import discrete_laplace
-from privopt_metric_dp.mechanisms.answer import Matrix
 
 
 class Constant(RightCounts):
@@ -29,15 +26,6 @@ class Constant(RightCounts):
         return np.zeros(len(problem.loaded), dtype=np.int64), (1 / problem.declared.privacy.epsilon,)
 
 
-class AlwaysFirst(RightChoice):
-    """Chooses the first place."""
-
-    kit = "faults.odd:FIRST"
-
-    def chosen(self, problem: Any, chance: Any) -> int:
-        return 0
-
-
 class OneAnswer(RightAnswers):
     """Reports the first answer whatever the true one."""
 
@@ -45,15 +33,6 @@ class OneAnswer(RightAnswers):
         rows = np.zeros((problem.answers, problem.answers), dtype=np.uint64)
         rows[:, 0] = TOTAL
         return rows
-
-
-class OneOutput(RightMatrix):
-    """All records give one output, the best for all together."""
-
-    def matrix(self, problem: Any, context: Any) -> Matrix:
-        z = np.zeros(problem.data.shape)
-        z[:, int(np.argmin(problem.data.weighted.sum(axis=0)))] = 1.0
-        return evolve(super().matrix(problem, context), z=z)
 
 
 class BeyondWords(RightCounts):
@@ -120,10 +99,3 @@ class InDecimals(RightMiles):
     """Shifts by parts of a mile, written as decimals: hardly any output comes twice."""
 
     release_class = _InDecimals
-
-
-FIRST = evolve(
-    COUNTS,
-    observed=lambda release: release.number,
-    skip={"verify-catches": "any place may be what was chosen"},
-)

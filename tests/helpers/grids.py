@@ -1,0 +1,23 @@
+"""Grids of parameters of which the suite tries a part."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def by_pairs(names: str, *axes: Any) -> pytest.MarkDecorator:
+    """Parametrize over a grid: in the suite each value of each axis is tried once or more, in ``make slow`` all are."""
+    axes = tuple(list(axis) for axis in axes)
+    tried = {tuple(turn % len(axis) for axis in axes) for turn in range(max(map(len, axes)))}
+    rows = [
+        pytest.param(*(axis[at] for axis, at in zip(axes, row, strict=True)), marks=[pytest.mark.slow][row in tried :])
+        for row in product(*map(range, map(len, axes)))
+    ]
+    return pytest.mark.parametrize(tuple(names.split(", ")), rows)
+
+
+def first_alone(names: str, values: Any) -> pytest.MarkDecorator:
+    """Parametrize over values of which the suite tries the first, and ``make slow`` all."""
+    first, *others = values
+    return pytest.mark.parametrize(names, [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)])
