@@ -62,11 +62,11 @@ CALLS: Final = {
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*[A-Z])")
+_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:[A-Z]|privopt\b))")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.|>) +", re.MULTILINE)
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) .*?(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 _ARGUMENT = re.compile(r"^ +\*{0,2}[\w.]+(?:, \*{0,2}\w+)*: ", re.MULTILINE)
-_PRIVATE = re.compile(rf"\b(?:{'|'.join(PRIVATE)})\b", re.IGNORECASE)
+_PRIVATE = re.compile(rf"\b(?:{'|'.join(PRIVATE)})\b(?!-)", re.IGNORECASE)
 
 
 def sentences(text: str) -> Iterator[str]:
