@@ -20,12 +20,12 @@ ROOTS = ("privopt", "privopt-metric-dp", "privopt-lr-geo", "privopt-bd-mdp", "pr
 
 
 def reference(found: Distribution) -> str:
-    """The package URL of a distribution."""
+    """Return the package URL of a distribution."""
     return f"pkg:pypi/{re.sub(r'[-_.]+', '-', found.name).lower()}@{found.version}"
 
 
 def needed(found: Distribution) -> list[Distribution]:
-    """The distributions that another one needs here, without extras."""
+    """Return the distributions that another one needs here, without extras."""
     wanted = map(Requirement, found.requires or [])
     here = [one.name for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
     return sorted(map(distribution, here), key=reference)
@@ -45,7 +45,7 @@ def component(found: Distribution) -> dict[str, Any]:
 
 
 def document() -> dict[str, Any]:
-    """The whole bill of materials."""
+    """Return the whole bill of materials."""
     roots = []
     for name in ROOTS:
         try:

@@ -20,7 +20,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """The index becomes a script."""
+    """Turn the index into a script."""
     site = Path(config.site_dir)
     index = (site / "search" / "search_index.json").read_text("utf-8")
     (site / "search" / "search_index.js").write_text(f"var searchIndex = {index};\n", "utf-8")

@@ -112,15 +112,15 @@ class CbcModel:
         return np.frombuffer(cbc.ffi.buffer(pointer, size * 8), dtype=np.float64).copy()
 
     def vector(self) -> Floats | None:
-        """The columns' values, or None."""
+        """Return the columns' values, or None."""
         return self._array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
     def duals(self) -> Floats | None:
-        """The rows' multipliers, or None."""
+        """Return the rows' multipliers, or None."""
         return self._array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
     def reduced(self) -> Floats | None:
-        """The reduced costs, or None."""
+        """Return the reduced costs, or None."""
         return self._array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
     def bound(self) -> float:

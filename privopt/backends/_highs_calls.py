@@ -51,7 +51,7 @@ _REDIRECTING = threading.Lock()
 
 
 def highspy_module() -> ModuleType:
-    """The library, imported late."""
+    """Return the library, imported late."""
     import highspy
 
     return highspy
@@ -113,7 +113,7 @@ def settings_of(
 
 
 def new_solver(*, tolerance: float, method: str) -> Highs:
-    """A silent HiGHS instance of one thread."""
+    """Return a silent HiGHS instance of one thread."""
     solver = create()
     for name, value in settings_of(tolerance=tolerance, threads=1, seed=0, method=method).items():
         call(solver.setOptionValue(name, value), f"set {name}")
@@ -121,7 +121,7 @@ def new_solver(*, tolerance: float, method: str) -> Highs:
 
 
 def problem_arrays(conditioned: Conditioned, *, integers: bool = True) -> dict[str, Any]:
-    """A scaled form by rows, as :func:`load_arrays` takes it."""
+    """Return a scaled form by rows, as :func:`load_arrays` takes it."""
     form, matrix = conditioned.form, conditioned.A
     return {
         "start": matrix.indptr.astype(np.int32),
@@ -152,7 +152,7 @@ def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
 
 
 def outcome_of(solver: Highs) -> Outcome | None:
-    """The outcome that HiGHS claims; None where it gave up."""
+    """Return the outcome that HiGHS claims; None where it gave up."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
     if status in (kinds.kOptimal, kinds.kModelEmpty):

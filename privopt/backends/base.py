@@ -147,7 +147,7 @@ class Backend(ABC):
         method: str = "auto",
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """An LP that is changed and solved again; here each time from new, which all backends can.
+        """Return an LP that is changed and solved again; here each time from new, which all backends can.
 
         Args:
             form: the model as it is at first.
@@ -258,7 +258,7 @@ def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
 
 
 def _safe_bound(form: StandardForm, duals: Floats, claimed: float | None, objective: float) -> float | None:
-    """The weaker of the Lagrangian bound (where finite) and the objective; else the solver's claim."""
+    """Return the weaker of the Lagrangian bound (where finite) and the objective; else the solver's claim."""
     found = dual_bound(form, duals)
     if not np.isfinite(found):
         return claimed

@@ -33,7 +33,7 @@ _OUTCOMES = {
 
 
 def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
-    """A scaled form by columns, as the worker loads it.
+    """Return a scaled form by columns, as the worker loads it.
 
     Rows without entries are left out of integer models, which have no duals to give back: CBC's preprocessing aborts
     on them.
@@ -106,7 +106,7 @@ def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0)
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:
-    """The worker's arrays as a raw answer; None is a worker that was killed at the limit."""
+    """Return the worker's arrays as a raw answer; None is a worker that was killed at the limit."""
     if answer is None:
         return Raw(outcome=Outcome.STOPPED, seconds=seconds, message="killed at the time limit")
     status = answer["status"]

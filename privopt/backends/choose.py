@@ -14,7 +14,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Backend:
-    """The backend called so.
+    """Return the backend called so.
 
     >>> get("cbc").name
     'cbc'

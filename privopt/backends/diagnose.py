@@ -90,7 +90,7 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
 
 def _clash(form: StandardForm) -> Clash:
-    """The same, in what is left of the time."""
+    """Return the same, in what is left of the time."""
     conditioned = condition(form, BEARING)
     relaxed = found = (probe := _Probe(conditioned)).outcome()
     if relaxed is Outcome.OPTIMAL and form.is_mip:
@@ -122,7 +122,7 @@ class _Probe:
         return max(clock().left, 0.1)
 
     def load(self, conditioned: Conditioned) -> None:
-        """A solver that is changed and asked again."""
+        """Load a solver that is changed and solved again."""
         self.solver = new_solver(tolerance=TOLERANCE, method="auto")
         load(self.solver, conditioned, integers=False)
         n = conditioned.form.shape[1]
@@ -130,11 +130,11 @@ class _Probe:
             self.solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
 
     def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """New sides of rows."""
+        """Change the bounds of rows."""
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def outcome(self) -> Outcome | None:
-        """What HiGHS says now."""
+        """Return HiGHS's current outcome."""
         self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.left)
         run(self.solver)
         return outcome_of(self.solver)
@@ -147,11 +147,11 @@ class _WholeProbe(_Probe):
         """Nothing is kept between questions."""
 
     def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """New sides of rows."""
+        """Change the bounds of rows."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def outcome(self) -> Outcome | None:
-        """What HiGHS says now."""
+        """Return HiGHS's current outcome."""
         settings = settings_of(tolerance=TOLERANCE, threads=1, seed=0) | {"time_limit": self.left}
         return solve_arrays(self.arrays, settings).outcome
 

@@ -56,7 +56,7 @@ class Highs(Backend):
         method: str = "auto",
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """A model in this process, warm from one solve to the next."""
+        """Return a model in this process, warm from one solve to the next."""
         return HighsSession(form, tolerance=tolerance, method=method, options=options)
 
     def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
@@ -88,7 +88,7 @@ class Highs(Backend):
 
 
 def _limit_told(seconds: float | None, started: float) -> float:
-    """What of a limit is left for HiGHS; what holds for integer programs is the parent's own limit."""
+    """Return the time limit for HiGHS; for integer programs the parent process enforces the limit itself."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 

@@ -29,7 +29,7 @@ class Basis:
     rows: NDArray[np.int8]
 
     def resized(self, rows: int) -> Basis:
-        """The basis with rows appended, which are basic."""
+        """Return the basis with rows appended, which are basic."""
         more = rows - len(self.rows)
         return evolve(self, rows=np.concatenate([self.rows, np.ones(more, dtype=np.int8)])) if more > 0 else self
 
@@ -66,15 +66,15 @@ class Session(ABC):
 
     @abstractmethod
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """New objective coefficients, as the form's sense reads them."""
+        """Change the objective's coefficients, in the form's sense."""
 
     @abstractmethod
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """New bounds of columns."""
+        """Change the bounds of columns."""
 
     @abstractmethod
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """New sides of rows."""
+        """Change the bounds of rows."""
 
     @abstractmethod
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:

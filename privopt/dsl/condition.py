@@ -110,7 +110,7 @@ class Conditioned:
         return float(self.form.c @ x) + self.form.c0
 
     def bound(self, scaled: float) -> float:
-        """A bound on the scaled costs as a bound on the objective."""
+        """Return a bound on the scaled costs as a bound on the objective."""
         return scaled / self.cost_scale + self.form.c0
 
 
@@ -165,7 +165,7 @@ def condition(form: StandardForm, bearing: Bearing) -> Conditioned:
 
 
 def _cost_scale(form: StandardForm) -> float:
-    """A power of two that brings the largest cost near 1 where it is far from it; negative to maximise."""
+    """Return a power of two that brings the largest cost near 1 where it is far from it; negative to maximise."""
     largest = float(np.abs(form.c).max(initial=0.0))
     scale = 1.0
     if largest > 0 and not 0.1 <= largest <= 1e4:
@@ -190,7 +190,7 @@ def _privacy_rows(log_ratio: Floats, bearing: Bearing) -> tuple[Floats, Floats, 
 
 
 def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
-    """The matrix with its privacy rows written anew."""
+    """Return the matrix with its privacy rows written anew."""
     rows = np.concatenate([p[0] for p in parts])
     full = matrix.data.copy()
     full[dropped] = 0.0

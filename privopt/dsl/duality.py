@@ -13,7 +13,7 @@ __all__ = ["dual_bound", "implied_bounds", "weak_duality"]
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0
 ) -> tuple[float, Floats]:
-    """What multipliers of a form's rows prove of the least cost, columns between ``lower`` and ``upper``.
+    """Return the lower bound that multipliers of a form's rows prove, columns between ``lower`` and ``upper``.
 
     The columns' bounds take up what the multipliers leave. Multipliers of the wrong sign count as 0.
 

@@ -79,7 +79,7 @@ class FamilyBlock:
         return tuple(s.labels[int(p[row])] for s, p in zip(self.sets, self.positions, strict=True))
 
     def row_name(self, row: int) -> str:
-        """The row in the formula's words, as ``geo-ind[i='a', j='b', k='a']``."""
+        """Return the row in the formula's words, as ``geo-ind[i='a', j='b', k='a']``."""
         label = self.label(row)
         if not label:
             return self.name
@@ -130,7 +130,7 @@ class VariableBlock:
         return place
 
     def column_name(self, offset: int) -> str:
-        """The column in the formula's words, as ``z['a', 'b']``."""
+        """Return the column in the formula's words, as ``z['a', 'b']``."""
         if not self.sets:
             return self.name
         places = np.unravel_index(offset, self.shape)
@@ -208,7 +208,7 @@ class StandardForm:
         return bool(self.integrality.any())
 
     def family(self, name: str) -> FamilyBlock:
-        """The family called so; ModelError where there is none."""
+        """Return the family called so; ModelError where there is none."""
         for block in self.families:
             if block.name == name:
                 return block
@@ -216,7 +216,7 @@ class StandardForm:
         raise ModelError(f"no family is called {name!r}; there are {known}")
 
     def variable(self, name: str) -> VariableBlock:
-        """The variable called so; ModelError where there is none."""
+        """Return the variable called so; ModelError where there is none."""
         for block in self.variables:
             if block.name == name:
                 return block

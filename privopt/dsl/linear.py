@@ -29,7 +29,7 @@ Where: TypeAlias = Ints | Iterable[object]
 
 
 def as_expression(value: Expression) -> sympy.Expr:
-    """A number or sympy expression as an expression; strings are refused, not parsed."""
+    """Return a number or sympy expression as an expression; strings are refused, not parsed."""
     if isinstance(value, str):
         raise ModelError(f"{value!r} is text, wanted an expression in variables, params and numbers")
     try:
@@ -152,7 +152,7 @@ class Term:
         return str(sympy.Mul(self.coefficient, what, evaluate=False) if self.coefficient != 1 else what)
 
     def free(self) -> set[Index]:
-        """Indices that are not summed over."""
+        """Return indices that are not summed over."""
         mentioned = chain(
             (self.coefficient,),
             self.indices,
@@ -310,5 +310,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Indices of terms that are not summed over."""
+    """Return indices of terms that are not summed over."""
     return set().union(*(t.free() for t in terms))

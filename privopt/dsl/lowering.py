@@ -45,7 +45,7 @@ Relation: TypeAlias = sympy.Rel | Implication
 
 
 def implies(binary: Expression, relation: sympy.Rel) -> Implication:
-    """An indicator row: where the binary is 1 the relation holds, where it is 0 it need not.
+    """Return an indicator row: where the binary is 1 the relation holds, where it is 0 it need not.
 
     It becomes rows with the smallest big-M that the bounds of the variables give, one for each row; without such
     bounds compiling is an error that names the variable.
@@ -103,7 +103,7 @@ _OPERATORS = {sympy.Le: "<=", sympy.Ge: ">=", sympy.Eq: "=="}
 
 
 def relation_text(relation: sympy.Rel) -> str:
-    """A relation as text, each side as it was written."""
+    """Return a relation as text, each side as it was written."""
     return f"{relation.lhs} {_OPERATORS.get(type(relation), type(relation).__name__)} {relation.rhs}"
 
 
@@ -124,7 +124,7 @@ def _relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 
 
 def negative(term: Term) -> Term:
-    """The term with the other sign."""
+    """Return the term with the other sign."""
     return Term(-term.coefficient, term.variable, term.indices, term.bindings)
 
 
@@ -194,7 +194,7 @@ def _check_indices(place: str, terms: Sequence[Term], indices: tuple[Index, ...]
 
 
 def privacy_terms(made: Family) -> tuple[Term, Term] | None:
-    """The two terms of a row ``z_i <= exp(...) z_j``, or None where the family is not of that shape."""
+    """Return the two terms of a row ``z_i <= exp(...) z_j``, or None where the family is not of that shape."""
     if made.kind != "rows" or made.operator == "==" or made.privacy is False:
         return None
     terms = [t for t in made.terms if t.coefficient != 0]
@@ -206,7 +206,7 @@ def privacy_terms(made: Family) -> tuple[Term, Term] | None:
 
 
 def variable_block(variable: Variable) -> VariableBlock:
-    """The variable as the compiled form knows it."""
+    """Return the variable as the compiled form knows it."""
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 

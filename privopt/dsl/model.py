@@ -78,7 +78,7 @@ class Model:
         upper: ArrayLike | None = np.inf,
         kind: Kind = "continuous",
     ) -> Variable:
-        """A decision variable over the product of sets.
+        """Return a decision variable over the product of sets.
 
         Args:
             name: as it is printed.
@@ -158,7 +158,7 @@ class Model:
         where: Where | None = None,
         privacy: bool | None = None,
     ) -> None:
-        """A family of rows: one relation for all index tuples.
+        """Add a family of rows: one relation for all index tuples.
 
         Args:
             name: of the family; errors, duals and infeasibility speak of it.
@@ -193,7 +193,7 @@ class Model:
         forall: Index | Sequence[Index] = (),
         where: Where | None = None,
     ) -> Variable:
-        """A convex (concave) piecewise-linear term, as a variable above (below) all its lines.
+        """Return a convex (concave) piecewise-linear term, as a variable above (below) all its lines.
 
         The variable takes the function's value where the model pushes it there: a convex one must be minimised or
         bounded from above, a concave one the other way; compiling checks that.
@@ -287,7 +287,7 @@ class Model:
         )
 
     def compile(self) -> StandardForm:
-        """The model as arrays; takes a second or two for 1e6 rows."""
+        """Return the model as arrays; takes a second or two for 1e6 rows."""
         form = compile_model(self.variables, self.families, self._objective_terms, self.sense)
         for made, bend, rows in self._bends:
             _check_bend(form, made, bend, rows)

@@ -59,7 +59,7 @@ def _variable(variable: Variable) -> str:
 
 
 def text(model: Shown) -> str:
-    """The model as plain text, one family a line."""
+    """Return the model as plain text, one family a line."""
     lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:
         if isinstance(family, Block):
@@ -85,7 +85,7 @@ def _latex_text(value: str) -> str:
 
 
 def latex_body(model: Shown) -> str:
-    """The model as a LaTeX ``aligned`` environment, without dollar signs."""
+    """Return the model as a LaTeX ``aligned`` environment, without dollar signs."""
     goal = r"\min" if model.sense == "min" else r"\max"
     lines = [rf"{goal}\quad & {sympy.latex(0 if model.objective is None else model.objective)}"]
     for family in model.families:
@@ -119,12 +119,12 @@ def _latex_quantifier(family: Family) -> str:
 
 
 def latex(model: Shown) -> str:
-    """The model as displayed LaTeX."""
+    """Return the model as displayed LaTeX."""
     return f"$\\displaystyle {latex_body(model)}$"
 
 
 def html(model: Shown) -> str:
-    """The model for a notebook, which typesets the formula; the same as text beneath, folded, for one that does not."""
+    """Show the model in a notebook, which typesets the formula; below, folded, the same as text for others."""
     columns = sum(variable.size for variable in model.variables)
     head = f"<b>{escape(model.name)}</b>: {columns:,} columns, {len(model.families)} families"
     formula = f"$${escape(latex_body(model), quote=False)}$$"

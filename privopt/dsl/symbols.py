@@ -87,7 +87,7 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
         return given.same_as(wanted)
 
     def axes(self, given: int) -> tuple[IndexSet, ...]:
-        """The sets that it is indexed by, where ``given`` indices are used."""
+        """Return the sets that it is indexed by, where ``given`` indices are used."""
         return self.sets
 
     @property
@@ -175,7 +175,7 @@ class Param(_Indexable):
         return not self.sets and not (callable(self.source) and not self.declared)
 
     def axes(self, given: int) -> tuple[IndexSet, ...]:
-        """The sets that it is indexed by; a function without declared sets takes as many as it is given."""
+        """Return the sets that it is indexed by; a function without declared sets takes as many as it is given."""
         if callable(self.source) and not self.declared:
             return tuple(IndexSet(f"axis {at}", _ANY) for at in range(given))
         return self.sets

@@ -52,7 +52,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
-    """The shape that the first bytes of an ``.npy`` file say, and the bytes of a value.
+    """Return the shape that the first bytes of an ``.npy`` file say, and the bytes of a value.
 
     Raises:
         ValueError: they are no such header.
@@ -62,14 +62,14 @@ def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def npy_bytes(array: object) -> bytes:
-    """An array as an ``.npy`` file."""
+    """Return an array as an ``.npy`` file."""
     stream = io.BytesIO()
     np.save(stream, np.asarray(array), allow_pickle=False)
     return stream.getvalue()
 
 
 def parse_npy(contents: bytes) -> NDArray[Any]:
-    """The array of an .npy file, as a read-only view of its bytes.
+    """Return the array of an .npy file, as a read-only view of its bytes.
 
     Raises:
         ValueError: bytes that are no .npy file, or fewer or more of them than its header says.
@@ -87,14 +87,14 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
 
 
 def npy_as_written(contents: bytes) -> bytes:
-    """An ``.npy`` file as NumPy writes one: version 1.0, the order of its bytes stated; itself where it is so."""
+    """Return an ``.npy`` file as NumPy writes it: version 1.0, byte order stated; unchanged if it is so already."""
     begun = contents[:_BEGUN]
     sound = begun[6:8] == b"\x01\x00" and _STATED.search(begun)
     return contents if sound else npy_bytes(parse_npy(contents))
 
 
 def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file by name.
+    """Return the arrays of an .npz file by name.
 
     Args:
         stream: the file, which can be searched.

@@ -43,7 +43,7 @@ _MISSING: Final = "which does not exist"
 
 
 def what_it_is(mode: int) -> str:
-    """The kind of a file in words, from ``st_mode``."""
+    """Return the kind of a file in words, from ``st_mode``."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",
@@ -137,8 +137,9 @@ def private_folder(path: Path) -> None:
 
 @contextmanager
 def open_private(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that its owner alone can read, from its first byte; it replaces what stood there when the block
-    ends well, and a link that stood there is not followed.
+    """Write a file that only its owner can read, from its first byte.
+
+    When the block ends well it replaces the file of that name. A link of that name is not followed.
     """
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)

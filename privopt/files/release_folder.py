@@ -60,7 +60,7 @@ Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
 
 
 def jsonable(value: object) -> Json:
-    """A value as result.json holds it: unknown is null, infinite is ``"inf"``, arrays are lists."""
+    """Return a value as result.json holds it: unknown is null, infinite is ``"inf"``, arrays are lists."""
     if isinstance(value, Mapping):
         return {str(name): jsonable(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -200,7 +200,7 @@ def _entries(text: str) -> dict[str, str]:
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """The result.json of a DIR.
+    """Return the result.json of a DIR.
 
     Raises:
         InputError: there is none, or it is no JSON object: each name once, no NaN, not too deep.

@@ -28,7 +28,7 @@ _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", def
 
 @contextmanager
 def loading(need: Callable[[float, str], None]) -> Iterator[None]:
-    """A block in which ``need`` is asked before anything is loaded that may be large.
+    """Check ``need`` before anything is loaded in this block that may be large.
 
     Args:
         need: called with bytes and with what takes them, in the plural; raises where they do not fit.

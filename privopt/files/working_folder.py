@@ -22,7 +22,7 @@ OURS: Final = ".privopt"
 
 @contextmanager
 def claimed(target: Path) -> Iterator[Path]:
-    """A hidden folder beside ``target`` that this run has for itself; removed when the block ends."""
+    """Claim a hidden folder next to ``target`` for this run; it is removed when the block ends."""
     work = lock = None
     try:
         _remove_leftovers(target)
@@ -41,7 +41,7 @@ def claimed(target: Path) -> Iterator[Path]:
 
 
 def _claim(target: Path) -> tuple[Path, int]:
-    """A hidden folder that is locked for as long as this process lives: so others know whether it is in use."""
+    """Return a hidden folder that is locked for as long as this process lives: so others know whether it is in use."""
     while True:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f"{OURS}.writing", dir=target.parent))
         with suppress(FileNotFoundError):  # another run took it for a leftover before it was locked

@@ -14,7 +14,7 @@ __all__ = ["Event", "clopper_pearson", "epsilon_lower"]
 
 
 def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
-    """A lower bound on the privacy loss between two inputs, from draws alone.
+    """Return a lower bound on the privacy loss between two inputs, from draws alone.
 
     One half of the draws picks events that tell the inputs apart: for each of the two directions, the set of outputs
     whose ratio is at least some threshold, at the threshold whose own bound is best. The other half tests it:
@@ -51,7 +51,7 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
 
 
 def _log_ratio_bound(hits: ArrayLike, n: int, others: ArrayLike, m: int, alpha: float, delta: float) -> Floats:
-    """log (lower bounds of the first probabilities less delta / upper bounds of the second), each at 1 - alpha."""
+    """Return log((lower bounds of the first probabilities - delta) / upper bounds of the second), each at 1 - alpha."""
     low, high = clopper_pearson(hits, n, alpha)[0], clopper_pearson(others, m, alpha)[1]
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
@@ -78,7 +78,7 @@ Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
 
 
 def _learned_event(left: NDArray[np.generic], right: NDArray[np.generic], alpha: float, delta: float) -> Event:
-    """The event that promises the best bound on draws like these: a set of values seen, or a half-line.
+    """Return the event that promises the best bound on draws like these: a set of values seen, or a half-line.
 
     Half of the draws orders the values by likelihood ratio, the other half says how far down that order to go: where
     every value is seen once, an order judged by the draws that made it would look perfect.

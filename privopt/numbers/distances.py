@@ -89,7 +89,7 @@ def no_less(distances: Floats) -> Floats:
 
 @jit(inline="always")
 def _root(total: float, rest: float, size: float, room: float) -> float:  # pragma: no cover - compiled
-    """The greatest double proved to be at most the root of total + rest, whose error is below room times size."""
+    """Return the greatest double proved at most the root of total + rest, whose error is below ``room`` times size."""
     total, rest = two_sum(total, rest)
     root = 0.0 if total < 1e-280 else math.sqrt(total)
     for _ in range(2):  # it is off by less than two units in the last place
@@ -186,7 +186,7 @@ def root_of_squares(
 def roots_of_square(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
-    """The distances of :func:`root_of_squares` from rows start to stop - 1 to themselves and all later rows.
+    """Write the distances of :func:`root_of_squares` from rows start to stop - 1 to themselves and all later rows.
 
     Bit by bit the same, with the columns of 64 rows at a time side by side.
 

@@ -101,7 +101,7 @@ _COEFFICIENTS.setflags(write=False)
 
 @jit(inline="always")
 def two_sum(a: float, b: float) -> tuple[float, float]:
-    """The sum as a double, and what that leaves out, exactly (Knuth, 4.2.2)."""
+    """Return the sum as a double, and what that leaves out, exactly (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -109,7 +109,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
-    """The product as a double, and what that leaves out, exactly where nothing under- or overflows (Dekker 1971)."""
+    """Return the product as a double, and its error, exact unless something under- or overflows (Dekker 1971)."""
     p = a * b
     t = 134217729.0 * a
     ah = t - (t - a)
@@ -217,7 +217,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """The same by rationals: for few, and for an epsilon at which double-double products could under- or overflow."""
+    """Compute the same by rationals: for few, and for an epsilon at which double-doubles could under- or overflow."""
     lower, upper = np.ones_like(d), np.full_like(d, np.inf)
     for p, distance in enumerate(d):
         exponent = epsilon * Fraction(float(distance))
@@ -270,7 +270,7 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
 
 
 def ball_of(value: Fraction) -> arb:
-    """A rational as a ball (``flint.arb``), at the precision in force."""
+    """Return a rational as a ball (``flint.arb``), at the precision in force."""
     import flint
 
     return flint.arb(flint.fmpq(value.numerator, value.denominator))
@@ -289,6 +289,6 @@ def sign_of(number: Ball) -> int | None:
 
 
 def exactly(end: arb) -> Fraction:
-    """An end of a ball as the rational that it is."""
+    """Return an end of a ball as the rational that it is."""
     mantissa, power = end.man_exp()
     return Fraction(int(mantissa)) * Fraction(2) ** int(power)

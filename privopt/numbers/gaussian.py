@@ -45,7 +45,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """The least variance, at least the one given, that is drawn from; from 1 on less than 1 part in 1,000 above it.
+    """Return the least drawable variance that is at least the given one; from 1 on less than 1 part in 1,000 above.
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)
@@ -93,7 +93,7 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
 
 
 def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """A delta for which rho-zCDP implies (epsilon, delta)-DP, proved: rounded up by ball arithmetic.
+    """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, proved: rounded up by ball arithmetic.
 
     Canonne, Kamath and Steinke 2020, Corollary 13: exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a for any a > 1.
     The best a is looked for in doubles, and the bound holds at whichever is found. It is at least 2**-1074.
@@ -113,7 +113,7 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=64)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """A rho, within a few parts in a million of the largest, whose :func:`delta_of` is proved to be at most delta.
+    """Return a rho, a few parts in a million below the largest, whose :func:`delta_of` is proved at most delta.
 
     It is rounded down, so that another machine's doubles come to the same verdict.
     """
@@ -133,7 +133,7 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
-    """An epsilon, rounded up at its sixth digit, whose :func:`delta_of` is proved to be at most delta.
+    """Return an epsilon, rounded up at its sixth digit, whose :func:`delta_of` is proved to be at most delta.
 
     Near the least of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at least 0 (Canonne,
     Kamath and Steinke 2020, corollary 13): a bound that every rho-zCDP mechanism meets.

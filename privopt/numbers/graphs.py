@@ -63,7 +63,7 @@ def neighbours(n: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def components(n: int, pairs: Ints) -> Ints:
-    """Connected components of n nodes under pairs: independent problems (BD-mDP, Property 3.1).
+    """Return connected components of n nodes under pairs: independent problems (BD-mDP, Property 3.1).
 
     Returns:
         (n,) numbers from 0, in the order in which the components first occur.

@@ -29,7 +29,7 @@ _NONE = np.uint64(0)
 
 @jit()
 def _below(words, at, bound):  # type: ignore[no-untyped-def]
-    """A uniform integer below bound, and the place of the next word; a negative place where the words ran out."""
+    """Return a uniform integer below bound, and the place of the next word; negative if the words ran out."""
     refused = (_NONE - bound) % bound  # 2**64 modulo bound: without that many words the rest divides evenly
     while at < words.size:
         word = words[at]
@@ -70,7 +70,7 @@ def falls(words, at, steps, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def geometric(words, at, s, t):  # type: ignore[no-untyped-def]
-    """A draw with P(m) proportional to exp(-m s / t), m >= 0 (Algorithm 2 without the sign), and the next place."""
+    """Return a draw with P(m) ~ exp(-m s / t), m >= 0 (Algorithm 2 without the sign), and the next place."""
     while True:
         u, at = _below(words, at, t)
         if at < 0:

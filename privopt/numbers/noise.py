@@ -208,7 +208,7 @@ def _drawn(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None) ->
 
 @contextmanager
 def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
-    """A block in which all noise comes from another source, made of the one before: for trials alone.
+    """Replace the source of all noise in this block by one made of the current source: for trials alone.
 
     The kit records what noise is added to, answers calls alike, or draws at another scale. What is released inside is
     not private.
@@ -221,7 +221,7 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
 
 
 def stated_scale(text: str) -> Fraction:
-    """A scale, a variance or a rate as a release's file states it: a whole number or a ratio of two.
+    """Return a scale, a variance or a rate as a release's file states it: a whole number or a ratio of two.
 
     A file may hold what anybody wrote, and ``Fraction("1e30000000")`` keeps a reader for hours: exponents are refused.
 
@@ -272,7 +272,7 @@ def split_budget(
 
 
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
-    """The greatest fraction <= value with a denominator of at most ``denominator``; of the form 1 / q where none is."""
+    """Return the greatest fraction <= value with a denominator up to ``denominator``; else one of the form 1 / q."""
     if value.denominator <= denominator:
         return value
     if value * denominator < 1:
@@ -288,7 +288,7 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
 
 
 def _whole(counts: NDArray[Any]) -> Ints:
-    """Counts as 64-bit integers."""
+    """Return counts as 64-bit integers."""
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
         raise UsageError(f"counts are {values.dtype}; wanted integers")

@@ -42,17 +42,17 @@ class RowStreams:
     _next: int = 0
 
     def of(self, places: NDArray[np.int64]) -> RowStreams:
-        """The streams of some of the rows."""
+        """Return the streams of some of the rows."""
         return RowStreams(self.read, self.rows[places])
 
     def __call__(self, count: int) -> bytes:
-        """The first 8 bytes of each of the next ``count / 8`` rows."""
+        """Return the first 8 bytes of each of the next ``count / 8`` rows."""
         part = self.rows[self._next : self._next + count // 8].tolist()
         self._next += len(part)
         return b"".join(self.read(row, 0, 8) for row in part)
 
     def beyond(self, place: int) -> Source:
-        """What comes after the first 8 bytes of a row's stream."""
+        """Return what comes after the first 8 bytes of a row's stream."""
         at, row = 8, int(self.rows[place])
 
         def source(count: int) -> bytes:
@@ -191,5 +191,5 @@ def _settle(number: int, cuts: Sequence[Fraction], entropy: Source) -> int:
 
 
 def seeded(seed: int | None) -> Source:
-    """The operating system's entropy, or for experiments NumPy's PCG64 stream: what that draws is not private."""
+    """Return the system's entropy, or for experiments NumPy's PCG64 stream, whose draws are not private."""
     return os.urandom if seed is None else np.random.Generator(np.random.PCG64(seed)).bytes

@@ -23,7 +23,7 @@ HALF: Final = Fraction(1, 2)
 
 
 def unit_for(low: float, high: float, most: float = math.inf) -> float:
-    """A unit at which a number between two ends, and what is a little below or above, is rounded down alike.
+    """Return a unit at which a number between two ends, and what is a little below or above, is rounded down alike.
 
     Args:
         low, high: the ends, finite.
@@ -37,7 +37,7 @@ def unit_for(low: float, high: float, most: float = math.inf) -> float:
 
 
 def stated_below(number: float, unit: float) -> float:
-    """A number rounded down to an odd multiple of half a unit, then to a double.
+    """Return a number rounded down to an odd multiple of half a unit, then to a double.
 
     >>> stated_below(10.3, 1.0), stated_below(-10.3, 1.0)
     (9.5, -10.5)
@@ -46,7 +46,7 @@ def stated_below(number: float, unit: float) -> float:
 
 
 def stated_above(number: float, unit: float) -> float:
-    """A number rounded up likewise.
+    """Return a number rounded up likewise.
 
     >>> stated_above(10.3, 1.0), stated_above(-10.3, 1.0)
     (10.5, -9.5)

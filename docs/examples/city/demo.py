@@ -40,7 +40,7 @@ def privopt(*arguments: str | Path) -> str:
 
 
 def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, float | None]:
-    """Expected error, km, of the users' own rows, and of the whole city where every place has its row."""
+    """Return expected error, km, of the users' own rows, and of the whole city where every place has its row."""
     places = list(data.records.ids)
     with np.load(folder / "mechanism.npz") as archive:
         rows, ids = archive["weights"] / 2.0**63, archive["records"].tolist()
@@ -50,7 +50,7 @@ def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, flo
 
 
 def table(results: dict[str, dict[str, Any]], users: list[str]) -> None:
-    """What each method costs, between which places it holds, and whom one must trust."""
+    """Print what each method costs, between which places its guarantee is, and whom its users must trust."""
     data = MetricInstance.of(load_problem(MetricProblem, PROBLEM, ignore=registry().mechanisms.keys())).data
     print(f"{'':14}{'those four':>12}{'whole city':>12}  {'holds between':24}a user tells the server")
     for name, _, scope, told in RUNS:

@@ -11,7 +11,7 @@ from privopt_metric_dp.solvers.instance import Instance
 
 
 def grid(rows: int, cols: int, epsilon: float, within: float = 1.5, seed: int | None = None) -> Instance:
-    """Unit grid, pairs within a distance, uniform prior (or a random one), Euclidean cost."""
+    """Return unit grid, pairs within a distance, uniform prior (or a random one), Euclidean cost."""
     places = np.array([(r, c) for r in range(rows) for c in range(cols)], dtype=float)
     far = np.linalg.norm(places[:, None] - places[None], axis=2)
     i, j = np.nonzero(np.triu(far <= within, 1))

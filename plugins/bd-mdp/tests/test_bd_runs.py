@@ -69,7 +69,7 @@ def weights(folder: Path, name: str) -> np.ndarray:
 
 
 def paused(folder: Path, name: str, *options: object) -> subprocess.Popen[str]:
-    """The same, stopped where its first checkpoint is written; SIGCONT has it go on."""
+    """Return the same, stopped where its first checkpoint is written; SIGCONT has it go on."""
     _, _, _, *arguments = call(folder, name, *options)
     process = subprocess.Popen([sys.executable, "-c", PAUSED, *arguments], stderr=subprocess.PIPE, text=True)
     found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -79,7 +79,7 @@ def paused(folder: Path, name: str, *options: object) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """A run in one process, to the end."""
+    """Return a run in one process, to the end."""
     folder = tmp_path_factory.mktemp("alone")
     result = finished(folder, "serial", begun(folder, "serial", "--gap", "1e-4"))
     assert result["status"] == "optimal"

@@ -52,7 +52,7 @@ def or_library(name):
 
 
 def by_highs(cost, opening, weight, room, *, whole=True):
-    """The textbook program, by SciPy's HiGHS."""
+    """Return the textbook program, by SciPy's HiGHS."""
     F, C = cost.shape
     x = sparse.eye(F * C, format="csr")
     served = sparse.hstack([sparse.hstack([sparse.eye(C)] * F), sparse.csr_matrix((C, F))])
@@ -152,7 +152,7 @@ TOML = '[locations]\npoints = "sites.csv"\n[privacy]\nepsilon = 0.5\n[fl-linear]
 
 @pytest.fixture
 def villages(tmp_path):
-    """A function that writes 40 villages with bounds, and maybe opening costs."""
+    """Return a function that writes 40 villages with bounds, and maybe opening costs."""
     rng = np.random.default_rng(2)
     xy, cost = rng.random((40, 2)).round(3), rng.uniform(0.1, 0.3, 40).round(3)
     clients, opening = rng.poisson(30, 40), rng.integers(2, 9, 40)

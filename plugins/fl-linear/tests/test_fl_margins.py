@@ -81,7 +81,7 @@ def test_rare_failures_have_wider_margins_and_never_narrower_ones(k, beta):
 
 
 def test_published_figures():
-    """n = 1000, epsilon = alpha = .1."""
+    """Check n = 1000, epsilon = alpha = .1."""
     rule = MarginRule(n=1000, epsilon=0.1)
     exact = evolve(rule, noise="continuous").margins(SIZES, np.ones(4), 0.1)
     assert exact.round(1).tolist() == [85.2, 148.1, 330.0, 573.0]
@@ -105,7 +105,7 @@ def test_continuous_quantile(k, beta):
 
 
 def test_continuous_tail_against_an_integral():
-    """k = 2: density (1 + |x|) exp(-|x|) / 4."""
+    """Check k = 2: density (1 + |x|) exp(-|x|) / 4."""
     for t in (0.5, 2.0, 7.0):
         exact = (2 + t) * math.exp(-t) / 4
         assert quantiles.tails(2, [t], 1.0, "continuous")[0] == pytest.approx(exact, abs=1e-9)

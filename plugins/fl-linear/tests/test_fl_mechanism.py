@@ -299,7 +299,7 @@ def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch, settings)
 
 
 def _sealed(out, result, auto):
-    """The folder again, with other words of how the radius was chosen, sums and all."""
+    """Return the folder with another text on how the radius was chosen, checksums included."""
     result["details"]["told"]["auto"] = auto
     edit(out, lambda stated: stated.update(result))
 

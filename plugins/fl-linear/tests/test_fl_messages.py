@@ -40,7 +40,7 @@ def ask(folder, location, clients, *, round_="1", epsilon="0.5", more=()):
 
 
 def sent(path):
-    """The messages that a file of messages sent holds."""
+    """Return the messages that a file of messages sent holds."""
     with DurableLog(path, name="file of messages sent", mark=MARK) as log:
         return log.texts()
 

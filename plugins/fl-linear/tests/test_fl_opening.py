@@ -118,7 +118,7 @@ epsilon = 0.1
 
 @pytest.fixture
 def city(tmp_path):
-    """The 431 places of Chiang Mai with opening costs; a function that writes the problem."""
+    """Return the 431 places of Chiang Mai with opening costs; a function that writes the problem."""
     with data_path("flldp_chiang_mai", "chiang_mai.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     rng = np.random.default_rng(7)

@@ -72,7 +72,7 @@ def test_negative_capacities_are_cut_at_zero():
 
 
 def test_margins_in_the_published_experiment(rng):
-    """n = 1000 Matern, delta = .2: normalised costs 29.1 / 9.12 (Laplace) and 5.53 / 2.43, here over 40 instances."""
+    """Check n = 1000 Matern, delta = .2: costs 29.1 / 9.12 (Laplace) and 5.53 / 2.43, here over 40 instances."""
     totals = []
     for _ in range(40):
         instance = matern(rng)

@@ -24,7 +24,7 @@ from privopt_fl_linear.streets import Streets
 
 
 def town(seed, size):
-    """A random tree with some more streets, whole lengths, every node a location."""
+    """Return a random tree with some more streets, whole lengths, every node a location."""
     rng = np.random.default_rng(seed)
     ends = [(int(rng.integers(0, v)), v) for v in range(1, size)] + rng.integers(0, size, (size // 2, 2)).tolist()
     names = np.array([f"n{v:02d}" for v in range(size)])

@@ -28,7 +28,7 @@ TOML = '[locations]\npoints = "sites.csv"\n{}[privacy]\nepsilon = 0.5\n[fl-linea
 
 
 def network(seed, nodes, more):
-    """A random tree and some edges beside, of whole lengths (ties, and sums that are exact), 0 among them."""
+    """Return a random tree and some edges beside, of whole lengths (ties, and sums that are exact), 0 among them."""
     rng = np.random.default_rng(seed)
     ends = [(int(rng.integers(0, v)), v) for v in range(1, nodes)]
     ends += [tuple(rng.integers(0, nodes, 2).tolist()) for _ in range(more)]
@@ -71,7 +71,7 @@ def rows_of(path):
 
 @pytest.fixture
 def town(tmp_path):
-    """A grid of 12 x 12 corners; locations at 60 of them, with empty sites among them where asked for."""
+    """Return a grid of 12 x 12 corners; locations at 60 of them, with empty sites among them where asked for."""
     rng = np.random.default_rng(3)
     corner = np.arange(144).reshape(12, 12)
     ends = np.vstack([np.column_stack([corner[:, :-1].ravel(), corner[:, 1:].ravel()]),

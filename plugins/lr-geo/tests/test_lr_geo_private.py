@@ -32,7 +32,7 @@ THEIRS = "user,id,weight\n2-3,0-4,5\n1-1,4-0,2\n"
 
 @pytest.fixture
 def private(write):
-    """A problem whose users have weights of their own."""
+    """Return a problem whose users have weights of their own."""
 
     def made(name, weights=MINE, extra=EXTRA, **changes):
         path = write(name, extra, **changes)

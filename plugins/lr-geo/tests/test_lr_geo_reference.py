@@ -40,7 +40,7 @@ def write_table(path, header, rows):
 
 @pytest.fixture
 def city(tmp_path):
-    """A map with winding roads: a 6 x 6 lattice, shaken, with detours of up to 80 % and some one-way streets."""
+    """Return a map with winding roads: a 6 x 6 lattice, shaken, with detours of up to 80 % and some one-way streets."""
 
     def made(*, directed=False, cell="reference_cell_km = 0.3", geographic=False, seed=0):
         chance = np.random.default_rng(seed)

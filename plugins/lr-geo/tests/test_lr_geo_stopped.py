@@ -29,7 +29,7 @@ def interrupted(phase, iteration, lower, upper):
 
 @pytest.fixture
 def stopped(write, monkeypatch):
-    """A run without a seed that was interrupted in its first rounds, whose start had no multipliers."""
+    """Return a run without a seed that was interrupted in its first rounds, whose start had no multipliers."""
 
     def poor(form, seconds):
         return Start(x=interior_start(form, seconds).x)

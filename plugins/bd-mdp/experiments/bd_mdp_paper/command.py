@@ -77,7 +77,7 @@ class Experiments:
 
     @classmethod
     def of(cls, given: Namespace) -> Experiments:
-        """What the options ask for."""
+        """Return the settings that the options ask for."""
         plan = QUICK if given.size == "quick" else Plan()
         if given.size == "full":
             plan = evolve(plan, limit=3600.0)
@@ -100,7 +100,7 @@ class Experiments:
         return [kind for kind in PAPER if kind in self.kinds.names]
 
     def cell(self, kind: str, epsilon: float, method: str, **others: Any) -> Cell:
-        """A cell at the plan's sizes."""
+        """Return a cell at the plan's sizes."""
         plan = self.plan
         base = Cell(
             kind=kind, records=plan.records, epsilon=epsilon, method=method, limit=plan.limit, subsets=plan.blocks
@@ -117,7 +117,7 @@ class Experiments:
         ]
 
     def racing(self) -> list[Cell]:
-        """The ways to begin, on the small grid and on the whole one."""
+        """Return the ways to begin, on the small grid and on the whole one."""
         records, subsets = self.plan.small
         hard = self.plan.epsilons[-1]
         little = [
@@ -148,7 +148,7 @@ class Experiments:
                         self.runs.do(self.cell(kind, epsilon, method, outputs=outputs))
 
     def begun(self) -> None:
-        """The same for Benders alone, from the star and from a cold start."""
+        """Run Benders alone, from the star and from a cold start."""
         for method in ("star", "cold"):
             for epsilon in self.plan.epsilons:
                 for outputs in (None, self.plan.outputs):

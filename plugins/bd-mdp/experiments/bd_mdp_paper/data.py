@@ -66,7 +66,7 @@ class Graph:
 
 
 def read_road_graph(file: Path) -> Graph:
-    """A road graph in the 9th DIMACS Challenge's format; lengths are taken for metres.
+    """Return a road graph in the 9th DIMACS Challenge's format; lengths are taken for metres.
 
     Raises:
         InputError: the file has no arcs.

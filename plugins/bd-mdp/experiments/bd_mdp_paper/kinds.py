@@ -63,7 +63,7 @@ class Kinds:
 
     @classmethod
     def found(cls, data: Path | None, texts: Path | None, vectors: Path | None = None) -> Kinds:
-        """What a folder of public data sets holds."""
+        """Return the kinds that a folder of public data sets has."""
 
         def there(*parts: str) -> Path | None:
             path = None if data is None else data.joinpath(*parts)
@@ -91,7 +91,7 @@ class Kinds:
         return tuple(name for name, source in there.items() if source)
 
     def make(self, name: str, records: int, seed: int = 0) -> Source:
-        """Records of a kind.
+        """Return records of a kind.
 
         Instances of one size differ by centre (road, helsinki), by the words drawn (text), by the points (synthetic),
         and for the grid, which is always the same, by what :meth:`Source.instance` draws.

@@ -23,7 +23,7 @@ KEY: Final = ("kind", "seed", "records", "epsilon", "limit")
 
 
 def exponential(distances: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
-    """The exponential mechanism of Equation (47): proportional to ``exp(-epsilon d / 2)``, rows sum to one."""
+    """Return the exponential mechanism of Equation (47): proportional to ``exp(-epsilon d / 2)``, rows sum to one."""
     weights = np.exp(-epsilon * distances / 2)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 

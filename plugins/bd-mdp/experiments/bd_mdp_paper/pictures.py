@@ -140,7 +140,7 @@ def convergence(source: Path, folder: Path, cells: Sequence[Cell]) -> None:
 
 
 def races(source: Path, folder: Path, cells: Sequence[Cell]) -> None:
-    """The gap over time of the ways to begin, on one instance each."""
+    """Draw the gap over time of the ways to start, on one instance each."""
     kinds = list(dict.fromkeys((cell.kind, cell.records, cell.epsilon) for cell in cells))
     if not kinds:
         return

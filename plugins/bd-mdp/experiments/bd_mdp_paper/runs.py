@@ -167,7 +167,7 @@ class Runs:
 
 
 def _blocks(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
-    """A row a block of the parts of an instance that had Benders rounds."""
+    """Yield a row a block of the parts of an instance that had Benders rounds."""
     columns = ("block_sizes", "block_boundaries", "rounds_to_feasible_by_block", "seconds_by_block")
     for number, part in enumerate(parts):
         if "seconds_by_block" not in part:
@@ -184,7 +184,7 @@ def _blocks(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
 
 
 def _masters(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
-    """A row a round of the master."""
+    """Yield a row a round of the master."""
     for number, part in enumerate(parts):
         if "seconds_by_block" in part:
             for turn, seconds in enumerate(part["master_seconds_by_round"], 1):

@@ -103,7 +103,7 @@ class Sizes:
 
 
 def _sizes(source: Source, pairs: Ints, name: str, subsets: int) -> dict[str, Any]:
-    """Internal records of each subset, and components of the boundary records, both ends counted.
+    """Return internal records of each subset, and components of the boundary records, both ends counted.
 
     Components are joined by all pairs of boundary records, as the master's program is; and by those alone that cross
     subsets, as the authors' code counts them.

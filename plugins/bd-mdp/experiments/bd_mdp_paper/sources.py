@@ -61,7 +61,7 @@ class Source:
         return loss / DESTINATIONS
 
     def instance(self, epsilon: float, outputs: int | None = None, seed: int = 0) -> Instance:
-        """An instance with a uniform prior; required pairs that others imply are left out.
+        """Return an instance with a uniform prior; required pairs that others imply are left out.
 
         Args:
             epsilon: per unit of distance.
@@ -100,13 +100,13 @@ def _table(points: Floats) -> Floats:
 
 
 def radius_for(distances: Floats, degree: float = DEGREE) -> float:
-    """The least distance within which records have ``degree`` neighbours in the mean, at least."""
+    """Return the least distance within which records have ``degree`` neighbours in the mean, at least."""
     every = np.sort(distances[np.triu_indices(len(distances), 1)])
     return float(every[min(len(every), int(np.ceil(degree * len(distances) / 2))) - 1])
 
 
 def grid(rows: int, cols: int, cell_km: float = 1.0) -> Source:
-    """A grid, pairs within 2 km; travel along the eight neighbours. The paper says 1 km, its authors' code has 1.5."""
+    """Return a grid, pairs within 2 km; travel along the eight neighbours. Paper: 1 km, its authors' code: 1.5."""
     places = np.array([(r, c) for r in range(rows) for c in range(cols)], dtype=np.float64) * cell_km
     table = _table(places)
     i, j = np.nonzero(np.triu(table < 1.5 * cell_km, 1))
@@ -131,7 +131,7 @@ def roads(
     crossings: bool = False,
     name: str = "road",
 ) -> Source:
-    """The nodes nearest to a centre, at their shortest paths over the whole graph; so is the travel.
+    """Return the nodes nearest to a centre, at their shortest paths over the whole graph; so is the travel.
 
     The centre is the graph's own (of the largest component) for seed 0, else a node of it drawn at random.
 

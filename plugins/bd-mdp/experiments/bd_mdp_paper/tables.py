@@ -45,7 +45,7 @@ def size_tables(sizes: Sizes, folder: Path, kinds: Sequence[str], subsets: int) 
 
 
 def _shown(rows: Sequence[dict[str, str]], column: str, digits: int) -> str:
-    """The mean where every instance was solved; else ``> limit`` with the gaps reached."""
+    """Return the mean where every instance was solved; else ``> limit`` with the gaps reached."""
     if not rows:
         return ""
     late = [row for row in rows if row["status"] != "optimal"]

@@ -9,7 +9,7 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """The optimal mechanism by decomposition, and by every other method of optimal-lp."""
+    """Return the optimal mechanism by decomposition, and by every other method of optimal-lp."""
     return [
         MechanismSpec(
             name="bd-mdp",

@@ -50,7 +50,7 @@ class BDmDP(Optimal[BDmDPProblem]):
     def report(
         self, problem: MetricInstance[BDmDPProblem], release: MatrixRelease, result: Result
     ) -> Sequence[Section]:
-        """The report of metric mechanisms, and a section on the decomposition."""
+        """Return the report of metric mechanisms, and a section on the decomposition."""
         from privopt_bd_mdp.report import sections
 
         return [*super().report(problem, release, result), *sections(result)]

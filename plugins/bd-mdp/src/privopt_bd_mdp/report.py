@@ -22,7 +22,7 @@ COLUMNS = {
 
 
 def sections(result: Result) -> Sequence[Section]:
-    """What the solver tells of each connected part that was decomposed; nothing where none was."""
+    """Return a section for each connected part that was decomposed; none if none was."""
     told = result.details.told
     parts = told.get("parts", ())
     if not parts:

@@ -20,8 +20,9 @@ __all__ = ["export"]
 @click.option("--force", is_flag=True, help="Replace FOLDER.")
 @guarded
 def export(folder: Path, target: str, out: Path, quiet: bool, force: bool) -> None:
-    """Write a release as a client that draws reports on the device: an ES module without dependencies, its artefact,
-    test vectors and a page that shows it.
+    """Write a release as a client that draws reports on the device.
+
+    It is an ES module without dependencies, with its artefact, test vectors and a page that shows it.
     """
     from privopt.command.terminal import progress_display
     from privopt_clients.export import export as run

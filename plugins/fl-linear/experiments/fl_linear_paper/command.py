@@ -54,7 +54,7 @@ class Plan:
     out: Path
 
     def sheet(self, name: str) -> Sheet:
-        """The table of a figure."""
+        """Return the table of a figure."""
         return Sheet(self.out / f"{name}.csv", KEY, VALUES)
 
     def count(self, full: int, quick: int) -> int:
@@ -62,7 +62,7 @@ class Plan:
         return quick if self.quick else full
 
     def steps(self, values: Sequence[Any], every: int) -> list[Any]:
-        """Steps of the x axis; thinned when quick."""
+        """Return steps of the x axis; thinned when quick."""
         return list(values[::every]) if self.quick else list(values)
 
     def run(self, function: Callable[..., Any], count: int, *settings: Any) -> Any:
@@ -88,7 +88,7 @@ class Plan:
         }
 
     def point(self, x: float, y: float) -> Row:
-        """A row of a figure of places."""
+        """Return a row of a figure of places."""
         return {"x": x, "method": "location", "mean": y, "instances": 1, "quick": self.quick}
 
 
@@ -106,7 +106,7 @@ def _delta_rows(plan: Plan, priced: Any, deltas: Sequence[float | None]) -> list
 
 
 def fig1(plan: Plan) -> None:
-    """Example instances of the Matern process, by gamma: their points."""
+    """Draw example instances of the Matern process, by gamma: their points."""
     sheet = plan.sheet("fig1")
     for gamma in (1.0, 2.0, 3.0):
         instance = matern(np.random.default_rng([plan.seed, int(gamma)]), gamma=gamma)

@@ -16,7 +16,7 @@ __all__ = ["auto_failing", "in_town", "of_size", "over_delta", "over_epsilon", "
 
 
 def site_of(instance: Instance) -> Site:
-    """The public part of an instance."""
+    """Return the public part of an instance."""
     return Site(metric=Plane(instance.points), cost=instance.cost, rank=np.arange(len(instance.points)))
 
 
@@ -30,7 +30,7 @@ def over_delta(seed: int, kind: str, costs: tuple[float, float], deltas: Sequenc
 
 
 def over_epsilon(seed: int, epsilons: Sequence[float]) -> Any:
-    """The same over the privacy budget."""
+    """Return the same over the privacy budget."""
     rng = np.random.default_rng(seed)
     instance = matern(rng)
     n = len(instance.points)
@@ -88,7 +88,7 @@ def repeated(seed: int, draws: int) -> Any:
 
 
 def auto_failing(seed: int, draws: int, mean: int) -> Any:
-    """The share of draws in which ``auto`` overflows."""
+    """Return the share of draws in which ``auto`` overflows."""
     rng = np.random.default_rng([seed, mean])
     instance = matern(rng)
     n = len(instance.points)

@@ -54,7 +54,7 @@ def facility_location_model(
     distances: Floats,
     opening_cost: Floats | None = None,
 ) -> Model:
-    """The model: minimise opening + capacity + connection costs.
+    """Return the model: minimise opening + capacity + connection costs.
 
     Args:
         facility_cost: (F,) cost of one client's capacity.

@@ -38,7 +38,7 @@ class Setting:
     split: Split = "size"
 
     def rule(self, n: int, kind: Kind) -> MarginRule:
-        """The margins of one kind."""
+        """Return the margins of one kind."""
         return MarginRule(n=n, epsilon=self.epsilon, kind=kind, split=self.split)
 
 
@@ -106,7 +106,7 @@ class Trial:
         return out
 
     def auto(self, setting: Setting) -> tuple[Policy, list[Candidate]]:
-        """The rule by which ``delta = "auto"`` chooses here, with exact margins, and all its candidates."""
+        """Return the rule by which ``delta = "auto"`` chooses here, with exact margins, and all its candidates."""
         rule = setting.rule(self.site.size, "exact")
         choices = list_radii(self.site, self.base, rule, setting.alpha)
         return choose_policy(choices, self.site.cost, rule, setting.alpha), choices

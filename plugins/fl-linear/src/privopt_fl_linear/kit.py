@@ -119,7 +119,7 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _draws(problem: Any, method: str, count: int) -> Any:
-    """Reports of the location's side: the only way from a count to what is published."""
+    """Return reports of the location's side: the only way from a count to what is published."""
     site = problem.data.site
     clients = np.tile(problem.data.clients[site.senders], (count, 1))
     drawn = noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]

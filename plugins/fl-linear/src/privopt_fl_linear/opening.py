@@ -117,7 +117,7 @@ class _Search:
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def at_once(self, most: int) -> int:
-        """Times, of so many, that all pairs are gone through between two looks at the clock."""
+        """Return times, of so many, that all pairs are gone through between two looks at the clock."""
         return int(min(most, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:

@@ -168,8 +168,10 @@ def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float 
 
 
 def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:
-    """Return the quantile of one draw, rounded up: P(X > t) is exp(-epsilon (t + 1)) / (1 + exp(-epsilon)) or half
-    of exp(-epsilon t)."""
+    """Return the quantile of one draw, rounded up.
+
+    P(X > t) is exp(-epsilon (t + 1)) / (1 + exp(-epsilon)) for integer noise, exp(-epsilon t) / 2 for continuous noise.
+    """
     if noise == "continuous":
         return math.nextafter(-math.log(2.0 * beta) / epsilon * (1.0 + 1e-12), math.inf)
     exact = (-math.log(beta) - math.log1p(math.exp(-epsilon))) / epsilon

@@ -52,7 +52,7 @@ class FLRelease(Release):
     scale: Fraction | None = None
 
     def channel(self) -> NoisyCounts | None:
-        """Counts with Laplace noise; its reach is rounded up to a whole number, so that it covers discrete noise."""
+        """Return counts with Laplace noise; its reach, rounded up to a whole number, covers discrete noise."""
         epsilon = self.epsilon
         if epsilon is None:
             return None

@@ -324,7 +324,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         )
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """True clients against what was reported and built; nothing where ``private`` holds no true counts."""
+        """Return true clients against what was reported and built; nothing where ``private`` holds no true counts."""
         import polars as pl
 
         path = private / "problem" / problem.declared.locations.points.name

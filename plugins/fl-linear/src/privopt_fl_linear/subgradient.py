@@ -104,7 +104,7 @@ def ascend(
 
 @jit()
 def priced(start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools) -> float:
-    """Opening the facilities taken and serving each client from its cheapest, in doubles."""
+    """Return opening the facilities taken and serving each client from its cheapest, in doubles."""
     total = 0.0
     least = far.copy()
     for i in range(len(start) - 1):

@@ -79,7 +79,7 @@ def swap(table: np.ndarray, opening: np.ndarray, chosen: list[int]) -> float:
 
 
 def by_swaps(server: Server, noisy: np.ndarray, starts: list[list[int]]) -> float:
-    """The best that swaps find in the program that the reports' plan is the best of."""
+    """Return the best that swaps find in the program that the reports' plan is the best of."""
     site, line = server.site, server.any_set()
     distance = site.metric.between(*(i.ravel() for i in np.indices((site.size, site.size))))
     table = distance.reshape(site.size, -1) * np.maximum(noisy, 1.0)

@@ -62,7 +62,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def rome(source: Path, folder: Path, cells: int, settings: Settings, *, seed: int | None = None) -> Path:
-    """The first ``cells`` of Rome's published cells, or as many drawn at random.
+    """Return the first ``cells`` of Rome's published cells, or as many drawn at random.
 
     Distance and travel go along the whole graph of 1,331 cells.
 
@@ -94,7 +94,7 @@ def rome(source: Path, folder: Path, cells: int, settings: Settings, *, seed: in
 
 
 def grid(folder: Path, rows: int, cols: int, cell_km: float, settings: Settings, **utility: Any) -> Path:
-    """An even grid in the plane; the loss is the distance unless told otherwise."""
+    """Return an even grid in the plane; the loss is the distance unless told otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
     told: Mapping[str, Any] = {"kind": "distance", **utility}
     lines = "".join(f'{name} = "{value}"\n' for name, value in told.items())

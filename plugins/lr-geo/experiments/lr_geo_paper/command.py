@@ -75,7 +75,7 @@ class Plan:
     settings: Settings = field(factory=lambda: Settings(epsilon="10.0"))
 
     def workshop(self, cells: int, seed: int | None = None) -> Workshop:
-        """The map of so many cells; with a seed of cells of Rome drawn at random."""
+        """Return the map of so many cells; with a seed of cells of Rome drawn at random."""
         if self.rome is None:
             rows = next(r for r in range(int(cells**0.5), 0, -1) if cells % r == 0)
             return Workshop(
@@ -236,7 +236,7 @@ def wider_ranges(plan: Plan) -> None:
 
 
 def exponents(plan: Plan) -> None:
-    """f = 1 beside the paper's 1/2."""
+    """Compare f = 1 with the paper's 1/2."""
     parts = ("epsilon_asked", "exponent", "draw")
     sheet = Sheet(plan.out / "exponents.csv", ("method", "cells", *parts), MEASURED)
     workshop = plan.workshop(plan.city)

@@ -81,7 +81,7 @@ class Workshop:
         self._loaded: dict[tuple[type, Settings, bool], Any] = {}
 
     def load(self, mechanism: Mechanism[P, Any], settings: Settings, air: bool = False) -> P:
-        """The problem as a mechanism wants it."""
+        """Return the problem as a mechanism wants it."""
         kind = mechanism.problem_class
         key = (kind, settings, air)
         if key not in self._loaded:

@@ -28,6 +28,6 @@ class MeanOfUsers(UtilityLoss[LRGeoRelease]):
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """The loss of the integers released."""
+        """Return the loss of the integers released."""
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

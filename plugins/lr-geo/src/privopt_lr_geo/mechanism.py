@@ -55,11 +55,11 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     )
 
     def load(self, declared: LRGeoProblem, file: str) -> LRGeoInstance:
-        """The metric problem and its users."""
+        """Return the metric problem and its users."""
         return LRGeoInstance.of(declared, file)
 
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
-        """The problem and the release, which has all records where they are outputs, or all are users.
+        """Return the problem and the release, which has all records where they are outputs, or all are users.
 
         Raises:
             DoesNotHoldError: of another size than the release.
@@ -184,7 +184,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return lines[:20]
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
-        """What who sees the reports gets, and what the server gets from uploads."""
+        """Return what an attacker learns from reports, and what the server learns from uploads."""
         from privopt_lr_geo.server_inference import attack_server
         from privopt_metric_dp.attacks import matrix_figures as attack
 

@@ -54,7 +54,7 @@ class OwnMatrices(MetricDP):
 
     @classmethod
     def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
-        """The notion that methods benders and full keep."""
+        """Return the notion that methods benders and full keep."""
         statement = _OWN.format(radius=radius, epsilon=float(data.epsilon))
         extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
         return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope="own-matrix", statement=statement, extra=extra)
@@ -100,7 +100,7 @@ class EveryRow(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, band: Band | None = None) -> EveryRow:
-        """The notion that method exact keeps."""
+        """Return the notion that method exact keeps."""
         whose = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
         text = statement.format(whose=whose, epsilon=float(data.epsilon))

@@ -112,7 +112,7 @@ def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
 
 
 def _middle(problem: LRGeoInstance) -> int:
-    """Number of the user that figures are drawn of."""
+    """Return number of the user that figures are drawn of."""
     return len(problem.users) // 2
 
 
@@ -154,7 +154,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
 
 @themed
 def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
-    """What the server sees of one user's surroundings: distances without names, rows in random order."""
+    """Draw what the server sees of one user's surroundings: distances without names, rows in random order."""
     records = np.flatnonzero(_lr_sets(problem, problem.users[[user]])[0])
     shuffled = np.random.default_rng(user).permutation(records)
     figure, axes = axes_of(5.6, 4.4)
@@ -226,7 +226,7 @@ def _server(problem: LRGeoInstance, drawn: Figure) -> Section:
 
 
 def _left_open(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """What is not covered, and what the whole population loses, where details say so."""
+    """Return sections on what is not covered, and on what the whole population loses, if details say so."""
     details, made = result.details.facts, []
 
     def rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -154,7 +154,7 @@ def _solved(
     solver: Mapping[str, Any],
     **details: Any,
 ) -> Solved:
-    """A point of the whole program as every user's matrix."""
+    """Return a point of the whole program as every user's matrix."""
     y = np.zeros(len(central.shift))
     block = form.variable("y")
     y[central.columns] = np.maximum(x[block.start : block.stop], 0.0)

@@ -71,7 +71,7 @@ def _graph_centre(package: Package, radius: float, within: float | None) -> Ints
 
 
 def _records_like(row: Floats, table: Floats) -> Ints:
-    """Records whose distances to the outputs, put in order (N, K), are those of an unlabelled row (K,)."""
+    """Return records whose distances to the outputs, put in order (N, K), are those of an unlabelled row (K,)."""
     wanted = np.sort(row)
     off = np.abs(table - wanted).max(axis=1)
     return np.flatnonzero(off <= DISTANCE_TOLERANCE * max(1.0, float(wanted[-1])))

@@ -112,7 +112,7 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
 
 
 def _step(data: MetricData) -> float:
-    """The least log-ratio that epsilon allows two records."""
+    """Return the least log-ratio that epsilon allows two records."""
     positive = data.distances[data.distances > 0]
     return float(data.epsilon) * float(positive.min()) if positive.size else 1.0
 

@@ -19,7 +19,7 @@ from privopt.run.solve import solve
 
 
 def lattice(folder: Path, side: int, users: int, epsilon: float) -> Path:
-    """side x side crossings, half a km apart; streets up to 30 % longer than that; 200 targets."""
+    """Return side x side crossings, half a km apart; streets up to 30 % longer than that; 200 targets."""
     chance = np.random.default_rng(0)
     names = [f"{r}-{c}" for r in range(side) for c in range(side)]
     (folder / "points.csv").write_text(

@@ -15,7 +15,7 @@ QUESTION = tuple(f"answer {number}" for number in range(5))
 
 
 def problem_of(answers, policy, epsilon):
-    """A problem file."""
+    """Return a problem file."""
     tables = {"question": {"answers": list(answers)}, "policy": policy, "privacy": {"epsilon": Decimal(epsilon)}}
     return GeneratedProblem(toml=to_toml(tables))
 
@@ -31,7 +31,7 @@ def problems(draw, epsilons=("1.0", "0.1", "3.0", "40.0")):
 
 
 def renamed(problem, chance):
-    """The same question with other words for its answers."""
+    """Return the same question with other words for its answers."""
     answers = problem.get("question.answers")
     names = dict(zip(answers, (f"word {n}" for n in chance.sample(range(100), len(answers))), strict=True))
     changed = problem.with_key("question.answers", list(names.values()))

@@ -50,7 +50,7 @@ class PolicyDP(BoundedOdds):
 
     @classmethod
     def hidden(cls, guarantee):
-        """What nobody learns."""
+        """Say what stays hidden."""
         return "Which of two answers beside each other was meant hardly shows"
 
     def pairs(self):
@@ -85,6 +85,6 @@ class PolicyDP(BoundedOdds):
 
     @classmethod
     def limits(cls, result):
-        """What was checked, and what was not."""
+        """Return what was checked, and what was not."""
         checked = ["The weights of every pair of answers with a distance, output by output, in whole numbers."]
         return checked, ["A second answer of the same person: it spends epsilon again."]

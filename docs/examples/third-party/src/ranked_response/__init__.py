@@ -5,7 +5,7 @@ from privopt.specs import KindSpec, MechanismSpec, MethodSpec, hookimpl
 
 @hookimpl
 def privopt_mechanisms():
-    """What this distribution registers."""
+    """Register the mechanisms of this distribution."""
     return [
         MechanismSpec(
             name="ranked-response",
@@ -25,7 +25,7 @@ def privopt_mechanisms():
 
 @hookimpl
 def privopt_kinds():
-    """A distance, a loss, a notion of privacy, a solver and a decomposer: none needs a line of privopt changed."""
+    """Register a distance, a loss, a notion of privacy, a solver and a decomposer: all without a change to privopt."""
     rows = [
         ("distance", "hamming", "distances:Hamming", "places in which two words of one length differ"),
         ("loss", "squared-distance", "losses:SquaredDistance", "the squared distance from record to output"),

@@ -19,7 +19,7 @@ class LazyRows(Decomposer):
     """
 
     def solve(self, form, blocks, context):
-        """The form's columns stay together; its rows come block by block."""
+        """Return the form's columns stay together; its rows come block by block."""
         backend, every = get(context.solver), np.arange(form.shape[1])
         block_of_row = self.block_of_row(form, blocks)
         taken = (block_of_row < 0) | (form.row_lower == form.row_upper)

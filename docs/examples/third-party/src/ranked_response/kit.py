@@ -22,7 +22,7 @@ def problems(draw):
 
 
 def renamed(problem, chance):
-    """The same question with other words for its answers."""
+    """Return the same question with other words for its answers."""
     names = [f"word {n}" for n in chance.sample(range(100), len(problem.get("attribute.ranks")))]
     return Variant(problem=problem.with_key("attribute.ranks", names), change="every answer got another name")
 
@@ -50,7 +50,7 @@ def words(draw):
 
 
 def approximate(problem):
-    """The same problem under the (epsilon, delta) notion."""
+    """Return the same problem under the (epsilon, delta) notion."""
     return problem.with_key("privacy.kind", "approximate-metric-dp").with_key("privacy.delta", Decimal("0.01"))
 
 

@@ -45,7 +45,7 @@ class RankedProblem:
 
 
 def data_of(problem):
-    """A question as a metric problem: every two answers are at distance 1."""
+    """Return a question as a metric problem: every two answers are at distance 1."""
     attribute = problem.attribute
     n = len(attribute.ranks)
     steps = np.abs(np.subtract.outer(np.arange(n), np.arange(n))).astype(float)
@@ -74,7 +74,7 @@ class RankedResponse(MetricMechanism):
     )
 
     def load(self, declared, file):
-        """The question, and its answers as a metric problem."""
+        """Return the question, and its answers as a metric problem."""
         return MetricInstance(declared=declared, data=data_of(declared))
 
     def privacy(self, problem, method):
@@ -82,7 +82,7 @@ class RankedResponse(MetricMechanism):
         return MetricDP(epsilon=problem.data.epsilon, unit="per answer", scope="all-pairs", statement=self.scope)
 
     def matrix(self, problem, context):
-        """The linear program, or Warner's closed form."""
+        """Return the linear program, or Warner's closed form."""
         data = problem.data
         if context.method == "warner":
             z = np.where(np.eye(len(data.records)), np.exp(float(data.epsilon)), 1.0)

@@ -1,5 +1,4 @@
-"""(epsilon, delta)-metric DP: for records i and j at distance d and every set S of outputs,
-P_i(S) <= exp(epsilon d) P_j(S) + delta.
+"""(epsilon, delta)-metric DP: P_i(S) <= exp(epsilon d) P_j(S) + delta for records i, j at distance d and all sets S.
 
 That is sum_k max(0, z_ik - exp(epsilon d) z_jk) <= delta, both ways: the set of outputs where the term is positive is
 the worst S.
@@ -87,7 +86,7 @@ class ApproximateMetricDP(MatrixConstraint):
         model.require("delta", Le(total(s[i, j, k], over=k), float(self.delta)), forall=(i, j), where=pairs)
 
     def repair(self, z, data, context):
-        """A solver's rows, moved a little towards the uniform one (the sum is convex), in integers."""
+        """Return a solver's rows, moved a little towards the uniform one (the sum is convex), in integers."""
         z = np.clip(z, 0, None)
         z /= z.sum(axis=1, keepdims=True)
         share = MIXED if self.delta > MIXED else 0.5
@@ -101,7 +100,7 @@ class ApproximateMetricDP(MatrixConstraint):
         return release
 
     def measure(self, release, *, executor=None):
-        """The greatest sum over the pairs, in integers: exp is enclosed from below, so that each term is enlarged."""
+        """Return the greatest sum over the pairs, in integers: exp is enclosed from below, which enlarges each term."""
         worst = 0
         allowed = self.delta * TOTAL * 2**BITS
         for (a, b), distance in zip(both_ways(release.pairs).tolist(), [*release.distances] * 2, strict=True):

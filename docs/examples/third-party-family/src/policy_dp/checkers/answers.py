@@ -55,7 +55,7 @@ class Answers:
         return [(i, k, 1) for (i, k), two in zip(every, together, strict=True) if any(two <= block for block in blocks)]
 
     def claims(self):
-        """What to check, in order."""
+        """Return the claims to check, in order."""
         return {"privacy": self.privacy, "words": self.words}
 
     def privacy(self):
@@ -77,7 +77,7 @@ class Answers:
         return f"{len(self.pairs)} pairs of answers are alike as the policy says"
 
     def words(self):
-        """What result.json says is what was found.
+        """Check that result.json states what was measured.
 
         Raises:
             RefusedError: it is not.
