@@ -1,4 +1,4 @@
-"""A metric problem's files are read before anything is built of them, once."""
+"""A metric problem's files are read once, before anything is built of them; nothing changes it afterwards."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attrs.exceptions import FrozenInstanceError
 
+from privopt.declare import load_problem
+from privopt.errors import InputError
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
 
 POINTS = "id,x,y\na,0,0\nb,1,0\nc,0,1\n"
 EDGES = "from,to,km\na,b,1.1\nb,c,0.7\nc,a,0.9\n"
@@ -118,3 +123,22 @@ def test_each_file_is_opened_once(tmp_path, opened, name):
     opened.clear()
     assert verify(out).verdict == "proved"
     assert {file: opened[str(out / "problem" / file)] for file in files} == dict.fromkeys(files, 3)
+
+
+def test_a_declared_problem_reads_no_table_until_it_is_loaded(tmp_path):
+    problem = write(tmp_path, "points, outputs, prior, cost")
+    (tmp_path / "points.csv").write_text("no table of places\n")
+    declared = load_problem(MetricProblem, problem)
+    with pytest.raises(InputError, match=r"points\.csv"):
+        MetricInstance.of(declared, "p.toml")
+
+
+def test_nothing_changes_a_loaded_problem(tmp_path):
+    declared = load_problem(MetricProblem, write(tmp_path, "points, outputs, prior, cost"))
+    loaded = MetricInstance.of(declared, "p.toml")
+    assert loaded.declared is declared
+    assert loaded.data.shape == (3, 3)
+    with pytest.raises(FrozenInstanceError):
+        loaded.data = loaded.data
+    with pytest.raises(FrozenInstanceError):
+        declared.records = declared.records

@@ -111,7 +111,7 @@ class Mechanism(ABC, Generic[P, R]):
         """
         return None
 
-    def reading(self, declared: Any) -> str:
+    def reading(self, declared: object) -> str:
         """What :meth:`load` does with a problem, in words, for whoever waits for it."""
         return "problem"
 

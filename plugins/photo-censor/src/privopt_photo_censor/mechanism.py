@@ -53,8 +53,9 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         assert isinstance(declared, PhotoProblem)  # whoever asks read it as such
         return None if declared.scored else POSITIONS
 
-    def reading(self, declared: PhotoProblem) -> str:
+    def reading(self, declared: object) -> str:
         """That photos are looked at, and scored."""
+        assert isinstance(declared, PhotoProblem)  # whoever asks read it as such
         if declared.photos.folder is None:
             return super().reading(declared)
         return "reading and scoring photos" if declared.scored else "reading photos"
