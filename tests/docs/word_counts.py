@@ -62,7 +62,7 @@ CALLS: Final = {
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:[A-Z]|privopt\b))")
+_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:[A-Z]|(?:privopt|photo-censor|hierarchical-dp|fl-linear)\b))")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.|>) +", re.MULTILINE)
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) .*?(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 _ARGUMENT = re.compile(r"^ +\*{0,2}[\w.]+(?:, \*{0,2}\w+)*: ", re.MULTILINE)
