@@ -62,7 +62,8 @@ CALLS: Final = {
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:[A-Z]|(?:privopt|photo-censor|hierarchical-dp|fl-linear)\b))")
+_NAMES = r"[A-Z]|(?:privopt|photo-censor|hierarchical-dp|fl-linear)\b"
+_END = re.compile(rf"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:{_NAMES}))")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.|>) +", re.MULTILINE)
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) .*?(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 _ARGUMENT = re.compile(r"^ +\*{0,2}[\w.]+(?:, \*{0,2}\w+)*: ", re.MULTILINE)
