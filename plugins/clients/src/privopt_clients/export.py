@@ -23,6 +23,7 @@ from privopt_clients.artefact import Mechanism, Places, Rows, artefact
 from privopt_clients.client import Client, open_artefact
 from privopt_clients.column_weights import column_weights
 from privopt_clients.fewer_outputs import fewer_outputs
+from privopt_clients.jvm import JAR, write_jar
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -36,6 +37,7 @@ LARGEST: Final = 1_000_000
 EDGES: Final = 8
 """Pairs a record up to which they make a graph for column weights: 12 bytes each."""
 Form: TypeAlias = Literal["rows", "columns"]
+Target: TypeAlias = Literal["js", "jvm"]
 SCOPES: Final = ("all-pairs", "neighbours")
 """Scopes that speak of records: a report from a record's row has them."""
 VECTORS: Final = 64
@@ -72,16 +74,18 @@ def export(
     folder: Path | str,
     out: Path | str,
     *,
+    target: Target = "js",
     force: bool = False,
     form: Form | None = None,
     largest: int = LARGEST,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write a release as a client for browsers.
+    """Write a release as a client for browsers or for Java.
 
     Args:
         folder: DIR of the release; it is checked first.
-        out: folder to write: module, artefact, vectors and page.
+        out: folder to write: client, artefact and vectors; for browsers a page too.
+        target: "js", an ES module; "jvm", a jar for Java and Android.
         force: replace ``out``.
         form: "rows" for whole rows, with outputs joined until they fit; "columns" for column weights; left out: the
             release's own rows where they fit, else what loses less.
@@ -89,11 +93,12 @@ def export(
         progress: hears what is checked.
 
     Raises:
-        UsageError: a release without a matrix, or of a guarantee that these rows do not carry.
+        UsageError: a release without a matrix, or of a guarantee that these rows do not carry; no Java compiler.
         DoesNotHoldError: the release does not hold.
         CertificationError: what the client would draw from does not certify.
     """
-    check_target(Path(out).absolute(), force=force, known_by=MODULE)
+    known_by = MODULE if target == "js" else JAR
+    check_target(Path(out).absolute(), force=force, known_by=known_by)
     opened = open_verified(Path(folder), progress=progress)
     release, problem = matrix_of(opened)
     _check_scope(opened)
@@ -114,8 +119,12 @@ def export(
     unit = opened.result.objective.unit
     price = f"the loss is {chosen.loss:.6g} {unit}, the release's own {before:.6g}"
     notes = (f"{chosen.note}: {price}",) if chosen.note else ()
-    with new_folder(Path(out), force=force, known_by=MODULE) as work:
-        _write(work, made)
+    with new_folder(Path(out), force=force, known_by=known_by) as work:
+        _write_artefact(work, made)
+        if target == "js":
+            _write_module(work, made)
+        else:
+            write_jar(work)
     return Exported(
         folder=Path(out),
         size=len(made),
@@ -215,14 +224,18 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def _write(folder: Path, made: bytes) -> None:
-    """Write the artefact, the module and its types, vectors, and the page with all of them inside."""
+def _write_artefact(folder: Path, made: bytes) -> None:
+    """Write the artefact, and the vectors that every client of it must give."""
     (folder / "mechanism.bin").write_bytes(made)
+    vectors = json.dumps(list(_vectors(open_artefact(made), made)), indent=1, ensure_ascii=False)
+    (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
+
+
+def _write_module(folder: Path, made: bytes) -> None:
+    """Write the ES module and its types, and a page with module and artefact inside."""
     shutil.copyfile(CLIENT / MODULE, folder / MODULE)
     for name in ("privopt-client.d.ts", "privopt-client.d.mts"):  # TypeScript looks for the second beside an .mjs
         shutil.copyfile(CLIENT / "privopt-client.d.ts", folder / name)
-    vectors = json.dumps(list(_vectors(open_artefact(made), made)), indent=1, ensure_ascii=False)
-    (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
     page = (CLIENT / "index.html").read_text("utf-8")
     page = page.replace("/* MODULE */", (CLIENT / MODULE).read_text("utf-8"))
     page = page.replace("<!-- MECHANISM -->", base64.b64encode(made).decode("ascii"))
