@@ -22,7 +22,7 @@ from privopt.errors import InputError, StoppedError, UsageError
 from privopt.run.options import Options
 from privopt_metric_dp.studies import curve as module
 from privopt_metric_dp.studies.curve import Point, draw_curves
-from privopt_metric_dp.studies.curve_page import figure_of
+from privopt_metric_dp.studies.curve_pictures import figure_of
 
 TOML = grid_text(4, 4)
 COLUMNS = [
@@ -36,6 +36,8 @@ COLUMNS = [
     "error_p95",
     "seconds",
     "status",
+    "epsilon_achieved",
+    "adversary_error",
 ]
 
 
@@ -121,7 +123,8 @@ def test_the_command_writes_a_table_and_a_page(source, tmp_path, privopt):
     assert [row[0] for row in points["rows"][0]] == ["optimal-lp", "exponential"]
     again = privopt(*given, "--out", tmp_path / "d.csv", "--report", tmp_path / "." / "d.csv")
     assert (again.returncode, "name two files" in again.stderr) == (2, True)
-    again = privopt(*given, "--out", tmp_path / "c.csv")
+    (tmp_path / "e.csv").write_text("somebody's own")
+    again = privopt(*given, "--out", tmp_path / "e.csv")
     assert (again.returncode, "--force" in again.stderr) == (2, True)
 
 
@@ -130,6 +133,9 @@ def test_in_memory_it_is_a_table():
     table = po.curve(problem, ["exponential"], (0.5, 2, 2))
     assert table["epsilon"].to_list() == ["0.5", "2"]
     assert table["lower_bound"].null_count() == 2
+    axes = table.plot().axes[0]
+    assert axes.get_ylabel() == "loss (km); dashed: proved bound"
+    assert axes.lines[0].get_ydata() == pytest.approx(table["loss"].to_list())
 
 
 NONE = ["1:2", "2:1:3", "0:1:3", "1:1:2", "1:2:1", "a:2:3", "1:nan:3", "1:inf:3", "1:2:x", "1:1e999:3", "1e-400:1:3"]
@@ -275,13 +281,15 @@ def test_each_own_matrix_has_a_line_of_its_own(source, tmp_path):
     assert names == ["exponential", *map(str, places)]
     assert len(found.points) == 8
     assert len({point.loss for point in found.points[2:]}) == 3
-    marks = [(line.get_color(), line.get_marker()) for line in figure_of(evolve_names(found, 12)).axes[0].lines[::2]]
+    marks = [
+        (line.get_color(), line.get_marker())
+        for line in figure_of(named_apart(found, 12), "km", "km").axes[0].lines[::2]
+    ]
     assert len(set(marks)) == 12
 
 
-def evolve_names(found, count):
-    points = [evolve(found.points[0], mechanism=f"m{at}", epsilon=e) for at in range(count) for e in (1, 2)]
-    return evolve(found, points=tuple(points))
+def named_apart(found, count):
+    return [evolve(found.points[0], mechanism=f"m{at}", epsilon=e) for at in range(count) for e in (1, 2)]
 
 
 def test_an_own_matrix_with_zeros_keeps_nothing(source, tmp_path):

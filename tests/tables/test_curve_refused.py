@@ -14,7 +14,8 @@ from privopt.run.verify import read_problem
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.studies import curve as module
 from privopt_metric_dp.studies.curve import draw_curves
-from privopt_metric_dp.studies.curve_page import curve_page, figure_of
+from privopt_metric_dp.studies.curve_page import curve_page
+from privopt_metric_dp.studies.curve_pictures import figure_of
 
 STREETS = """
 [records]
@@ -54,7 +55,7 @@ def test_a_refused_mechanism_is_found_first_and_stops_no_other(streets, monkeypa
     assert found.refused[0].startswith("planar-laplace refused: p.toml: distance.kind: found graph over points, wanted")
     assert found.points[2].loss is found.points[2].lower_bound is None
     assert found.refused[0] in curve_page(found, "p.toml")
-    labels = [text.get_text() for text in figure_of(found).axes[0].get_legend().get_texts()]
+    labels = [text.get_text() for text in figure_of(found.points, "km", "km").axes[0].get_legend().get_texts()]
     assert labels == ["exponential", "optimal-lp"]
 
 

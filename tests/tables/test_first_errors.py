@@ -11,8 +11,8 @@ from privopt.declare import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import InputError, UnknownNameError, UsageError
 from privopt.report.theme import svg
-from privopt_metric_dp.studies.curve import Curves, Point
-from privopt_metric_dp.studies.curve_page import figure_of
+from privopt_metric_dp.studies.curve import Point
+from privopt_metric_dp.studies.curve_pictures import figure_of
 
 PLACES = po.grid(rows=2, cols=2, cell_km=1)
 
@@ -56,7 +56,7 @@ def test_the_axes_of_a_curve_are_plain_numbers():
         )  # fmt: skip
 
     points = [point("1/5", 1.2), point("4/5", 0.7)]
-    drawn = svg(figure_of(Curves(points=tuple(points), notes=(), unit="km", distance_unit="km")), "t")
+    drawn = svg(figure_of(points, "km", "km"), "t")
     assert "mathdefault" not in drawn
     assert ">0.2<" in drawn
     assert ">0.7<" in drawn

@@ -95,14 +95,22 @@ def init(
 @click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
 @click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
 @click.option("--matrix", "matrices", type=PATH, multiple=True, metavar="FILE", help="An own .npz or .npy.")
-@click.option("--out", type=PATH, required=True, metavar="FILE.csv", help="Table to write.")
+@click.option(
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="FILE.csv",
+    help="Table to write, a row as soon as it is found; after a kill the same command goes on from it.",
+)
 @click.option("--report", type=PATH, metavar="FILE.html", help="Also one page, works offline.")
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Also the pictures, as SVG, PDF and PNG.")
+@click.option("--latex", type=PATH, metavar="FILE", help="Also the table for LaTeX; needs no package.")
 @click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
 @SOLVER
 @JOBS
 @click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
-@click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
+@click.option("--force", is_flag=True, help="Begin anew; replace FILE.csv and the others.")
 @guarded
 def curve(
     problem: Path,
@@ -111,6 +119,8 @@ def curve(
     matrices: tuple[Path, ...],
     out: Path,
     report: Path | None,
+    figures: Path | None,
+    latex: Path | None,
     quiet: bool,
     force: bool,
     gap: float | None,
@@ -127,7 +137,16 @@ def curve(
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_curves(
-            problem, names, epsilon, out, report, asked, matrices, lambda line: complain(f"note: {line}")
+            problem,
+            names,
+            epsilon,
+            out,
+            report,
+            asked,
+            matrices,
+            lambda line: complain(f"note: {line}"),
+            figures=figures,
+            latex=latex,
         )
     for line in found.notes:
         complain(f"note: {line}")

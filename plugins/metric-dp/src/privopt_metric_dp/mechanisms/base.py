@@ -274,6 +274,10 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             return solver, {"solve": answer.details, "trajectory": answer.trajectory}
         return (found.solver if answer.origin == found.name else {"name": answer.origin}), found.details
 
+    def effort(self, problem: MetricInstance[D]) -> str:
+        """Say what a solve would take where it is long; empty where nothing is known of it, or it is not."""
+        return ""
+
     def check_room(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Refuse what does not fit into memory; where all records are outputs, fewer of them may.
 

@@ -11,14 +11,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
-import polars as pl
 from attrs import evolve, frozen
 
 from privopt.declare.exact_text import epsilons_of, exact_text
 from privopt.declare.problems_in_memory import Problem
-from privopt.declare.schema import File
+from privopt.declare.schema import File, files_of
 from privopt.errors import CertificationError, InfeasibleError, InputError, StoppedError, UsageError
 from privopt.execution import Executor, from_url
 from privopt.execution.clock import clock, limit
@@ -27,8 +27,17 @@ from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
 from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.studies.curve_file import CurveTable, Growing, Key
 from privopt_metric_dp.studies.curve_lines import Line, Refusals, read_lines
-from privopt_metric_dp.studies.curve_points import Point, Ranked, Status, own_matrices, own_points, point_of
+from privopt_metric_dp.studies.curve_points import (
+    OF_RELEASE,
+    Point,
+    Ranked,
+    Status,
+    own_matrices,
+    own_points,
+    point_of,
+)
 
 __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
@@ -56,16 +65,9 @@ class Curves:
         """Whether a limit ended it early."""
         return any(point.status == "stopped" for point in self.points)
 
-    def table(self) -> pl.DataFrame:
-        """A row a point, columns as :class:`Point` has them, epsilon as its exact text."""
-        figures = ("loss", "lower_bound", "gap", "bayes_error", "error_p50", "error_p95", "seconds")
-        columns: dict[str, pl.Series] = {
-            "mechanism": pl.Series([point.mechanism for point in self.points], dtype=pl.String),
-            "epsilon": pl.Series([exact_text(point.epsilon) for point in self.points], dtype=pl.String),
-        }
-        for name in figures:
-            columns[name] = pl.Series([getattr(point, name) for point in self.points], dtype=pl.Float64)
-        return pl.DataFrame(columns | {"status": pl.Series([point.status for point in self.points], dtype=pl.String)})
+    def table(self) -> CurveTable:
+        """Return a row a point, columns as :class:`Point` has them, epsilon as its exact text."""
+        return CurveTable.of(self.points, self.unit, self.distance_unit)
 
 
 def curve(
@@ -75,8 +77,8 @@ def curve(
     *,
     matrices: Sequence[Path | str] = (),
     **options: object,
-) -> pl.DataFrame:
-    """Loss and proved bound over epsilon as a table: see :func:`draw_curves`.
+) -> CurveTable:
+    """Return loss and proved bound over epsilon as a table that draws itself by ``.plot()``: see :func:`draw_curves`.
 
     Args:
         problem: in memory, or a problem file; its own epsilon is not used.
@@ -98,6 +100,7 @@ def draw_curves(
     options: Options | None = None,
     matrices: Sequence[Path] = (),
     tell: Callable[[str], object] | None = None,
+    kept: Growing | None = None,
 ) -> Curves:
     """Solve and certify every mechanism at every epsilon.
 
@@ -112,7 +115,8 @@ def draw_curves(
         matrices: own mechanisms, each measured exactly at the problem's pairs: an artefact as ``mechanism.npz``, or a
             ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
         tell: called with each sentence of :attr:`Curves.refused` as soon as it is known: before anything is solved, but
-            for mechanisms that look only while they solve.
+            for mechanisms that look only while they solve; and with what a long solve would take.
+        kept: file of points of earlier runs, which are not solved again; every new point is written to it at once.
 
     Raises:
         InputError: a problem that no mechanism can take, or a matrix that is not of its records.
@@ -130,9 +134,18 @@ def draw_curves(
         raise refusals.error
     say = tell or (lambda _: None)
     early = [say(sentence) for sentence in refusals.sentences]
+    for line in lines:
+        if not refusals.whole(line.name) and (told := line.mechanism.effort(line.problem)):
+            say(told)
+    single: dict[Key, Point] = {}
+    if kept is not None:
+        single = kept.begin(_digest_of(source, lines, options), names, [one.point.mechanism for one in own], epsilons)
     with interrupts() as came, from_url(None, options.jobs or 1) as executor:
-        found = _found(lines, refusals, options, executor, came)
-    found = {name: found.get(name, [refusals.point(name, epsilon) for epsilon in epsilons]) for name in names}
+        solving = _Solving(refusals, options, executor, came, single, None if kept is None else kept.append)
+        solving.run(lines)
+    found = {
+        name: [single.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons] for name in names
+    }
     for sentence in refusals.sentences[len(early) :]:
         say(sentence)
     statuses = {point.status for points in found.values() for point in points}
@@ -159,54 +172,73 @@ def draw_curves(
     )
 
 
-def _found(
-    lines: Sequence[Line],
-    refusals: Refusals,
-    options: Options,
-    executor: Executor,
-    came: Sequence[int],
-) -> dict[str, list[Point]]:
-    """The points of each line; what neither the limit nor an interrupt let come is "stopped"."""
-    found: dict[str, list[Point]] = {line.name: [] for line in lines}
-    epsilons = refusals.epsilons
-    try:
-        with limit(options.time_limit), remembering():  # what a repair certified is not certified again
-            _fill(found, lines, refusals, options, executor, came)
-    except KeyboardInterrupt:
-        pass  # what there is stands
-    for line in lines:
-        rest = epsilons[len(found[line.name]) :]
-        found[line.name] += [refusals.point(line.name, epsilon) for epsilon in rest]
-    return found
+def _digest_of(source: File, lines: Sequence[Line], options: Options) -> str:
+    """Return a digest of all that a point follows from: problem, files that it names, gap and solver."""
+    files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
+    digest = sha256(repr((options.gap, options.solver)).encode())
+    for name, contents in [("", source.contents), *sorted(files.items())]:
+        digest.update(name.encode() + sha256(contents).digest())
+    return digest.hexdigest()
 
 
-def _fill(
-    found: dict[str, list[Point]],
-    lines: Sequence[Line],
-    refusals: Refusals,
-    options: Options,
-    executor: Executor,
-    came: Sequence[int],
-) -> None:
-    """Solve point after point, while there is time."""
-    epsilons = refusals.epsilons
-    for line in (line for line in lines if not refusals.whole(line.name)):
-        ranked = Ranked.of(line.problem)
-        context = SolveContext(method=line.method, solver=options.solver, gap=line.gap, executor=executor)
-        for number, epsilon in enumerate(epsilons, start=1):
-            if came:  # a mechanism that was interrupted may hand over what it has, and say nothing
-                break
-            if options.progress is not None:
-                options.progress(
-                    f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
-                )
-            if (line.name, epsilon) not in refusals:
-                try:
-                    found[line.name].append(_solved(line, epsilon, context, ranked))
-                    continue
-                except InputError as error:  # of a mechanism that looks no sooner
-                    refusals.add(line.name, {epsilon: error})
-            found[line.name].append(refusals.point(line.name, epsilon))
+@frozen(eq=False)
+class _Solving:
+    """Solves point after point, while there is time and no interrupt has come.
+
+    Attributes:
+        refusals: points that are not to be solved; more come.
+        options, executor: as of :func:`draw_curves`.
+        came: interrupts.
+        found: by mechanism and epsilon; those of earlier runs are there already.
+        keep: is called with every point that was found.
+    """
+
+    refusals: Refusals
+    options: Options
+    executor: Executor
+    came: Sequence[int]
+    found: dict[Key, Point]
+    keep: Callable[[Point], object] | None
+
+    def run(self, lines: Sequence[Line]) -> None:
+        """Solve what no earlier run has found, and then what it was stopped at."""
+        asked = [line for line in lines if not self.refusals.whole(line.name)]
+        stopped = {key for key, point in self.found.items() if point.status == "stopped"}
+        try:
+            with limit(self.options.time_limit), remembering():  # what a repair certified is not certified again
+                for line in asked:
+                    self._solve(line, lambda key: key not in self.found)
+                for line in asked:
+                    self._solve(line, stopped.__contains__)
+        except KeyboardInterrupt:
+            pass  # what there is stands
+
+    def _solve(self, line: Line, wanted: Callable[[Key], bool]) -> None:
+        """Solve the points of a line that are wanted."""
+        epsilons = self.refusals.epsilons
+        todo = [(number, epsilon) for number, epsilon in enumerate(epsilons, start=1) if wanted((line.name, epsilon))]
+        ranked = Ranked.of(line.problem) if todo else None
+        context = SolveContext(method=line.method, solver=self.options.solver, gap=line.gap, executor=self.executor)
+        for number, epsilon in todo:
+            key = (line.name, epsilon)
+            if self.came:  # a mechanism that was interrupted may hand over what it has, and say nothing
+                return
+            if key in self.refusals:
+                continue
+            if self.options.progress is not None:
+                at = f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})"
+                self.options.progress(at, 0, None, None)
+            try:
+                point = _solved(line, epsilon, context, ranked)
+            except InputError as error:  # of a mechanism that looks no sooner
+                self.refusals.add(line.name, {epsilon: error})
+                continue
+            if point.status == "stopped" and not _loses_less(point, self.found.get(key)):
+                self.found.setdefault(key, point)
+                continue
+            self.found[key] = point
+            if self.keep is not None:
+                self.keep(point)
 
 
 def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked | None) -> Point:
@@ -226,12 +258,13 @@ def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked
     certificate = line.mechanism.privacy(problem, line.method).measure(release, executor=context.executor)
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
-    loss = line.mechanism.utility(problem, line.method).evaluate(release)
+    loss = line.mechanism.utility(problem, line.method)
     bound = outcome.lower_bound
     ranked = ranked if problem.data.region is None else Ranked.of(problem)
+    point = point_of(line.name, epsilon, release, problem, loss, certificate.worst, ranked)
     return evolve(
-        point_of(line.name, epsilon, release, problem, loss, ranked),
-        lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, loss),
+        point,
+        lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, point.loss),
         seconds=time.perf_counter() - start,
         status="stopped" if outcome.stopped else "feasible",
     )
@@ -298,7 +331,7 @@ def _loses_less(one: Point, other: Point | None) -> bool:
 
 def _carried(before: Point, point: Point) -> Point:
     """The release of a smaller epsilon, which is private at this one too."""
-    kept = {name: getattr(before, name) for name in ("loss", "bayes_error", "error_p50", "error_p95")}
+    kept = {name: getattr(before, name) for name in ("loss", *OF_RELEASE)}
     status: Status = "feasible" if point.status == "infeasible" else point.status
     return evolve(point, **kept, status=status)
 

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, slices
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
-from privopt.interfaces import Objective
+from privopt.interfaces import Objective, UtilityLoss
 from privopt_metric_dp.attacks.matrix_figures import bayes_error
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.given_matrix import GivenMatrix
 from privopt_metric_dp.problem.data import MetricInstance
 
-__all__ = ["Own", "Point", "Ranked", "Status", "own_matrices", "own_points", "point_of"]
+__all__ = [
+    "OF_RELEASE",
+    "Own",
+    "Point",
+    "Ranked",
+    "Status",
+    "adversary_error",
+    "own_matrices",
+    "own_points",
+    "point_of",
+]
+
+OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
+"""Figures of a point that its release has, whichever epsilon it stands at."""
+
+BLOCK: Final = 1 << 24
+"""Entries of a block of expected losses, at most."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 
@@ -40,6 +58,9 @@ class Point:
         seconds: that it took.
         status: "optimal" where the gap asked for is met, else "feasible"; "infeasible", "stopped"; "refused" by a
             mechanism that cannot take the problem.
+        epsilon_achieved: the least epsilon that the release keeps over the required pairs, exact and rounded up.
+        adversary_error: expected loss of the best guess of the record from one report, by somebody who knows the prior:
+            in the loss's own unit, among the outputs. None where a loss is none of single reports.
     """
 
     mechanism: str
@@ -52,6 +73,8 @@ class Point:
     error_p95: float | None = None
     seconds: float = 0.0
     status: Status = "stopped"
+    epsilon_achieved: float | None = None
+    adversary_error: float | None = None
 
 
 @frozen(kw_only=True, eq=False)
@@ -83,10 +106,20 @@ def point_of(
     epsilon: Fraction,
     release: MatrixRelease,
     problem: MetricInstance[Any],
-    loss: float,
+    loss: UtilityLoss[MatrixRelease],
+    achieved: float | None,
     ranked: Ranked | None,
 ) -> Point:
-    """A certified release as a point, its bound and status to come."""
+    """A certified release as a point, its bound and status to come.
+
+    Args:
+        name, epsilon: of the point.
+        release: certified, of the problem's records, or of some of them.
+        problem: with its prior and distances.
+        loss: by which the release, and the guesses of an adversary, are judged.
+        achieved: the least epsilon that the release keeps.
+        ranked: of the problem.
+    """
     rows, prior = release.probabilities, problem.data.prior
     chosen = problem.data.records.numbers(release.records.tolist())  # all, or the senders alone
     prior = prior[chosen] / prior[chosen].sum()
@@ -98,12 +131,33 @@ def point_of(
     return Point(
         mechanism=name,
         epsilon=epsilon,
-        loss=loss,
+        loss=loss.evaluate(release),
         bayes_error=bayes_error(rows, prior),
         error_p50=middle,
         error_p95=most,
         status="feasible",
+        epsilon_achieved=achieved,
+        adversary_error=adversary_error(rows, loss.weighted) if isinstance(loss, ExpectedLoss) else None,
     )
+
+
+def adversary_error(probabilities: Floats, weighted: Floats) -> float:
+    """Return the expected loss of the best guess at the record behind one report (Shokri et al., S&P 2011).
+
+    Whoever sees output k and knows the prior guesses the output y with the least sum_i p_i z_ik c_iy. It is at most the
+    loss of the release, which takes each output for itself.
+
+    Args:
+        probabilities: (N, K) z.
+        weighted: (N, K) p_i c_ik.
+
+    Notes:
+        N K^2 multiplications, in blocks.
+    """
+    used = np.flatnonzero(probabilities.any(axis=0))
+    count = probabilities.shape[1]
+    parts = [used[part] for part in slices(len(used), count, BLOCK)]
+    return math.fsum(least for part in parts for least in (probabilities[:, part].T @ weighted).min(axis=1).tolist())
 
 
 @frozen(kw_only=True, eq=False)
@@ -150,12 +204,13 @@ def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
         given = GivenMatrix.of(_in_order(MatrixRelease.load(path), problem, path.name), data.shape, path.name)
     else:
         given = GivenMatrix.read(File.read(path), data.shape)
-    worst, loss = given.measured(data).epsilon, given.loss(data)
+    worst = given.measured(data).epsilon
     note = f"{name} keeps epsilon {worst:.6g} per {data.unit} and more, measured in exact arithmetic"
     if worst == np.inf:
         note = f"{name} keeps no epsilon: some output is possible for one record and not for another"
     release = MatrixRelease.over(data, given.weights, along_paths=True)
-    point = point_of(name, data.epsilon, release, problem, loss, Ranked.of(problem))
+    point = point_of(name, data.epsilon, release, problem, ExpectedLoss.of(data), worst, Ranked.of(problem))
+    point = evolve(point, loss=given.loss(data))  # of the numbers as they stand
     return Own(point=point, worst=worst, note=note)
 
 

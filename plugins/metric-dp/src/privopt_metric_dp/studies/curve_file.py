@@ -1,0 +1,161 @@
+"""The table of a curve: in memory, where it draws itself, and as a file that grows point by point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, cast, get_args
+
+import polars as pl
+from attrs import define, field
+
+from privopt.declare.exact_text import exact_text
+from privopt.errors import Fault, InputError, UsageError
+from privopt_metric_dp.studies.curve_points import Point, Status
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["CurveTable", "Growing", "Key"]
+
+Key = tuple[str, Fraction]
+"""Of a point: mechanism and epsilon."""
+
+SCHEMA: Final = {
+    "mechanism": pl.String,
+    "epsilon": pl.String,
+    **dict.fromkeys(("loss", "lower_bound", "gap", "bayes_error", "error_p50", "error_p95", "seconds"), pl.Float64),
+    "status": pl.String,
+    "epsilon_achieved": pl.Float64,
+    "adversary_error": pl.Float64,
+}
+"""Columns of the table."""
+
+
+class CurveTable(pl.DataFrame):
+    """A row a point: ``mechanism``, ``epsilon`` as its exact text, and the figures of :class:`Point`.
+
+    Attributes:
+        unit: of losses, bounds and an adversary's errors.
+        distance_unit: of the other errors, and what epsilon is per.
+    """
+
+    unit: str = ""
+    distance_unit: str = ""
+
+    @classmethod
+    def of(cls, points: Iterable[Point], unit: str = "", distance_unit: str = "") -> Self:
+        """Make the table of some points."""
+        rows = [
+            [exact_text(point.epsilon) if name == "epsilon" else getattr(point, name) for name in SCHEMA]
+            for point in points
+        ]
+        table = cls(rows, schema=SCHEMA, orient="row")
+        table.unit, table.distance_unit = unit, distance_unit
+        return table
+
+    @property
+    def points(self) -> list[Point]:
+        """The rows as points.
+
+        Raises:
+            ValueError: a row is none.
+        """
+        found = [Point(**{**row, "epsilon": Fraction(row["epsilon"])}) for row in self.to_dicts()]
+        if wrong := {point.status for point in found} - {*get_args(Status)}:
+            raise ValueError(f"found the status {min(wrong, key=str)}")
+        return found
+
+    def plot(self) -> Figure:  # type: ignore[override]
+        """Draw loss (lines) and proved bound (dashes) over epsilon: a figure of matplotlib."""
+        from privopt_metric_dp.studies.curve_pictures import figure_of
+
+        return cast("Figure", figure_of(self.points, self.unit, self.distance_unit))
+
+
+@define(kw_only=True, eq=False)
+class Growing:
+    """A CSV of points that grows while they are found, so that no kill loses one.
+
+    Beside it stands a hidden file with a digest of what its points follow from: the same command goes on from it, and
+    another one does not take it for its own.
+
+    Attributes:
+        path: the CSV.
+        force: begin anew, whatever stands there.
+    """
+
+    path: Path
+    force: bool = False
+    _digest: str | None = field(default=None, init=False)
+
+    @property
+    def mark(self) -> Path:
+        """The hidden file beside it."""
+        return self.path.with_name(f".{self.path.name}.curve")
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier run has begun it, of this command or of another."""
+        return not self.force and self.path.is_file() and self.mark.is_file()
+
+    def begin(
+        self, digest: str, names: Sequence[str], others: Collection[str], epsilons: Sequence[Fraction]
+    ) -> dict[Key, Point]:
+        """Return the points of earlier runs, or begin the file at its first point.
+
+        Args:
+            digest: of what points follow from.
+            names: of mechanisms.
+            others: names of further lines, whose points are none of the file's to keep.
+            epsilons: of the curve.
+
+        Raises:
+            UsageError: the file was begun with another problem or other options, or has points that are not asked for.
+            InputError: it is no such table.
+        """
+        cure = f"--out {self.path}: exists already; --force replaces it: it was begun with"
+        found: dict[Key, Point] = {}
+        if self.begun:
+            if self.mark.read_text("utf-8") != digest:
+                raise UsageError(f"{cure} another problem, gap or solver")
+            for point in self._read():
+                key = (point.mechanism, point.epsilon)
+                if point.epsilon not in epsilons or point.mechanism not in {*names, *others}:
+                    raise UsageError(f"{cure} {point.mechanism} at epsilon {exact_text(point.epsilon)}")
+                if point.mechanism in names and (point.loss is not None or point.status == "infeasible"):
+                    found[key] = point
+        else:
+            self._digest = digest  # what stands there stays until there is a point
+        return found
+
+    def _read(self) -> list[Point]:
+        """Return the points of the file; a last line that was not written whole is none, and is cut off."""
+        whole = self.path.read_bytes()
+        kept = whole[: whole.rfind(b"\n") + 1]
+        if kept != whole:
+            os.truncate(self.path, len(kept))
+        try:
+            table = pl.read_csv(BytesIO(kept), schema=SCHEMA)
+            return CurveTable(table).points
+        except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError) as error:
+            found, wanted = str(error).partition("\n")[0], "a table of curve; --force begins it anew"
+            raise InputError([Fault(str(self.path), "", found, wanted)]) from None
+
+    def append(self, point: Point) -> None:
+        """Write a point at the file's end, durably."""
+        line = CurveTable.of([point])
+        if self._digest is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.unlink(missing_ok=True)
+            self.mark.write_text(self._digest, "utf-8")
+            self._digest = None
+        with self.path.open("ab") as file:
+            file.write(line.write_csv(include_header=file.tell() == 0).encode())
+            file.flush()
+            os.fsync(file.fileno())
