@@ -173,7 +173,7 @@ def test_what_many_rows_of_const_opt_take_is_said_first(tmp_path, monkeypatch):
     with pytest.raises(Killed):
         module.draw_curves(File.read(path), ["const-opt"], epsilons_of("1:2:2"), tell=said.append)
     (sentence,) = said
-    assert sentence.startswith("const-opt has about 2")
+    assert sentence.startswith("const-opt has about 172,096 rows")
     assert "a time limit ends with what is found by then" in sentence
     path.write_text(grid_text(4, 4) + "[const-opt]\nradius = 3.0\n")
     with pytest.raises(Killed):

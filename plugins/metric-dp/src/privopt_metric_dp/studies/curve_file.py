@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 import polars as pl
 from attrs import define, field
@@ -37,7 +37,7 @@ SCHEMA: Final = {
 """Columns of the table."""
 
 
-class CurveTable(pl.DataFrame):
+class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
     """A row a point: ``mechanism``, ``epsilon`` as its exact text, and the figures of :class:`Point`.
 
     Attributes:
@@ -71,11 +71,11 @@ class CurveTable(pl.DataFrame):
             raise ValueError(f"found the status {min(wrong, key=str)}")
         return found
 
-    def plot(self) -> Figure:  # type: ignore[override]
+    def plot(self) -> Figure:
         """Draw loss (lines) and proved bound (dashes) over epsilon: a figure of matplotlib."""
         from privopt_metric_dp.studies.curve_pictures import figure_of
 
-        return cast("Figure", figure_of(self.points, self.unit, self.distance_unit))
+        return figure_of(self.points, self.unit, self.distance_unit)
 
 
 @define(kw_only=True, eq=False)
