@@ -110,7 +110,7 @@ def test_a_curve_of_another_problem_is_refused(problem, tmp_path):
     assert out.read_bytes() == before
     problem.write_text(grid_text(2, 3))
     out.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="--force begins it anew"):
+    with pytest.raises(InputError, match="--force begins again"):
         write_curves(problem, NAMES[:1], "1:4:3", out, None, Options())
 
 

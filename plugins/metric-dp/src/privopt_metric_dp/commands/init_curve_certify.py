@@ -110,7 +110,7 @@ def init(
 @JOBS
 @click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
-@click.option("--force", is_flag=True, help="Begin anew; replace FILE.csv and the others.")
+@click.option("--force", is_flag=True, help="Begin again; replace FILE.csv and the others.")
 @guarded
 def curve(
     problem: Path,

@@ -275,7 +275,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return (found.solver if answer.origin == found.name else {"name": answer.origin}), found.details
 
     def effort(self, problem: MetricInstance[D]) -> str:
-        """Say what a solve would take where it is long; empty where nothing is known of it, or it is not."""
+        """Say what a long solve would take; return an empty text where it is short or unknown."""
         return ""
 
     def check_room(self, problem: MetricInstance[D], context: SolveContext) -> None:

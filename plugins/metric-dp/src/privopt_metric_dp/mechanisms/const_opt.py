@@ -165,7 +165,7 @@ On one of two busy cores."""
 
 
 def const_opt_effort(data: MetricData, radius: float) -> str:
-    """Say what the program would take where that is long; empty where it is not."""
+    """Say what the program would take where that is long; return an empty text where it is short."""
     from scipy.sparse import csr_array
 
     near = csr_array((data.to_outputs <= radius).astype(np.int64))

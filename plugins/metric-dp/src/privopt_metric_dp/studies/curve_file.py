@@ -61,7 +61,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
     @property
     def points(self) -> list[Point]:
-        """The rows as points.
+        """Return the rows as points.
 
         Raises:
             ValueError: a row is none.
@@ -82,12 +82,12 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 class Growing:
     """A CSV of points that grows while they are found, so that no kill loses one.
 
-    Beside it stands a hidden file with a digest of what its points follow from: the same command goes on from it, and
-    another one does not take it for its own.
+    A hidden file next to it holds a digest of what its points follow from. The same command goes on from the CSV; a
+    command with another problem is refused.
 
     Attributes:
         path: the CSV.
-        force: begin anew, whatever stands there.
+        force: begin again, whatever the file holds.
     """
 
     path: Path
@@ -96,12 +96,12 @@ class Growing:
 
     @property
     def mark(self) -> Path:
-        """The hidden file beside it."""
+        """Return the path of the hidden file."""
         return self.path.with_name(f".{self.path.name}.curve")
 
     @property
     def begun(self) -> bool:
-        """Whether an earlier run has begun it, of this command or of another."""
+        """Return whether an earlier run has begun it, of this command or of another."""
         return not self.force and self.path.is_file() and self.mark.is_file()
 
     def begin(
@@ -117,7 +117,7 @@ class Growing:
 
         Raises:
             UsageError: the file was begun with another problem or other options, or has points that are not asked for.
-            InputError: it is no such table.
+            InputError: the file is another kind of table.
         """
         cure = f"--out {self.path}: exists already; --force replaces it: it was begun with"
         found: dict[Key, Point] = {}
@@ -144,7 +144,7 @@ class Growing:
             table = pl.read_csv(BytesIO(kept), schema=SCHEMA)
             return CurveTable(table).points
         except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError) as error:
-            found, wanted = str(error).partition("\n")[0], "a table of curve; --force begins it anew"
+            found, wanted = str(error).partition("\n")[0], "a table of curve; --force begins again"
             raise InputError([Fault(str(self.path), "", found, wanted)]) from None
 
     def append(self, point: Point) -> None:

@@ -59,8 +59,8 @@ class Point:
         status: "optimal" where the gap asked for is met, else "feasible"; "infeasible", "stopped"; "refused" by a
             mechanism that cannot take the problem.
         epsilon_achieved: the least epsilon that the release keeps over the required pairs, exact and rounded up.
-        adversary_error: expected loss of the best guess of the record from one report, by somebody who knows the prior:
-            in the loss's own unit, among the outputs. None where a loss is none of single reports.
+        adversary_error: expected loss of the best guess of the record from one report under the prior, in the loss's
+            own unit, among the outputs. None where the loss is not one of single reports.
     """
 
     mechanism: str
@@ -110,7 +110,7 @@ def point_of(
     achieved: float | None,
     ranked: Ranked | None,
 ) -> Point:
-    """A certified release as a point, its bound and status to come.
+    """Return a certified release as a point, its bound and status to come.
 
     Args:
         name, epsilon: of the point.
@@ -144,8 +144,8 @@ def point_of(
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     """Return the expected loss of the best guess at the record behind one report (Shokri et al., S&P 2011).
 
-    Whoever sees output k and knows the prior guesses the output y with the least sum_i p_i z_ik c_iy. It is at most the
-    loss of the release, which takes each output for itself.
+    For output k an adversary who knows the prior guesses the output y with the least sum_i p_i z_ik c_iy. The result is
+    at most the loss of the release, which takes each output for itself.
 
     Args:
         probabilities: (N, K) z.
