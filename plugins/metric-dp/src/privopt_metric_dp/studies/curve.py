@@ -114,8 +114,8 @@ def draw_curves(
             reached then, or when an interrupt comes, is "stopped".
         matrices: own mechanisms, each measured exactly at the problem's pairs: an artefact as ``mechanism.npz``, or a
             ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
-        tell: called with what a long solve would take, and with each sentence of :attr:`Curves.refused`, before anything
-            is solved. Mechanisms that look only while they solve are refused then.
+        tell: called with what a long solve would take, and with each sentence of :attr:`Curves.refused`, before
+            anything is solved. Mechanisms that look only while they solve are refused then.
         kept: file of points of earlier runs, which are not solved again; every new point is written to it at once.
 
     Raises:
