@@ -38,7 +38,7 @@ COMMANDS = (
     "plan hierarchical-dp census.toml --json",
     "check optimal-lp --json",
 )
-"""Every command that has ``--json`` (``tests/test_newest.py`` holds it to that), in an order in which they can run."""
+"""Every command with ``--json``, in an order in which they can run: ``tests/house/test_newest.py`` holds it to that."""
 EVEN = "import numpy; numpy.save('even.npy', numpy.full((48, 48), 1 / 48))"
 """A matrix for ``certify``: it keeps any epsilon."""
 

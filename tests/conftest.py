@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from examples import EXAMPLES, SECRETIVE
-from toys import write_toy
+from helpers.examples import EXAMPLES, SECRETIVE
+from helpers.toys import write_toy
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,20 +19,28 @@ HERE: Final = Path(__file__).parents[1]
 METRIC: Final = "plugins/metric-dp/src/privopt_metric_dp"
 HIERARCHY: Final = "plugins/hierarchical-dp/src/privopt_hierarchical_dp"
 OWN: Final = "plugins/hierarchical-dp/tests"
-CORPUS: Final = "tests/test_corpus.py -k [town]"
-FORGED: Final = "tests/test_forged.py -k words"
-ENEMIES: Final = "tests/test_enemy_folders.py"
+CORPUS: Final = "tests/checker/test_corpus.py -k [town]"
+FORGED: Final = "tests/run/test_forged_results.py -k words"
+ENEMIES: Final = "tests/run/test_hostile_folders.py"
 PLANTED: Final = "tests/testing/test_planted_faults.py -k"
 PAGES: Final = "tests/browser/test_check.py -k tampered"
 BENDERS: Final = "tests/decompose/test_benders.py"
 RUNS: Final = "tests/decompose/test_benders_runs.py"
-CERTIFY: Final = "tests/exact/test_certify.py"
+CERTIFY: Final = "tests/matrix/test_certify.py"
 
 MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
     "privopt/run/verify.py": (
-        ("passed = value > bound if maximise else bound > value", "passed = False", (CORPUS,)),
-        ("if not math.isfinite(bound):", "if math.isnan(bound):", ("tests/test_forged.py -k cannot_have",)),
-        ("elif opened.mechanism.bound_is_proof and proved != bound:", "elif False:", (CORPUS,)),
+        (
+            "passed = value > bound if maximise else bound > value",
+            "passed = False",
+            ("tests/run/test_forged_results.py -k below_the_value",),
+        ),
+        ("if not math.isfinite(bound):", "if math.isnan(bound):", ("tests/run/test_forged_results.py -k cannot_have",)),
+        (
+            "elif opened.mechanism.bound_is_proof and proved != bound:",
+            "elif False:",
+            ("tests/proof/test_proofs.py -k last_bit",),
+        ),
         ("if (opened.folder / PROOF).exists() else []", "if False else []", (CORPUS,)),
         (
             "if result.problem.sha256 != digest:",
@@ -40,7 +48,7 @@ MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
             (FORGED, CORPUS),
         ),
         ("if result.asked.method != result.method:", "if False:", (FORGED,)),
-        ("if seeded and seed is None:", "if False:", ("tests/test_forged.py -k seed",)),
+        ("if seeded and seed is None:", "if False:", ("tests/run/test_forged_results.py -k seed",)),
         ("if certificate.holds is False:", "if False:", (CORPUS,)),
         (
             "if strange:",
@@ -57,7 +65,7 @@ MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
         (
             "if before[name] != after[name]]",
             "if False]",
-            ("tests/test_solve_verify.py", CORPUS),
+            ("tests/run/test_solve_verify.py", CORPUS),
         ),
         (
             "elif not stat.S_ISREG(status.st_mode):",
@@ -84,7 +92,7 @@ MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
         (
             "gap <= self.asked.gap else",
             "gap <= 1e9 * self.asked.gap else",
-            ("tests/test_forged.py -k gap", CORPUS),
+            ("tests/run/test_forged_results.py -k gap", CORPUS),
         ),
     ),
     f"{METRIC}/matrix/certify.py": (
@@ -100,14 +108,14 @@ MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
         (
             "if len(lost):",
             "if False:",
-            ("tests/test_proofs.py", CORPUS),
+            ("tests/proof/test_proofs.py", CORPUS),
         ),
     ),
     f"{METRIC}/proof/row_proof.py": (
         (
             "(math.nextafter(low - excess, -math.inf) if excess else low), high",
             "low, high",
-            ("tests/test_proof_mutations.py -k town", "tests/test_proofs.py -k optimum"),
+            ("tests/proof/test_proof_mutations.py -k town", "tests/proof/test_proofs.py -k optimum"),
         ),
     ),
     f"{METRIC}/checkers/check.js": (

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.solver_forms import hard, tiny
 from scipy import sparse
-from solver_forms import hard, tiny
 
 from privopt.backends import Outcome, get, names
 from privopt.backends.base import Backend, Options, Raw, check_vector, finish

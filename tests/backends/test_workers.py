@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.solver_forms import hard, tiny
 from scipy import sparse
-from solver_forms import hard, tiny
 
 from privopt.backends import Outcome, get
 from privopt.backends.cbc import LIBRARY, Cbc, solver_options

@@ -1,8 +1,8 @@
 """What each method of optimal-lp comes to under a limit, `auto` beside those asked for by name.
 
 Run as ``python tests/bench/bench_limits.py [--only TEXT] [--limits 5,10,20]``. Seconds are processor seconds of the
-command and its workers, by the clock of ``tests/test_ladder.py``: what else the machine does counts for nothing, two
-threads count for two. Loss is a share of the exponential mechanism's.
+command and its workers, by the clock of ``tests/solvers/test_ladder.py``: what else the machine does counts for
+nothing, two threads count for two. Loss is a share of the exponential mechanism's.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from privopt_metric_dp.attacks.many_reports import over_time
 from privopt_metric_dp.traces.draw_trace import Limit, State
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from stays import compared, walks
+from helpers.kept_reports import compared, walks
 
 RECORDS = 200
 SUBJECTS, STAYS, REPORTS, APART_KM = 100, 6, 60, 0.3

@@ -15,8 +15,8 @@ from playwright.sync_api import sync_playwright
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from albums import write_album  # noqa: E402
-from examples import EXAMPLES  # noqa: E402
+from helpers.albums import write_album  # noqa: E402
+from helpers.examples import EXAMPLES  # noqa: E402
 
 from privopt.report.write_report import write_report  # noqa: E402
 from privopt.run.options import Options  # noqa: E402

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forgeries import LISTED, METRIC, REGIONS, make
-from forms import forms
+from helpers.forgeries import LISTED, METRIC, REGIONS, make
+from helpers.random_problems import forms
 
 from privopt.report.write_report import write_report
 from privopt.run.options import Options

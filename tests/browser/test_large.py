@@ -1,7 +1,7 @@
 """A report of 1600 records: small enough to send, quick enough to look at."""
 
 import pytest
-from toys import grid_text
+from helpers.toys import grid_text
 
 from privopt.report.write_report import write_report
 from privopt.run.options import Options

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from examples import EXAMPLES
+from helpers.examples import EXAMPLES
 
 import privopt as po
 from privopt.report.write_report import write_report

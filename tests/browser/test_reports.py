@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from examples import EXAMPLES
+from helpers.examples import EXAMPLES
 
 from privopt_metric_dp.studies.curve import Curves, Point
 from privopt_metric_dp.studies.curve_page import curve_page

@@ -17,7 +17,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from rooms import FLOORS, METRIC, imports, room_of  # noqa: E402
+from helpers.rooms import FLOORS, METRIC, imports, room_of  # noqa: E402
 
 PICTURE = ROOT / "docs" / "img" / "house.svg"
 CORE = "privopt"

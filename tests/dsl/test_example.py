@@ -9,8 +9,8 @@ from importlib import import_module
 import networkx as nx
 import numpy as np
 import pytest
+from helpers.whole_program import optimum
 from scipy.spatial.distance import cdist
-from wholes import optimum
 
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
 

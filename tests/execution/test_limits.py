@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import threadpoolctl
-from toys import grid_text
+from helpers.toys import grid_text
 
 from privopt.execution import limits, processes
 from privopt.execution.limits import VARIABLES, allowed_threads, limited_to

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from forgeries import forge, forgeries, make
-from forgeries.changes import npz
-from toys import write_toy
+from helpers.forgeries import forge, forgeries, make
+from helpers.forgeries.changes import npz
+from helpers.toys import write_toy
 
 from privopt import checker
 from privopt.command.cli import cli

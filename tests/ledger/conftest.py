@@ -1,7 +1,7 @@
 """Releases over a town of twelve places."""
 
 import pytest
-from charging import made
+from helpers.charging import made
 
 from privopt.run.solve import solve
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from charging import charged, made, said, table
+from helpers.charging import charged, made, said, table
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare

@@ -9,7 +9,7 @@ import narwhals as nw
 import pandas as pd
 import polars as pl
 import pytest
-from charging import BY_ID, charged, made, said, table
+from helpers.charging import BY_ID, charged, made, said, table
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
-from charging import BY_ID, BY_PLACE, CENSUS, charged, said, table
+from helpers.charging import BY_ID, BY_PLACE, CENSUS, charged, said, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

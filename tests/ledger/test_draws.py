@@ -4,7 +4,7 @@ import os
 from fractions import Fraction
 
 import pytest
-from charging import charged, said
+from helpers.charging import charged, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

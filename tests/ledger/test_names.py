@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from charging import BY_ID, charged, said, table
+from helpers.charging import BY_ID, charged, said, table
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import stat
 import numpy as np
 import polars as pl
 import pytest
-from charging import BY_ID, BY_PLACE, charged, said, table
+from helpers.charging import BY_ID, BY_PLACE, charged, said, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ import io
 import re
 
 import pytest
-from albums import write_album
+from helpers.albums import write_album
 
 from privopt.report.write_report import write_figures, write_report
 from privopt.run.solve import solve

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from examples import EXAMPLES
-from mended import edit
+from helpers.examples import EXAMPLES
+from helpers.mended_sums import edit
 
 from privopt.interfaces import Guarantee
 from privopt.report import svg, theme

@@ -7,9 +7,9 @@ import tomllib
 
 import pytest
 from click.testing import CliRunner
-from examples import EXAMPLES
-from mended import edit
-from toys import grid_text
+from helpers.examples import EXAMPLES
+from helpers.mended_sums import edit
+from helpers.toys import grid_text
 
 from privopt.command.cli import cli
 from privopt.errors import InputError

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from examples import EXAMPLES, SECRETIVE
+from helpers.examples import EXAMPLES, SECRETIVE
 
 from privopt.declare import load_problem
 from privopt.declare.notebook import card

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from examples import SECRETIVE
+from helpers.examples import SECRETIVE
 
 from privopt.errors import InputError
 from privopt.report.write_report import write_report

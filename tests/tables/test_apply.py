@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 import shapely
-from mended import edit
+from helpers.mended_sums import edit
 from scipy.stats import chisquare
 
 from privopt.declare import table_files as files

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.toys import grid_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
-from toys import grid_text
 
 import privopt as po
 from privopt import checker

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from attrs import evolve
-from toys import grid_text
+from helpers.toys import grid_text
 
 import privopt as po
 from privopt.declare.exact_text import epsilons_of

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import polars as pl
 import pytest
-from toys import grid_text
+from helpers.toys import grid_text
 
 from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from charging import charged, made, said, table
+from helpers.charging import charged, made, said, table
 from scipy.stats import chisquare
 
 import privopt

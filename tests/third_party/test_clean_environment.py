@@ -10,7 +10,7 @@ import shutil
 import tomllib
 
 import pytest
-from environments import ROOT, Environment, build_wheels, find_uv, run
+from helpers.environments import ROOT, Environment, build_wheels, find_uv, run
 
 THIRD = ROOT / "docs" / "examples" / "third-party"
 

@@ -8,7 +8,7 @@ import sys
 import tomllib
 
 import pytest
-from environments import ROOT, Environment, build_wheels, find_uv, run
+from helpers.environments import ROOT, Environment, build_wheels, find_uv, run
 
 FAMILY = ROOT / "docs" / "examples" / "third-party-family"
 PAGE = ROOT / "docs" / "guide" / "language.md"

@@ -10,7 +10,7 @@ import shutil
 import sys
 
 import pytest
-from environments import ROOT, Environment, build_wheels, copy_checkout, run
+from helpers.environments import ROOT, Environment, build_wheels, copy_checkout, run
 
 CHECKOUT = "uv pip install . ./plugins/*"
 THIRD_PARTY = "uv pip install --find-links wheels ./docs/examples/third-party pytest"

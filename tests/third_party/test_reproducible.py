@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import distribution
 
 import pytest
-from environments import ROOT, copy_checkout
+from helpers.environments import ROOT, copy_checkout
 
 
 def bill() -> bytes:

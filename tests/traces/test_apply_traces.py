@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from mended import edit, mend, rewrite
-from toys import grid_text
+from helpers.mended_sums import edit, mend, rewrite
+from helpers.toys import grid_text
 
 import privopt
 from privopt.command.cli import cli

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.segments import stayed
 from scipy.stats import chisquare
-from segments import stayed
 
 import privopt
 from privopt.errors import PrivoptError

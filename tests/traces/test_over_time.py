@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from helpers.toys import grid_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import grid_text
 
 import privopt
 from privopt.command.cli import cli

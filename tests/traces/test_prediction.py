@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.segments import stayed, summed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from segments import stayed, summed
 
 import privopt
 from privopt.errors import InputError

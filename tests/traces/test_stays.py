@@ -1,7 +1,7 @@
 """Prediction loses less than half of what independent reports do at the same total, over stays in a small town."""
 
 import numpy as np
-from stays import compared, grid_streets, walks
+from helpers.kept_reports import compared, grid_streets, walks
 
 SIDE, KM = 7, 1.0
 

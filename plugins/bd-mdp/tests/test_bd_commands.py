@@ -10,7 +10,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
-from wholes import optimum
+from helpers.whole_program import optimum
 
 TOML = """
 [records]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import grid_text
+from helpers.toys import grid_text
 
 TOML = (
     grid_text(2, 4, within=2.0)

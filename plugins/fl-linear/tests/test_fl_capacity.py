@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from helpers.mended_sums import mend
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mended import mend
 from scipy import optimize, sparse
 
 from fl_linear_paper.cost_table import Table

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from attrs import evolve
-from mended import edit, mend
+from helpers.mended_sums import edit, mend
 
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext

@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from helpers.mended_sums import edit, mend
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mended import edit, mend
 
 from fl_linear_paper.cost_table import Table
 from fl_linear_paper.milp import solve_facility_location

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 from attrs import evolve
-from mended import edit
+from helpers.mended_sums import edit
 
 from fl_linear_paper.trials import draw_noise
 from privopt.interfaces import SolveContext

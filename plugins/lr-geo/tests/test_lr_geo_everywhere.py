@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from mended import rewrite
+from helpers.mended_sums import rewrite
 
 import privopt as po
 from privopt.errors import InputError

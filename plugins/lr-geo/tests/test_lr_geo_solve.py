@@ -7,9 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers.mended_sums import rewrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mended import rewrite
 
 from privopt.declare import load_problem
 from privopt.decompose import Start

@@ -9,7 +9,7 @@ import sys
 
 import exifread
 import pytest
-from mended import mend
+from helpers.mended_sums import mend
 from PIL import Image
 
 from privopt.errors import InputError, UsageError

@@ -9,8 +9,8 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
-from albums import write_album
 from click.testing import CliRunner
+from helpers.albums import write_album
 
 from privopt.declare import load_problem
 from privopt.run.solve import solve

@@ -11,9 +11,9 @@ import shutil
 
 import numpy as np
 import pytest
-from albums import write_album
 from click.testing import CliRunner
-from mended import rewrite
+from helpers.albums import write_album
+from helpers.mended_sums import rewrite
 from PIL import ExifTags, Image, PngImagePlugin
 from PIL.TiffImagePlugin import IFDRational
 

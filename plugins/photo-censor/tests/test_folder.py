@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 import s2cell
-from albums import write_means
-from mended import mend
+from helpers.albums import write_means
+from helpers.mended_sums import mend
 from PIL import Image
 
 from photo_censor_paper.partition import equal_count, s2_partition

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from mended import mend
+from helpers.mended_sums import mend
 
 from privopt import checker
 from privopt.errors import InfeasibleError, InputError, StoppedError

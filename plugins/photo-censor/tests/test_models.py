@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from albums import write_album, write_onnx
+from helpers.albums import write_album, write_onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image

@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 import pytest
-from albums import write_album
+from helpers.albums import write_album
 from PIL import ExifTags, Image, ImageCms
 
 from privopt.errors import CertificationError, InputError

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from albums import write_onnx
 from click.testing import CliRunner
-from mended import mend
+from helpers.albums import write_onnx
+from helpers.mended_sums import mend
 from PIL import ExifTags, Image
 
 from privopt.errors import DoesNotHoldError, InputError, UsageError

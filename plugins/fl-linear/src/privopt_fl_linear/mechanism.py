@@ -42,7 +42,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     kit = "privopt_fl_linear.kit:PROFILE"
     reporting = "privopt_fl_linear.report:FLReporting"
     item_bytes: ClassVar = {"location": 2_000.0, "distance": 100.0}
-    """Bytes with the plan, its files and their proof. Measured at 1,500 locations (tests/test_memory.py)."""
+    """Bytes with the plan, its files and their proof. Measured at 1,500 locations (tests/run/test_memory.py)."""
     expects = "privopt-fl-linear expect tells what it will cost over epsilon"
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:

@@ -79,7 +79,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return PostProcessing(problem=problem, method=method)
 
     def bytes_needed(self, problem: PublishedHierarchy, method: str) -> float:
-        """Bytes of each region's counts by size (tests/test_memory.py, 120,000)."""
+        """Bytes of each region's counts by size (tests/run/test_memory.py, 120,000)."""
         regions = problem.groups.tree.regions if isinstance(problem, HierarchyInstance) else 0
         return BYTES_PER_COUNT * regions * problem.declared.hierarchy.sizes
 

@@ -89,7 +89,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         return Distance(problem=problem.declared)
 
     def bytes_needed(self, problem: TablesRead, method: str) -> float:
-        """Bytes of each region's cells in every table (tests/test_memory.py, 120,000)."""
+        """Bytes of each region's cells in every table (tests/run/test_memory.py, 120,000)."""
         domain = problem.declared.domain
         return BYTES_PER_CELL * problem.tree.regions * sum(domain.cells(table) for table in domain.tables)
 

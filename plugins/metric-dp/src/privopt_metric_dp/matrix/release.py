@@ -49,7 +49,7 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     """About how many bytes a problem's arrays, its release, and certifying, writing and reading it back take.
 
     27 arrays of the matrix's size, and 5 of the required pairs: measured at 1,000 and 2,000 records with what loading
-    numba takes. Without it the exponential mechanism held 8 such arrays there, calibrated 14 (tests/test_memory.py).
+    numba takes. Without it the exponential mechanism held 8 such arrays, calibrated 14 (tests/run/test_memory.py).
     """
     return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 

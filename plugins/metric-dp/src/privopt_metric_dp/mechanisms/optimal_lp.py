@@ -36,7 +36,7 @@ __all__ = [
 AT_ONCE: Final = 0.1
 """Share of the time in which a bound is looked for that takes moments."""
 BYTES_A_NUMBER: Final = 180.0
-"""Of a coefficient of the whole LP, here and in its solver's process together (tests/test_memory.py)."""
+"""Of a coefficient of the whole LP, here and in its solver's process together (tests/run/test_memory.py)."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> Model:

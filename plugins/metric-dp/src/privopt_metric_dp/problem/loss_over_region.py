@@ -105,7 +105,7 @@ def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     Each street stands in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which
     the nearest way to an output turns adds an error of the piece where it turns. Each triangle, or even part of it,
     stands in seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off
-    by less than 1e-7 of themselves (tests/everywhere/test_loss.py).
+    by less than 1e-7 of themselves (tests/region/test_loss.py).
 
     Args:
         region: the vertices' mesh.

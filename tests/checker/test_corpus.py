@@ -1,0 +1,82 @@
+"""Forged folders: verify and the checker refuse each, and agree on it; no refusal of the checker is untried."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.checker_parts import modules, replace_need
+from helpers.forgeries import BASES, forge, forgeries, make
+
+from privopt import checker
+from privopt.errors import PrivoptError
+from privopt.run.verify import verify
+
+pytestmark = pytest.mark.xdist_group("corpus")  # the last test counts what all others did
+
+LEAST = 60
+"""Forgeries of each folder, at least: more than 300 in all."""
+
+ELSEWHERE = {"no folder"}
+"""Refusals that no forged folder can cause (tests/checker/test_checker.py has them)."""
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, int]:
+    """Forgeries by base, as far as they were tried."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def hits() -> set[tuple[str, int]]:
+    """File and line of each refusal of the checker that was reached."""
+    return set()
+
+
+def ends(folder) -> int:
+    """The exit code of verify."""
+    try:
+        verdict = verify(folder).verdict
+    except PrivoptError:
+        return 2
+    return {None: 1, "none": 6}.get(verdict, 0)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_both_refuse_every_forgery(tmp_path, base, counts, hits, monkeypatch):
+    def need(holds, why, code=1):
+        if not holds:
+            caller = sys._getframe(1)
+            hits.add((caller.f_code.co_filename, caller.f_lineno))
+            raise checker.RefusedError(why, code)
+
+    replace_need(monkeypatch, need)
+    folder = make(base, tmp_path)
+    assert (ends(folder), checker.check(folder, str)) == (0, 0)
+    wrong, number = [], 0
+    for number, forgery in enumerate(forgeries(base, folder)):
+        forged = forge(folder, forgery, tmp_path / f"forged-{number}")
+        found = (ends(forged), checker.check(forged, str))
+        if found[0] in (0, 6) or found[1] in (0, 6):
+            wrong.append((forgery.name, *found))
+    assert wrong == []
+    assert number + 1 >= LEAST
+    counts[base] = number + 1
+
+
+def test_no_refusal_of_the_checker_is_untried(counts, hits):
+    """Each line where it refuses is reached by a forgery, and the page says how many there are."""
+    if counts.keys() != BASES.keys():
+        pytest.skip(f"forgeries of {len(counts)} of {len(BASES)} problems were tried before")
+    untried = []
+    for path in (Path(module.__file__) for module in modules()):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("need"):
+                lines = range(node.lineno, node.end_lineno + 1)
+                said = ast.unparse(node)
+                if not {(str(path), line) for line in lines} & hits and not any(part in said for part in ELSEWHERE):
+                    untried.append(f"{path.name}:{node.lineno}: {said}")
+    assert not untried, "\n".join(untried)
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "proof.md").read_text("utf-8")
+    count = sum(counts.values())
+    assert f"{count:,} forged folders, {len(BASES)} problems changed" in page, count

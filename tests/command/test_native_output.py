@@ -1,0 +1,133 @@
+"""Standard output holds what privopt prints, whatever native libraries print there: here HiGHS, as it likes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers.toys import grid_text
+
+LOUD = """
+import contextlib, ctypes, importlib.util, os, sys
+
+def noise(what):
+    with contextlib.suppress(OSError):  # closed
+        os.write(1, b"noise by the descriptor\\n")
+    ctypes.CDLL(None).printf(b"noise in a buffer\\n")
+    with open(os.environ["HEARD"], "a") as heard:
+        print(what, os.getpid(), file=heard)
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name != "highspy":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("highspy")
+        load = spec.loader.exec_module
+        def loud(module):
+            load(module)
+            class Highs(module.Highs):
+                def __init__(self):
+                    noise("made")
+                    super().__init__()
+                def run(self):
+                    noise("run")
+                    return super().run()
+            module.Highs = Highs
+        spec.loader.exec_module = loud
+        return spec
+
+sys.meta_path.insert(0, Finder())
+"""
+"""A sitecustomize.py, so that worker processes have it too."""
+
+
+@pytest.fixture
+def loud(tmp_path):
+    """A way to run Python where HiGHS prints; (the process that ended, what HiGHS said that it printed)."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(LOUD)
+    heard = tmp_path / "heard"
+
+    def run(*arguments):
+        heard.write_text("")
+        environment = os.environ | {"PYTHONPATH": str(tmp_path / "site"), "HEARD": str(heard)}
+        command = [sys.executable, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        return done, [line.split() for line in heard.read_text().splitlines()]
+
+    return run
+
+
+def test_json_is_json_and_quiet_is_quiet(tmp_path, loud):
+    problem = tmp_path / "problem.toml"
+    problem.write_text(grid_text(2, 3))
+    solve = ["-m", "privopt", "solve", "optimal-lp", problem, "--method", "full", "--solver", "highs", "--quiet"]
+    done, heard = loud(*solve, "--out", tmp_path / "one", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["mechanism"] == "optimal-lp"
+    assert {what for what, _ in heard} == {"made", "run"}
+    done, _ = loud(*solve, "--out", tmp_path / "two")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_program_that_uses_the_library_prints_what_it_prints(loud):
+    code = """
+import ctypes, threading
+from privopt.backends.highs import Highs
+ctypes.CDLL(None).printf(b"before\\n")
+made = [threading.Thread(target=Highs().version) for _ in range(8)]
+[thread.start() for thread in made]
+[thread.join() for thread in made]
+ctypes.CDLL(None).fflush(None)
+print("after")
+"""
+    done, heard = loud("-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "before\nafter\n"
+    assert len(heard) == 8
+
+
+def test_worker_processes_print_what_python_prints_there(loud):
+    code = """
+from privopt.backends.highs import Highs
+from privopt.dsl.form import StandardForm
+from privopt.execution import processes
+form = StandardForm(c=[2.0, 3.0], A=[[2, 3]], row_lower=[4], row_upper=[9], col_lower=[0, 0], col_upper=[9, 9],
+                    integrality=[1, 1])
+assert Highs().solve(form).objective == 4.0
+with processes(2) as executor:
+    made = [executor.submit(key, Highs.version, Highs()) for key in range(2)]
+    assert [future.result() for future in made]
+    executor.submit(0, print, "said there").result()
+"""
+    done, heard = loud("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "said there\n")
+    assert len({process for what, process in heard if what == "made"}) >= 3
+
+
+def test_a_closed_standard_output_stays_closed(loud):
+    code = "import os; os.close(1)\nfrom privopt.backends.highs import Highs\nprint(bool(Highs().version()))"
+    done, heard = loud("-c", code.replace("print(", "os._exit(not "))
+    assert (done.returncode, done.stdout, len(heard)) == (0, "", 1)
+
+
+@pytest.mark.parametrize("program", ["privopt", "privopt_fl_linear", "privopt_photo_censor"])
+def test_every_program_reserves_standard_output(tmp_path, program):
+    """What a library prints while a command ends up in nothing; what the command prints is there."""
+    code = f"""
+import ctypes, os, runpy, sys
+from privopt.command import terminal
+reserve = terminal.reserve_standard_output
+def reserved():
+    reserve()
+    os.write(1, b"noise")
+    ctypes.CDLL(None).puts(b"noise")
+terminal.reserve_standard_output = reserved
+sys.argv = ["{program}", "--help"]
+runpy.run_module("{program}", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: ")
+    assert "noise" not in done.stdout

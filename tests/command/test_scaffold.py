@@ -1,0 +1,190 @@
+"""``privopt new``: what it writes is a plugin that solves, certifies and passes the kit, and is short."""
+
+import math
+import sys
+import tomllib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from attrs import evolve
+from click.testing import CliRunner
+from helpers.mended_sums import mend
+
+from privopt.command.cli import cli
+from privopt.command.new import new_plugin
+from privopt.errors import InputError, UsageError
+from privopt.registry import Registered, registry, using
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt.testing import run_checks, subject
+from privopt.testing.command import judge_skips
+from privopt.testing.efforts import EFFORTS
+
+
+@pytest.fixture
+def acme(request, tmp_path, monkeypatch):
+    """A new project, importable and registered."""
+    folder = new_plugin("acme-mech", tmp_path, getattr(request, "param", "matrix"))
+    monkeypatch.syspath_prepend(str(folder / "src"))
+    for name in ("acme_mech", "acme_mech.mechanism", "acme_mech.kit"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import acme_mech
+
+    [spec] = acme_mech.privopt_mechanisms()
+    found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin="acme-mech", version="0.1.0")}
+    with using(registry().with_instead(mechanisms=found)):
+        yield folder
+
+
+def test_a_new_plugin_solves_to_a_proved_optimum(acme, tmp_path):
+    for solver in ("cbc", "highs"):
+        result = solve("acme-mech", acme / "example.toml", tmp_path / solver, Options(solver=solver)).result
+        assert result.status == "optimal"
+        assert verify(tmp_path / solver).complaints == ()
+
+
+TRAITS = {
+    "matrix": {"matrix", "sampler", "odds"},
+    "noise": {"noise", "odds"},
+    "selection": {"noise", "odds"},
+    "sampler": {"sampler", "odds"},
+}
+ATTACKED = {
+    "matrix": "epsilon-achieved",
+    "noise": "own-scale",
+    "selection": "exact-epsilon",
+    "sampler": "channel",
+}
+
+
+FEW = evolve(EFFORTS["dev"], draws=500)
+"""With all its draws tests/third_party tries them, where each is installed."""
+
+
+def test_every_kind_is_tried_here():
+    assert set(TRAITS) == set(registry().of("template"))
+
+
+@pytest.mark.parametrize(
+    "acme",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("matrix", "selection"))) for kind in TRAITS],
+    indirect=True,
+)
+def test_a_new_plugin_passes_the_kit(acme, request):
+    kind = request.node.callspec.params["acme"]
+    tried = subject("acme-mech")
+    results = {result.check: result for result in judge_skips(run_checks(tried, how=FEW))}  # as --fail-on-skip does
+    tried.close()
+    assert tried.traits == TRAITS[kind]
+    assert [result for result in results.values() if result.status == "failed"] == []
+    assert results[ATTACKED[kind]].status == "passed"
+
+
+@pytest.mark.parametrize("acme", TRAITS, indirect=True)
+def test_a_new_plugin_solves_and_verifies(acme, request, tmp_path):
+    solve("acme-mech", acme / "example.toml", tmp_path / "out")
+    assert verify(tmp_path / "out").holds
+    assert len((acme / "src/acme_mech/mechanism.py").read_text().splitlines()) < 165
+
+
+@pytest.mark.parametrize("acme", ["noise"], indirect=True)
+def test_a_noisy_count_of_nobody_is_published_and_too_wide_noise_is_refused(acme, tmp_path):
+    (acme / "people.txt").write_text("")
+    solve("acme-mech", acme / "example.toml", tmp_path / "out")
+    assert verify(tmp_path / "out").holds
+    problem = acme / "example.toml"
+    problem.write_text(problem.read_text().replace("epsilon = 0.5", "epsilon = 1e-300"))
+    with pytest.raises(UsageError, match=r"epsilon for each unit of sensitivity is 1e-300; wanted at least 2.78e-17"):
+        solve("acme-mech", problem, tmp_path / "wide")
+    assert not (tmp_path / "wide").exists()
+
+
+@pytest.mark.parametrize("acme", ["selection"], indirect=True)
+@pytest.mark.parametrize("epsilon", ["least", 1e-3, 1.0, 20.0, 1e5])
+def test_a_selection_keeps_epsilon_in_whole_numbers(acme, epsilon):
+    from acme_mech.mechanism import KEPT, rounding, weights
+
+    chance = np.random.default_rng(5)
+    for number, most in [(2, 99), (2, 1000), (5, 99), (40, 10**8)]:
+        allowed = rounding(number) / (1 - KEPT) if epsilon == "least" else epsilon
+        for votes in [np.array([85] + [0] * (number - 1)), *chance.integers(0, most, (20, number))]:
+            more = votes + np.eye(number, dtype=int)[chance.integers(number)]
+            for one, two in zip(*(weights(v, Fraction(allowed)).tolist() for v in (votes, more)), strict=True):
+                assert abs(math.log1p((two - one) / one)) <= allowed, (votes, more)
+
+
+@pytest.mark.parametrize("acme", ["selection"], indirect=True)
+def test_a_selection_refuses_an_epsilon_that_rounding_uses_up(acme, tmp_path):
+    problem = acme / "example.toml"
+    problem.write_text(problem.read_text().replace("epsilon = 1.0", "epsilon = 1e-7"))
+    with pytest.raises(InputError, match=r"privacy.epsilon: found 1e-07, wanted at least 6.\d+e-07 of 3 choices"):
+        solve("acme-mech", problem, tmp_path / "out")
+
+
+@pytest.mark.parametrize("forged", ["1e30000000", "1e9999999999", "0", "1/0", "-1", "1" + "0" * 2000])
+@pytest.mark.parametrize("acme", ["noise", "sampler"], indirect=True)
+def test_a_scale_that_nobody_draws_at_is_refused_at_once(acme, tmp_path, forged):
+    solve("acme-mech", acme / "example.toml", tmp_path / "out")
+    [path] = (tmp_path / "out").glob("*.txt")
+    path.write_text(f"{path.read_text().split()[0]} {forged}\n")
+    with pytest.raises(InputError, match=rf"{path.name}: found '-?\d+ "):
+        verify(mend(tmp_path / "out"))
+
+
+def test_the_name_of_an_installed_package_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="cannot be the name of a Python package"):
+        new_plugin("numpy", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kind_that_is_none_is_named(tmp_path):
+    done = CliRunner().invoke(cli, ["new", "acme-mech", "--kind", "matrx", "--into", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "matrix" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_own_table_is_read_and_its_faults_are_named(acme, tmp_path):
+    text = (acme / "example.toml").read_text()
+    assert "penalty = 0.0" in text
+    (acme / "example.toml").write_text(text.replace("penalty = 0.0", "penalty = -1"))
+    done = CliRunner().invoke(cli, ["solve", "acme-mech", str(acme / "example.toml"), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "acme-mech.penalty: found -1" in done.stderr
+
+
+def test_it_is_short_and_whole(tmp_path):
+    folder = new_plugin("acme-mech", tmp_path)
+    assert len((folder / "src/acme_mech/mechanism.py").read_text().splitlines()) < 60
+    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["privopt"] == {"acme-mech": "acme_mech"}
+    assert [path.name for path in tmp_path.iterdir()] == ["acme-mech"]
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("Acme", "lower-case"),
+        ("acme_mech", "lower-case"),
+        ("class", "Python package"),
+        ("json", "Python package"),
+        ("privopt", "Python package"),
+        ("optimal-lp", "privopt-metric-dp already"),
+        ("../acme", "lower-case"),
+        ("", "lower-case"),
+    ],
+)
+def test_names_that_will_not_do(tmp_path, name, word):
+    with pytest.raises(UsageError, match=word):
+        new_plugin(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_kept(tmp_path):
+    new_plugin("acme-mech", tmp_path)
+    with pytest.raises(UsageError, match="exists already"):
+        new_plugin("acme-mech", tmp_path)
+    with pytest.raises(UsageError, match="does not exist"):
+        new_plugin("acme-mech", tmp_path / "nowhere")

@@ -1,0 +1,40 @@
+"""A run of the suite whose worker dies ends, fails and names the test."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = """
+import os, signal
+import pytest
+
+@pytest.mark.parametrize("number", range(40))
+def test_number(number):
+    if number == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path):
+    pytest.importorskip("xdist")
+    for file in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    (tmp_path / "test_dies.py").write_text(SUITE)
+    options = ("-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "test_dies.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAILED test_dies.py::test_number[20] - worker" in done.stdout

@@ -1,0 +1,193 @@
+"""Rules that every module keeps: one mechanism for each side question, typed seams, kinds that are registered."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.rooms import PACKAGE, modules, trees
+
+from privopt.interfaces import Release
+from privopt.interfaces.notions import LocalDP
+from privopt.registry import registry
+from privopt.specs import NOTHING
+from privopt.testing.checks import checks as all_checks
+from privopt.testing.nature import missing_traits, nature
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
+
+pytestmark = pytest.mark.xdist_group("rooms")  # one worker parses the sources
+
+CLOCKS = {"execution/clock.py", "execution/hard_limit.py", "execution/worker.py", "execution/cluster.py"}
+"""What looks at the monotonic clock to make scopes of it, or waits for processes."""
+CALLERS = {
+    "interfaces/attend.py",
+    "command/exit_codes.py",
+    "command/program.py",
+    "backends/workers.py",
+    "backends/_highs_calls.py",
+    "execution/worker.py",
+    "files/working_folder.py",
+    "run/publish.py",
+    "run/solve.py",
+    "registry.py",
+    "__main__.py",
+    "studies/curve.py",
+}
+"""Who waits for others, or tidies up: these alone catch an interrupt."""
+IN_ONE_GO = {"privopt_hierarchical_dp", "privopt_photo_censor"}
+"""Plugins whose mechanisms compute in the caller's thread, and end there with what they have."""
+UNTYPED = 25
+"""Public functions with a parameter or result annotated exactly Any; the number only gets smaller."""
+NAMES = {role: set(registry().names(role)) for role in registry().of("role")}
+NOTIONS = NAMES["notion"] - {NOTHING}
+RELEASES = (MatrixRelease, TraceRelease, Release)
+LISTS = {"privopt.builtin", "privopt.checker"}
+"""What registers kinds, and what shares no code, so that it knows what it knows and names the rest."""
+
+
+def named(path: Path, names: set[str]) -> bool:
+    """Tell whether a path ends in one of some names."""
+    return any(path.as_posix().endswith(f"/{name}") for name in names)
+
+
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+    """Yield every node of some kinds, with the file that it stands in."""
+    for name, tree in trees().items():
+        yield from ((modules()[name], node) for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Yield each file with its text."""
+    yield from ((path, path.read_text("utf-8")) for path in modules().values())
+
+
+def lines(found: Iterator[tuple[Path, ast.AST]]) -> list[str]:
+    """Return file and line of each."""
+    return [f"{path.relative_to(PACKAGE.parent)}:{node.lineno}" for path, node in found]
+
+
+# --- one mechanism for each side question -------------------------------------------------------------
+
+
+def test_nothing_takes_a_deadline():
+    """No parameter, attribute or variable of that name; who needs the time asks the clock."""
+
+    def names_one(node):
+        if isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant) and node.value.value is None:
+            return False  # settings(deadline=None) of Hypothesis
+        name = getattr(node, "arg", None) or getattr(node, "attr", None) or getattr(node, "id", None)
+        return name in ("deadline", "until_monotonic", "time_left_at")
+
+    kinds = (ast.arg, ast.keyword, ast.Attribute, ast.Name)
+    assert lines(each for each in nodes(*kinds) if names_one(each[1])) == []
+
+
+def test_no_loop_compares_the_monotonic_clock():
+    """``time.monotonic()`` measures durations; what is compared with it is a deadline by another name."""
+
+    def compares(node):
+        sides = (node.left, *node.comparators)
+        return any(isinstance(side, ast.Call) and ast.unparse(side.func) == "time.monotonic" for side in sides)
+
+    found = (each for each in nodes(ast.Compare) if not named(each[0], CLOCKS | {"backends/workers.py"}))
+    assert lines(each for each in found if compares(each[1])) == []
+
+
+def test_the_contracts_sentence_stands_once():
+    """1.1 L + 5 s: OVER and GRACE of the clock, and nobody else's numbers of these names."""
+    made = [p for p, node in nodes(ast.Assign) if re.search(r"\b(OVER|GRACE)\b", ast.unparse(node.targets[0]))]
+    assert [path.name for path in made] == ["clock.py"]
+
+
+def test_threads_come_from_one_room():
+    """``in_thread``, ``in_threads`` and executors take the caller's scopes along; a bare thread would not."""
+    bare = [path for path, text in texts() if re.search(r"\bThread\(|ThreadPoolExecutor\(", text)]
+    assert [p for p in bare if "execution" not in p.parts and not named(p, {"command/terminal.py"})] == []
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
+def test_interrupts_are_the_callers_alone(error):
+    def elsewhere(path):
+        callers = named(path, CALLERS | {"execution/cluster.py", "decompose/benders.py"})
+        return not (callers or {"testing", *IN_ONE_GO} & set(path.parts))
+
+    caught = (each for each in nodes(ast.ExceptHandler) if each[1].type is not None and elsewhere(each[0]))
+    assert lines(each for each in caught if error in ast.unparse(each[1].type)) == []
+
+
+def test_no_wall_clock_hides_in_a_solver():
+    """Solvers that look at time look at the clock's own."""
+    assert [path for path, text in texts() if "solvers" in path.parts and "time.monotonic" in text] == []
+
+
+# --- seams --------------------------------------------------------------------------------------------
+
+
+def test_no_module_writes_into_a_frozen_problem():
+    written = (each for each in nodes(ast.Attribute) if each[1].attr == "__setattr__")
+    assert lines(each for each in written if each[0].name == "problem.py" or each[0].match("declare/*.py")) == []
+
+
+def test_array_types_have_one_name_each():
+    """They are privopt.arrays'; what stands elsewhere would be a second name for the same."""
+    again = [
+        f"{name}: {node.lineno}"
+        for name, tree in trees().items()
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and isinstance(node.value, ast.Subscript)
+        and ast.unparse(node.value.value).endswith("NDArray")
+        and modules()[name].name != "arrays.py"
+    ]
+    assert not again
+
+
+def test_public_functions_that_take_or_give_anything_get_fewer():
+    def untyped(node):
+        given = node.args
+        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+        said = [argument.annotation for argument in every if argument is not None]
+        return any(isinstance(what, ast.Name) and what.id == "Any" for what in (*said, node.returns))
+
+    public = (each for each in nodes(ast.FunctionDef, ast.AsyncFunctionDef) if not each[1].name.startswith("_"))
+    found = lines(each for each in public if untyped(each[1]))
+    assert len(found) <= UNTYPED, "\n".join(found)
+
+
+# --- kinds --------------------------------------------------------------------------------------------
+
+
+def lists_of_kinds(tree):
+    """Collections of several names of one role, and comparisons with a notion's name: (line, names)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            found = strings(node.elts)
+            if len(found) >= 2 and any(set(found) <= names for names in NAMES.values()):
+                yield node.lineno, found
+        if isinstance(node, ast.Compare):
+            found = NOTIONS.intersection(strings([node.left, *node.comparators]))
+            if found:
+                yield node.lineno, sorted(found)
+
+
+def strings(nodes):
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def test_no_module_of_the_core_lists_kinds_or_asks_for_a_notion_by_name():
+    core = [name for name in modules() if name.split(".")[0] == "privopt" and name not in LISTS]
+    assert {name: found for name in core if (found := list(lists_of_kinds(trees()[name])))} == {}
+    assert list(lists_of_kinds(ast.parse('x = {"pure-dp", "local-dp"}\nif kind == "metric-dp": pass')))
+
+
+def test_checks_are_chosen_by_what_a_release_is():
+    asked = {trait for check in all_checks().values() for trait in check.of}
+    assert asked <= set(missing_traits())
+    notions = [registry().kind("notion", name).load() for name in NAMES["notion"]]
+    found = {trait for cls in RELEASES for notion in notions for trait in nature(cls, notion)}
+    assert found == set(missing_traits())
+    assert nature(MatrixRelease, LocalDP) == {"matrix", "sampler", "odds"}

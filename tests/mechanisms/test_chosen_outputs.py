@@ -1,0 +1,134 @@
+"""Outputs chosen among the records: what is chosen, what its bound speaks of, and what tampering comes to."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers.chosen_outputs import CHOOSE, GRID, PLANE, REST, ROADS, STREETS, data_of, written
+from helpers.mended_sums import edit, rewrite
+
+from privopt import checker
+from privopt.command.cli import cli
+from privopt.errors import InputError, StoppedError
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt_metric_dp.mechanisms import registered
+from privopt_metric_dp.solvers.choose_outputs import choose_outputs, sampled
+from privopt_metric_dp.space.pairs import farthest
+
+
+@pytest.fixture(scope="module", params=["grid", "streets", "everywhere"])
+def chosen(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    text = GRID + CHOOSE + PLANE + REST if request.param == "grid" else STREETS + CHOOSE + ROADS + REST
+    if request.param == "everywhere":
+        text = text.replace("epsilon = 0.8\n", "epsilon = 0.8\neverywhere = true\nsplit_km = 3.0\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registered, "PRICED", 0)  # bounds over all streets: test_street_bound.py
+        solve("optimal-lp", written(folder, text), folder / "out", Options(gap=1e-3))
+    return folder / "out"
+
+
+def test_so_many_records_are_outputs_and_the_bound_says_that_it_speaks_of_these(chosen):
+    result = json.loads((chosen / "result.json").read_text())
+    assert result["objective"]["bound_over"] == "chosen"
+    assert result["objective"]["gap"] <= 1e-3
+    assert result["status"] == "feasible"
+    with np.load(chosen / "mechanism.npz") as archive:
+        outputs, records = archive["outputs"].tolist(), archive["records"].tolist()
+    assert len(set(outputs)) == 9
+    assert [name for name in records if name in outputs] == outputs
+    assert verify(chosen).verdict == "proved"
+    lines = []
+    assert checker.check(chosen, lines.append) == 0, lines
+
+
+@pytest.mark.parametrize("over", ["all", None])
+def test_a_bound_that_speaks_of_more_is_refused(chosen, tmp_path, over):
+    def claim(result):
+        result["objective"].pop("bound_over")
+        result["objective"] |= {} if over is None else {"bound_over": over}
+        result["status"] = "optimal"
+
+    folder = edit(shutil.copytree(chosen, tmp_path / "dir"), claim)
+    assert verify(folder).verdict is None
+    assert checker.check(folder, [].append) in (1, 2)
+
+
+def test_other_outputs_than_were_solved_for_are_refused(chosen, tmp_path):
+    with np.load(chosen / "mechanism.npz") as archive:
+        outputs, records = archive["outputs"], archive["records"].tolist()
+    other = next(name for name in records if name not in outputs.tolist())
+    place = {name: number for number, name in enumerate(records)}
+    swapped = np.array(sorted([*outputs[1:].tolist(), other], key=place.__getitem__), dtype=outputs.dtype)
+    for number, changed in enumerate((swapped, outputs[::-1].copy(), np.repeat(outputs[:1], 9))):
+        folder = rewrite(shutil.copytree(chosen, tmp_path / f"{number}"), outputs=changed)
+        assert not verify(folder).holds
+        assert checker.check(folder, [].append) == 1
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "text", "named"),
+    [
+        ("optimal-lp", GRID + "[outputs]\nchoose = 43\n" + PLANE + REST, "outputs.choose"),
+        ("optimal-lp", GRID + "[outputs]\nchoose = 0\n" + PLANE + REST, "outputs.choose"),
+        ("optimal-lp", "[records]\nchoose = 9\n" + PLANE + REST, "records"),
+        ("exponential", GRID + CHOOSE + PLANE + REST, "outputs.choose"),
+        ("optimal-lp", GRID + CHOOSE + PLANE + REST.replace('"distance"', '"matrix"\ncost = "c.npy"'), "utility.kind"),
+    ],
+)
+def test_what_cannot_be_chosen_is_bad_input(tmp_path, mechanism, text, named):
+    np.save(tmp_path / "c.npy", np.ones((42, 42)))
+    with pytest.raises(InputError, match=named):
+        solve(mechanism, written(tmp_path, text), tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", [GRID + CHOOSE + PLANE + REST, STREETS + CHOOSE + ROADS + REST])
+def test_chosen_outputs_lose_less_than_those_far_apart(tmp_path, text):
+    from privopt_metric_dp.solvers.auto import solve as solved
+    from privopt_metric_dp.solvers.instance import Instance
+
+    data = data_of(tmp_path, text)
+    best, far = (
+        solved(Instance.of(data.over(rows))).objective for rows in (choose_outputs(data), farthest(data.metric, 9))
+    )
+    assert solved(Instance.of(data)).lower_bound <= best < far
+
+
+def test_a_sample_of_everybody_is_the_problem_itself(tmp_path):
+    data = data_of(tmp_path, STREETS + CHOOSE + ROADS + REST)
+    pairs, lengths = data.needed
+    instance, prior = sampled(data.weighted, data.prior, pairs, lengths, np.arange(len(data.records)), 0.8)
+    assert np.array_equal(prior, data.prior)
+    assert np.array_equal(instance.cost, data.weighted)
+    assert np.array_equal(instance.pairs, pairs)
+    assert np.array_equal(instance.distances, lengths)
+
+
+def test_a_sample_keeps_all_of_the_prior_and_joins_neighbouring_parts(tmp_path):
+    data = data_of(tmp_path, STREETS + CHOOSE + ROADS + REST)
+    seeds = np.array([30, 2, 11, 17])
+    instance, prior = sampled(data.weighted, data.prior, *data.needed, seeds, 0.8)
+    assert prior.sum() == pytest.approx(1.0)
+    assert instance.cost.sum(axis=0) == pytest.approx(data.weighted.sum(axis=0))
+    i, j = instance.pairs.T
+    assert (instance.distances >= data.metric.between(seeds[i], seeds[j]) * (1 - 1e-12)).all()
+
+
+def test_where_all_records_do_not_fit_few_outputs_are_proposed(tmp_path):
+    problem = written(tmp_path, GRID.replace("rows = 6, cols = 7", "rows = 250, cols = 4") + PLANE + REST)
+    with pytest.raises(StoppedError, match=r"\[outputs\] choose = 120, that many of the 1,000 records"):
+        solve("optimal-lp", problem, tmp_path / "out", Options(memory=0.3))
+
+
+def test_a_curve_chooses_outputs_at_each_epsilon(tmp_path):
+    """They were chosen and solved for at the problem file's own epsilon, and not certified at others."""
+    problem, table = written(tmp_path, GRID + CHOOSE + PLANE + REST), tmp_path / "curve.csv"
+    options = ["--mechanisms", "optimal-lp", "--epsilon", "0.4:0.9:2", "--out", str(table)]
+    found = CliRunner().invoke(cli, ["curve", str(problem), *options])
+    assert found.exit_code == 0, found.output
+    losses = [float(row.split(",")[2]) for row in table.read_text().splitlines()[1:]]
+    assert losses[0] > losses[1] > 0

@@ -1,0 +1,127 @@
+"""Const-opt: what is tied keeps every pair, and the program's rows are enough."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers.whole_program import optimum
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError
+from privopt_metric_dp.mechanisms.const_opt import FORMS, const_opt_model, tied_form
+from privopt_metric_dp.solvers.exponential import exponential
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.metrics import EuclideanMetric, Metric
+from privopt_metric_dp.space.pairs import required_pairs
+from privopt_metric_dp.space.places import Space
+
+
+def metric_of(points: list[tuple[float, float]], outputs: list[tuple[float, float]] | None = None) -> Metric:
+    def space(places: list[tuple[float, float]]) -> Space:
+        return Space(ids=[str(n) for n in range(len(places))], coordinates=places, kind="planar")
+
+    return EuclideanMetric(space(points), None if outputs is None else space(outputs))
+
+
+def worst(z: np.ndarray, pairs: np.ndarray, distances: np.ndarray, epsilon: float) -> float:
+    """Greatest excess z_ik - exp(eps d_ij) z_jk, relative to the greater of the two, over pairs and outputs."""
+    excess = [0.0]
+    for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
+        for one, other in ((z[i], z[j]), (z[j], z[i])):
+            limit = np.exp(epsilon * d) * other
+            excess.append(float(((one - limit) / np.maximum(np.maximum(one, limit), 1e-12)).max()))
+    return max(excess)
+
+
+def solved(metric: Metric, epsilon: float, radius: float, cost: np.ndarray) -> tuple[np.ndarray, float]:
+    pairs, distances = required_pairs(metric)
+    form = tied_form(metric.to_outputs(), epsilon, radius, pairs, distances)
+    n, k = form.free.shape
+    data = SimpleNamespace(
+        records=SimpleNamespace(ids=[f"r{i}" for i in range(n)]),
+        outputs=SimpleNamespace(ids=[f"o{i}" for i in range(k)]),
+        weighted=cost / n,
+        metric=metric,
+        epsilon=epsilon,
+    )
+    solution = const_opt_model(form, data).solve("highs")
+    return form.matrix(solution.value("z"), solution.value("y")), solution.objective
+
+
+def least(metric: Metric, epsilon: float, cost: np.ndarray) -> float:
+    """Expected loss of the optimal mechanism, by scipy."""
+    pairs, distances = required_pairs(metric)
+    return optimum(cost / len(cost), pairs, epsilon * distances)
+
+
+point = st.tuples(st.integers(0, 30).map(lambda v: v / 10), st.integers(0, 30).map(lambda v: v / 10))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(point, min_size=2, max_size=6, unique=True),
+    st.one_of(st.none(), st.lists(point, min_size=1, max_size=5, unique=True)),
+    st.sampled_from([0.2, 1.0, 3.0]),
+    st.sampled_from([0.0, 0.7, 1.5, 9.0]),
+)
+def test_lies_between_the_optimum_and_the_exponential(
+    points: list[tuple[float, float]], outputs: list[tuple[float, float]] | None, epsilon: float, radius: float
+) -> None:
+    metric = metric_of(points, outputs)
+    cost = metric.to_outputs()
+    z, objective = solved(metric, epsilon, radius, cost)
+    pairs, distances = required_pairs(metric)
+    assert z.sum(axis=1) == pytest.approx(1, abs=1e-6)
+    assert worst(z, pairs, distances, epsilon) < 1e-5
+    assert (z * cost).sum() / len(z) == pytest.approx(objective, abs=1e-6)
+    assert objective >= least(metric, epsilon, cost) - 1e-6
+    assert objective <= (exponential(cost, epsilon) * cost).sum() / len(z) + 1e-6
+    if radius == 9.0:
+        assert objective == pytest.approx(least(metric, epsilon, cost), abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(point, min_size=2, max_size=8, unique=True), st.floats(0.1, 20), st.floats(0, 3), st.integers(0, 99))
+def test_any_weights_within_the_rows_keep_every_pair(
+    points: list[tuple[float, float]], epsilon: float, radius: float, seed: int
+) -> None:
+    metric = metric_of(points)
+    pairs, distances = required_pairs(metric)
+    form = tied_form(metric.table(), epsilon, radius, pairs, distances)
+    weights = np.random.default_rng(seed).uniform(0, 1, (len(FORMS), metric.size))
+    tied = np.where(form.free, np.nan, form.matrix(np.zeros(form.free.shape), weights))
+    low = np.einsum("fk,fik->ik", weights, np.exp(form.below))
+    for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
+        both = np.log(tied[i]) - np.log(tied[j])
+        assert (np.abs(both[np.isfinite(both)]) <= epsilon * d * (1 + 1e-9) + 1e-9).all()
+        for a, b in ((i, j), (j, i)):
+            edge = form.free[a] & ~form.free[b]
+            high = np.einsum("fk,fk->k", weights, np.exp(np.where(edge, form.above[:, a], 0)))
+            assert (high[edge] <= np.exp(epsilon * d) * tied[b][edge] * (1 + 1e-9)).all()
+            assert (low[a][edge] >= np.exp(-epsilon * d) * tied[b][edge] * (1 - 1e-9)).all()
+    assert {tuple(row) for row in form.rows.tolist()} == {
+        (a, b, k)
+        for i, j in pairs.tolist()
+        for a, b in ((i, j), (j, i))
+        for k in range(metric.size)
+        if form.free[a, k] and form.free[b, k]
+    }
+
+
+def test_broken_triangles_are_mended_before_anything_is_tied() -> None:
+    table = np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 1.0], [9.0, 1.0, 0.0]])
+    metric = MatrixMetric(table)
+    pairs, distances = required_pairs(metric)
+    form = tied_form(table, 1.0, 0.0, pairs, distances)
+    apart = np.abs(form.exponents[:, pairs[:, 0]] - form.exponents[:, pairs[:, 1]])
+    assert (apart <= distances[None, :, None] + 1e-12).all()
+    z, _ = solved(metric, 1.0, 0.0, table)
+    assert worst(z, pairs, distances, 1.0) < 1e-5
+
+
+def test_a_record_without_outputs_is_a_fault() -> None:
+    with pytest.raises(InputError, match="row 1"):
+        tied_form(np.array([[0.0], [np.inf]]), 1.0, 1.0, np.zeros((0, 2), dtype=np.int64), np.zeros(0))

@@ -1,0 +1,333 @@
+"""From a problem file to a verified folder and back, for each kind of region; forged folders and bad input."""
+
+import json
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.checker_parts import one_file, run
+from helpers.mended_sums import edit, mend
+from helpers.random_problems import forms
+from helpers.regions import KINDS, write
+
+import privopt as po
+from privopt import checker
+from privopt.errors import InputError, PrivoptError
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import load_release, verify
+from privopt_metric_dp.checkers.triangles import triangulates
+from privopt_metric_dp.matrix.repair import repair
+from privopt_metric_dp.region.mesh import plane_of
+from privopt_metric_dp.space.places import Space
+
+FAST = ("graph", "points", "grid-finer", "mesh-earth")
+"""What the checker of planes is through with in a second or two; positions on the earth take it 10 s."""
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory):
+    """A folder for each kind of region."""
+    made = tmp_path_factory.mktemp("everywhere")
+    folders = {}
+    for name, parts in KINDS.items():
+        problem = write(made / name, *parts)
+        folders[name] = solve("optimal-lp", problem, made / name / "out", Options()).folder
+    return folders
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name not in FAST else []) for name in KINDS]
+)
+def test_the_checker_proves_every_region(solved, name):
+    """Its bound is the very double that is stated; planes too."""
+    lines: list[str] = []
+    assert checker.check(solved[name], lines.append) == 0, lines
+    assert [line.split(":")[1] for line in lines] == [" files", " integers", " privacy", " objective", " words"]
+
+
+@pytest.mark.parametrize("name", ["globe", "globe-grid"])
+def test_people_on_records_of_the_earth_are_checked_at_once(tmp_path, name):
+    ids = [f"{r}-{c}" for r in range(3) for c in range(2)] if "grid" in name else list("abcd")
+    problem = write(tmp_path, *KINDS[name][:2], "split_km = 0.4", utility='kind = "distance"\nprior = "p.csv"')
+    (tmp_path / "p.csv").write_text("id,p\n" + "".join(f"{i},{1 / len(ids)!r}\n" for i in ids))
+    lines: list[str] = []
+    folder = solve("optimal-lp", problem, tmp_path / "out", Options()).folder
+    assert checker.check(folder, lines.append) == 0, lines
+
+
+@pytest.mark.slow
+def test_the_one_file_proves_regions_too(solved, tmp_path):
+    for name in ("points", "mesh", "graph"):
+        lines: list[str] = []
+        assert checker.check(solved[name], lines.append) == 0
+        assert run(solved[name]) == (0, "".join(f"{line}\n" for line in lines))
+    forged = shutil.copytree(solved["points"], tmp_path / "forged")
+    (forged / "mechanism.npz").write_bytes(b"")
+    mend(forged)
+    assert run(forged)[0] == 2
+
+
+def test_no_module_that_lies_in_the_folder_is_run(solved, tmp_path):
+    """Not even where the one file was copied into it."""
+    folder = shutil.copytree(solved["points"], tmp_path / "dir")
+    inside = Path(shutil.copy(one_file(), folder))
+    for package in ("privopt", "privopt_metric_dp"):
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").write_text("raise SystemExit(0)\n")
+    mend(folder)
+    assert run(folder, inside) == run(folder) == (0, run(folder)[1])
+
+
+def test_random_points_have_the_triangles_that_the_checker_asks_for():
+    rng = np.random.default_rng(4)
+    for number in range(60):
+        at = np.unique(rng.integers(0, 10 ** rng.integers(1, 8), (int(rng.integers(3, 60)), 2)), axis=0) * 10
+        rng.shuffle(at)
+        try:
+            plane = plane_of(Space(ids=map(str, range(len(at))), coordinates=at / 1e6, kind="planar"))
+        except InputError:
+            continue
+        triangles = [tuple(t) for t in plane.simplices.tolist()]
+        points = [tuple(v) for v in plane.vertices.tolist()]
+        assert triangulates(points, triangles), number
+        for drop in range(len(triangles)):
+            assert not triangulates(points, triangles[:drop] + triangles[drop + 1 :])
+
+
+def test_triangles_may_touch_in_one_corner(tmp_path):
+    """Those between points of random problem 238, and of many fans whose middle the rim passes twice."""
+    text = forms(238).write(tmp_path).with_name("points.csv").read_text()
+    albums = [np.array([line.split(",")[1:] for line in text.split()[1:]], dtype=float)]
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        left, right = (np.sort(rng.uniform(-1, 1, int(rng.integers(2, 6)))) / 20 for _ in range(2))
+        fans = [(side * rng.uniform(0.7, 1), y) for side, ys in ((-1, left), (1, right)) for y in ys]
+        albums.append(rng.permutation(np.array([(0.0, 0.0), *fans])) @ np.array([[0.6, 0.8], [-0.8, 0.6]]))
+    twice = 0
+    for number, at in enumerate(albums):
+        plane = plane_of(Space(ids=map(str, range(len(at))), coordinates=at, kind="planar"))
+        triangles = [tuple(t) for t in plane.simplices.tolist()]
+        points = [tuple(v) for v in plane.vertices.tolist()]
+        assert triangulates(points, triangles), number
+        sides = {side for t in triangles for side in ((t[0], t[1]), (t[1], t[2]), (t[2], t[0]))}
+        tails = [a for a, b in sides if (b, a) not in sides]
+        twice += len(tails) > len({*tails})
+        for drop in range(len(triangles)):
+            assert not triangulates(points, triangles[:drop] + triangles[drop + 1 :])
+    assert twice > 20
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_folder_verifies_and_says_any_two_points(solved, name):
+    found = verify(solved[name])
+    assert found.verdict == "proved", found.complaints
+    result = json.loads((solved[name] / "result.json").read_text())
+    assert result["guarantee"]["scope"] == "everywhere"
+    assert "any two points" in result["guarantee"]["statement"]
+    assert result["objective"]["gap"] <= 1e-6
+    arrays = np.load(solved[name] / "mechanism.npz")
+    assert arrays["pairs"].shape == (0, 2)
+    planar = "graph" not in name
+    assert ("vertices" in arrays) == planar
+    assert ("lengths" in arrays) == (not planar)
+    assert arrays["snap_steps"].tolist() == [0 if planar else 8]
+    count, outputs = arrays["weights"].shape
+    assert result["certificate"]["checked"] == len(arrays["simplices"]) * outputs
+    assert result["certificate"]["worst"] <= 1.5
+    assert arrays["records"].shape == (count,)
+
+
+def test_streets_are_divided_and_ids_follow_the_records(solved):
+    arrays = np.load(solved["graph"] / "mechanism.npz")
+    assert arrays["records"].tolist()[:5] == ["a", "b", "c", "d", "far"]
+    assert arrays["outputs"].tolist() == ["a", "b", "c", "d"]
+    assert "c~d~1" in arrays["records"].tolist()
+    assert arrays["records"].tolist().count("c~d~4") == 1  # a parallel street's points are numbered on
+    assert (arrays["lengths"] * 1.5 <= 0.5).all()
+    halved = np.load(solved["graph-halved"] / "mechanism.npz")
+    assert (halved["lengths"] <= 0.25).all()
+    assert len(halved["records"]) > len(arrays["records"])
+
+
+def forged(folder, target, change=None, result=None):
+    shutil.copytree(folder, target)
+    if change is not None:
+        np.savez(target / "mechanism.npz", **change(dict(np.load(target / "mechanism.npz"))))
+    return edit(target, result or (lambda _: None))
+
+
+def refused(folder):
+    try:
+        return verify(folder).verdict is None
+    except PrivoptError:
+        return True
+
+
+def longer(arrays):
+    return arrays | {"lengths": arrays["lengths"] * (1 + 1e-12)}
+
+
+def more_steps(arrays):
+    return arrays | {"snap_steps": np.array([9])}
+
+
+def moved(arrays):
+    vertices = arrays["vertices"].copy()
+    vertices[0, 0] -= 1
+    return arrays | {"vertices": vertices}
+
+
+def fewer(arrays):
+    part = {"lengths": arrays["lengths"][1:]} if "lengths" in arrays else {}
+    return arrays | {"simplices": arrays["simplices"][1:]} | part
+
+
+def turned(arrays):
+    return arrays | {"simplices": arrays["simplices"][:, [0, 2, 1]]}
+
+
+def no_region(arrays):
+    return {name: arrays[name] for name in ("weights", "records", "outputs", "pairs", "distances")}
+
+
+def with_pairs(arrays):
+    return arrays | {"pairs": np.array([[0, 1]]), "distances": np.array([1.0])}
+
+
+def truth(arrays):
+    weights = np.zeros_like(arrays["weights"])
+    weights[np.arange(len(weights)), np.arange(len(weights)) % weights.shape[1]] = 2**63
+    return arrays | {"weights": weights}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("graph", longer),
+        ("graph", more_steps),
+        ("graph", fewer),
+        ("graph", no_region),
+        ("graph", truth),
+        ("mesh", moved),
+        ("mesh", fewer),
+        ("mesh", turned),
+        ("mesh", no_region),
+        ("mesh", with_pairs),
+        ("mesh", truth),
+        ("mesh", more_steps),
+    ],
+)
+def test_a_forged_artefact_is_refused(solved, tmp_path, name, change):
+    assert refused(forged(solved[name], tmp_path / "f", change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda result: result["guarantee"].update(epsilon=1.4999),
+        lambda result: result["guarantee"].update(scope="all-pairs"),
+        lambda result: result["certificate"].update(worst=1.0),
+        lambda result: result["certificate"].update(checked=1),
+    ],
+)
+def test_a_forged_claim_is_refused(solved, tmp_path, change):
+    assert refused(forged(solved["mesh"], tmp_path / "f", result=change))
+
+
+@pytest.mark.parametrize("name", ["graph", "mesh"])
+def test_rows_between_records_alone_are_refused(solved, tmp_path, name):
+    """The matrix that is private between vertices at their distances, beside the right region."""
+    opened = load_release(solved[name])
+    data = opened.problem.data
+    i, j = data.region.edges.T
+    lengths = data.distance.between(i, j)
+    start = np.exp(-1.5 * data.distance.rows(np.arange(len(data.records)))[:, : len(data.outputs)])
+    weights = repair(start, data.region.edges, lengths, Fraction(3, 2)).weights
+    assert refused(forged(solved[name], tmp_path / "f", lambda arrays: arrays | {"weights": weights}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "what"),
+    [
+        (('points = "points.csv"', 'kind = "euclidean"', "neighbours_within = 1.0"), {}, "beside everywhere"),
+        (('points = "points.csv"', 'kind = "matrix"\nmatrix = "d.npy"'), {}, "no points between records"),
+        (('points = "earth.csv"', 'kind = "euclidean"'), {}, "geographic"),
+        (('points = "points.csv"', 'kind = "haversine"'), {}, "planar"),
+        (('vectors = "v.npy"', 'kind = "euclidean"'), {}, "records.vectors"),
+        (("grid = { rows = 1, cols = 4, cell_km = 1.0 }", 'kind = "euclidean"'), {}, "2 rows and 2 columns"),
+        (KINDS["graph"], {"utility": 'kind = "matrix"\ncost = "c.npy"'}, "added vertices"),
+        (('points = "nodes.csv"', 'kind = "graph"\nedges = "roads.csv"', "split_km = 1e-7"), {}, "split_km"),
+        (('mesh = { region = "earth.geojson", side_km = 0.8 }', 'kind = "haversine"'), {}, "mesh"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tmp_path, parts, options, what):
+    problem = write(tmp_path, *parts, **options)
+    np.save(tmp_path / "d.npy", 1.0 - np.eye(5))
+    np.save(tmp_path / "v.npy", np.eye(3))
+    np.save(tmp_path / "c.npy", 1.0 - np.eye(4))
+    with pytest.raises(InputError, match=what):
+        solve("optimal-lp", problem, tmp_path / "out", Options())
+    assert not (tmp_path / "out").exists()
+
+
+def test_split_km_needs_everywhere(tmp_path):
+    problem = write(tmp_path, *KINDS["points"][:2], "split_km = 1.0")
+    problem.write_text(problem.read_text().replace("everywhere = true\n", ""))
+    with pytest.raises(InputError, match="without everywhere"):
+        solve("optimal-lp", problem, tmp_path / "out", Options())
+
+
+@pytest.mark.parametrize("mechanism", ["exponential", "planar-laplace", "bd-mdp", "const-opt"])
+def test_every_metric_mechanism_takes_it(tmp_path, mechanism):
+    extra = {"const-opt": "[const-opt]\nradius = 0.6", "bd-mdp": "[bd-mdp]\nsubsets = 2"}.get(mechanism, "")
+    problem = write(tmp_path, *KINDS["grid"], extra=extra)
+    folder = solve(mechanism, problem, tmp_path / "out", Options(gap=1e-2)).folder
+    found = verify(folder)
+    assert found.verdict == "proved", found.complaints
+    assert json.loads((folder / "result.json").read_text())["guarantee"]["scope"] == "everywhere"
+
+
+def test_lr_geo_exact_takes_it_and_the_others_refuse(tmp_path):
+    extra = '[lr-geo]\nusers = "all"\nradius = 1.0\nobfuscation_radius = 2.0\nexponential_beyond = 1.0'
+    problem = write(tmp_path, *KINDS["grid"], extra=extra)
+    folder = solve("lr-geo", problem, tmp_path / "out", Options(method="exact")).folder
+    assert verify(folder).verdict == "proved"
+    with pytest.raises(InputError, match="--method exact"):
+        solve("lr-geo", problem, tmp_path / "other", Options(method="benders"))
+
+
+def test_parts_that_no_way_joins_are_held_apart(tmp_path):
+    """Two networks: a column that one never uses may be used by the other."""
+    problem = write(
+        tmp_path,
+        'points = "nodes.csv"',
+        'kind = "graph"\nedges = "roads.csv"',
+        utility='kind = "matrix"\ncost = "c.npy"',
+        epsilon="0.4",
+    )
+    (tmp_path / "roads.csv").write_text("from,to,km\na,b,0.4\nc,d,0.7\n")
+    np.save(tmp_path / "c.npy", np.array([[0, 1, 5, 5], [1, 0, 5, 5], [5, 5, 0, 1], [5, 5, 1, 0]], dtype=float))
+    folder = solve("optimal-lp", problem, tmp_path / "out", Options()).folder
+    assert verify(folder).verdict == "proved"
+    weights = np.load(folder / "mechanism.npz")["weights"]
+    assert not weights[:2, 2:].any()
+
+
+@pytest.mark.parametrize("name", ["graph", "grid"])
+def test_a_curve_makes_the_region_again_at_each_epsilon(tmp_path, name):
+    """What edges are held to goes with epsilon, and where streets are divided too."""
+    frame = po.curve(write(tmp_path, *KINDS[name]), ["optimal-lp", "exponential"], ("0.5", "4", 3))
+    best = frame.filter(frame["mechanism"] == "optimal-lp")
+    assert best["status"].to_list() == ["optimal"] * 3
+    assert (best["loss"].diff().drop_nulls() <= 1e-12).all()
+    assert (frame["loss"] >= frame["lower_bound"]).all()
+
+
+def test_own_matrices_have_no_curve_over_a_region(solved, tmp_path):
+    with pytest.raises(InputError, match=r"privacy\.everywhere"):
+        po.curve(
+            write(tmp_path, *KINDS["grid"]), ["exponential"], (1, 2, 2), matrices=[solved["grid"] / "mechanism.npz"]
+        )

@@ -1,0 +1,248 @@
+"""What a method says it takes is what it takes, and a limit on memory is kept by taking a cheaper method."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers.examples import EXAMPLES
+
+from privopt.declare import load_problem
+from privopt.errors import StoppedError
+from privopt.execution import memory
+from privopt.files import open_regular
+from privopt.files.sizes import loading_bytes
+from privopt.registry import registry
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt_metric_dp.matrix.release import matrix_bytes
+from privopt_metric_dp.mechanisms.registered import Exponential
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.solvers.column_generation import ColumnGeneration
+from privopt_metric_dp.solvers.interior_point import InteriorPoint
+
+MEASURE = """
+import sys
+import numba  # few records need none of it
+from pathlib import Path
+from privopt.run.solve import Options, solve
+from privopt.execution.memory import resident
+small, large, method, out = sys.argv[1:]
+name, method = method.split(":")
+solve(name, Path(small), Path(out + "-small"), Options(method=method))  # what is imported and compiled is held by now
+before, loaded = resident(), {name.partition(".")[0] for name in sys.modules}
+solve(name, Path(large), Path(out + "-large"), Options(method=method))
+assert not {name.partition(".")[0] for name in sys.modules} - loaded  # a library's memory is not a matrix's
+status = Path("/proc/self/status").read_text().splitlines()  # ru_maxrss would be that of whoever started this
+print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")) - before)
+"""
+
+
+def grid(folder, rows, cols, epsilon, within=1.5):
+    folder.mkdir(parents=True)
+    (folder / "problem.toml").write_text(
+        f"[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = 1.0 }}\n[distance]\nkind = 'euclidean'\n"
+        f"[privacy]\nepsilon = {epsilon}\nneighbours_within = {within}\n[utility]\nkind = 'distance'\n"
+    )
+    return folder / "problem.toml"
+
+
+@pytest.mark.parametrize("method", ["exponential", "calibrated"])
+def test_a_matrix_takes_the_memory_that_is_stated(tmp_path, method):
+    small, large = grid(tmp_path / "small", 3, 3, 0.5), grid(tmp_path / "large", 25, 40, 0.5)
+    command = [sys.executable, "-c", MEASURE, small, large, f"exponential:{method}"]
+    for turn in ("first", "second"):  # the first may compile, which takes a gigabyte
+        done = subprocess.run([*map(str, command), str(tmp_path / turn)], capture_output=True, text=True, check=True)
+    taken = float(done.stdout)
+    stated = matrix_bytes(1000, 1000, 24 * 39 + 25 * 39 + 24 * 40 + 24 * 39)
+    assert 0.2 * stated <= taken <= 1.1 * stated
+
+
+def hierarchy(folder, sizes):
+    rows = "".join(f"US,{state},{size},{3 + size}\n" for state in ("GA", "NY") for size in (1, 2, 5))
+    text = f'[hierarchy]\ncounts = "c.csv"\nsizes = {sizes}\n[privacy]\nepsilon = 1\n'
+    return written(folder, text, **{"c.csv": "level_1,level_2,size,groups\n" + rows})
+
+
+def tables(folder, ages):
+    text = f'[hierarchy]\nregions = "r.csv"\nrecords = "p.csv"\nattributes.age = {[f"{age}" for age in range(ages)]}\n'
+    text += 'attributes.sex = ["f", "m"]\ntables.both.by = ["age", "sex"]\n[privacy]\nepsilon = 1\n'
+    people = "level_1,level_2,age,sex\nUS,GA,1,f\nUS,NY,0,m\n"
+    return written(folder, text, **{"r.csv": "level_1,level_2\nUS,GA\nUS,NY\n", "p.csv": people})
+
+
+def locations(folder, count):
+    rows = "".join(f"L{i},{i % 173},{i % 199},{1 + i % 7},{i % 50}\n" for i in range(count))
+    text = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 1\n'
+    return written(folder, text, **{"p.csv": "id,x,y,facility_cost,clients\n" + rows})
+
+
+def album(folder, photos):
+    scores = np.random.default_rng(0).normal(-20, 1, (photos, 1000))
+    scores[:, 1] += 0.25
+    path = written(folder, '[photos]\nscores = "s.npy"\ntrue_location = 1\n[privacy]\ntop_k = 3\n')
+    np.save(folder / "s.npy", scores)
+    return path
+
+
+def written(folder, text, **files):
+    folder.mkdir(parents=True)
+    for name, content in {"problem.toml": text, **files}.items():
+        (folder / name).write_text(content)
+    return folder / "problem.toml"
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "small", "large"),
+    [
+        ("hierarchical-dp:cumulative-smoothed", hierarchy, 6, 40_000),
+        pytest.param("hierarchical-tables:margins", tables, 3, 20_000, marks=pytest.mark.slow),
+        pytest.param("fl-linear:reconnection", locations, 6, 20_000, marks=pytest.mark.slow),
+        pytest.param("photo-censor:greedy", album, 350, 700, marks=pytest.mark.slow),
+    ],
+)
+def test_other_mechanisms_take_the_memory_that_is_stated(tmp_path, name, write, small, large):
+    paths = write(tmp_path / "small", small), write(tmp_path / "large", large)
+    command = [sys.executable, "-c", MEASURE, *map(str, paths), name]
+    for turn in ("first", "second"):  # as above
+        done = subprocess.run([*command, str(tmp_path / turn)], capture_output=True, text=True, check=True)
+    mechanism, method = name.split(":")
+    own = registry().get(mechanism).load()
+    stated = own.bytes_needed(own.load(load_problem(own.problem_class, paths[1]), "problem.toml"), method)
+    assert 0.3 * stated <= float(done.stdout) <= stated
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_mechanism_begins_what_does_not_fit(tmp_path, name):
+    example = EXAMPLES[name]
+    problem = example.write(tmp_path / "problem")
+    with pytest.raises(StoppedError, match=r"this problem and --method [\w-]+ need .* --memory") as stopped:
+        solve(example.mechanism, problem, tmp_path / "out", Options(memory=0.001, **example.options))
+    assert stopped.value.exit_code == 5
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "method"),
+    [("optimal-lp", "interior-point"), ("optimal-lp", "full"), ("optimal-lp", "auto"), ("const-opt", "full")],
+)
+def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method):
+    problem = grid(tmp_path / "map", 12, 12, 0.2)
+    if mechanism == "const-opt":
+        problem.write_text(problem.read_text() + "[const-opt]\nradius = 12.0\n")
+    if method != "full":
+        for solver in (InteriorPoint, ColumnGeneration):
+            monkeypatch.setattr(solver, "peak_bytes", lambda *_: 1e12)
+    plain = solve("exponential", problem, tmp_path / "plain").result.objective.value  # loads what solving takes, too
+    limit = (max(memory.resident(), memory.PROGRAM) + 40e6) / memory.GB
+    solved = solve(mechanism, problem, tmp_path / "out", Options(method=method, memory=limit))
+    assert not solved.stopped
+    assert solved.result.method == method
+    assert solved.result.asked.memory == limit
+    assert "GB" in solved.result.solver["path"]
+    assert solved.result.objective.value <= plain
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_where_nothing_fits_the_need_is_said(tmp_path):
+    problem = grid(tmp_path / "map", 20, 20, 0.2)
+    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* --memory \d+(\.\d+)? would do") as stopped:
+        solve("exponential", problem, tmp_path / "out", Options(memory=0.01))
+    assert stopped.value.exit_code == 5
+    assert not (tmp_path / "out").exists()
+
+
+def group(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_limits_of_control_groups_are_seen_and_caches_are_free(tmp_path):
+    group(tmp_path / "job", memory__max="1000\n", memory__current="700\n", memory__stat="inactive_file 100\nanon 5\n")
+    group(tmp_path / "job" / "part", memory__max="max\n", memory__current="600\n", memory__stat="inactive_file 0\n")
+    assert memory._under_cgroups("0::/job/part\n", tmp_path) == 400
+    old = tmp_path / "memory" / "old"
+    stat = "inactive_file 7\ntotal_inactive_file 30\n"
+    group(old, memory__limit_in_bytes="900", memory__usage_in_bytes="850", memory__stat=stat)
+    assert memory._under_cgroups("4:memory:/old\n0::/job/part\n", tmp_path) == 80
+    assert memory._under_cgroups("4:cpu:/old\n", tmp_path) == memory.UNLIMITED
+
+
+def test_a_limit_on_the_address_space_is_seen(monkeypatch):
+    limits = {resource.RLIMIT_AS: 10**15, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda name: (limits[name], limits[name]))
+    assert 0 < 10**15 - memory._under_rlimits() < 10**13
+    assert 0 < memory.available() < 10**15
+
+
+def test_pairs_within_a_distance_are_counted(tmp_path):
+    near, far = grid(tmp_path / "near", 10, 10, 0.2), grid(tmp_path / "far", 10, 10, 0.2, within=50)
+    found = [MetricInstance.of(load_problem(MetricProblem, problem)) for problem in (near, far)]
+    mechanism = Exponential()
+    needed = [mechanism.bytes_needed(problem, "exponential") for problem in found]
+    assert needed[1] - needed[0] == 5 * 24.0 * (100 * 99 // 2 - 342)
+
+
+def test_where_there_is_no_proc_the_peak_is_read_in_the_units_of_the_system(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for system, unit in (("linux", 1024), ("darwin", 1)):
+        monkeypatch.setattr(memory.sys, "platform", system)
+        assert memory.resident() == pytest.approx(peak * unit, rel=0.2)
+
+
+def bytes_of(path):
+    with open_regular(path) as (stream, size):
+        found = loading_bytes(stream, size)
+        assert stream.tell() == 0
+        return found
+
+
+def test_what_a_file_takes_is_known_from_its_size_and_its_first_bytes(tmp_path):
+    import polars as pl
+
+    frame = pl.DataFrame({"id": [f"p{i}" for i in range(1_000)], "x": np.arange(1e3), "y": np.arange(1e3)})
+    frame.write_csv(tmp_path / "t.csv")
+    frame.write_parquet(tmp_path / "t.parquet")
+    np.save(tmp_path / "v.npy", np.zeros((100, 50), dtype=np.float32))
+    size = (tmp_path / "v.npy").stat().st_size
+    assert bytes_of(tmp_path / "v.npy") == size + 5.0 * 8.0 * 5_000
+    assert bytes_of(tmp_path / "t.csv") == 14.0 * (tmp_path / "t.csv").stat().st_size
+    assert bytes_of(tmp_path / "t.parquet") >= 150.0 * 3_000
+    header = np.lib.format.header_data_from_array_1_0(np.zeros(0)) | {"shape": (10**5, 10**5)}
+    with (tmp_path / "cut.npy").open("wb") as stream:  # half copied: its reader says so
+        np.lib.format.write_array_header_1_0(stream, header)
+        stream.write(bytes(8_000))
+    assert bytes_of(tmp_path / "cut.npy") < 1e4
+
+
+@pytest.mark.parametrize("file", ["vectors.npy", "points.csv", "region.geojson"])
+def test_what_does_not_fit_is_not_loaded(tmp_path, monkeypatch, file):
+    """The files are as large as they say, in a file system that keeps no zeros; nothing of them is read."""
+    text = {
+        "vectors.npy": 'vectors = "vectors.npy"',
+        "points.csv": 'points = "points.csv"',
+        "region.geojson": 'mesh = { region = "region.geojson", side_km = 0.02, planar = true }',
+    }[file]
+    text += '\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 1\n[utility]\nkind = "distance"\n'
+    ring = [[0, 0], [12, 0], [12, 12], [0, 12], [0, 0]]
+    (tmp_path / "region.geojson").write_text(f'{{"type": "Polygon", "coordinates": [{ring}]}}')
+    (tmp_path / "points.csv").write_text("id,x,y\na,0,0\nb,1,0\n")
+    header = np.lib.format.header_data_from_array_1_0(np.zeros(0)) | {"shape": (10**6, 625)}
+    with (tmp_path / "vectors.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+        stream.truncate(stream.tell() + 5 * 10**9)
+    with (tmp_path / "points.csv").open("r+b") as stream:
+        stream.truncate(10**9)
+    (tmp_path / "problem.toml").write_text("[records]\n" + text)
+    if file != "region.geojson":
+        monkeypatch.setattr("privopt.declare.toml.read_whole", lambda *given, **named: pytest.fail("it was read"))
+    with pytest.raises(StoppedError, match=r"need .* GB beside .* wanted --memory .* at least"):
+        solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options(memory=0.5))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,329 @@
+"""DIR as it is written: private until it is finished, checked before it has its name, whole or not there."""
+
+import errno
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+from helpers.toys import TOY, write_toy
+
+from privopt.declare import File, key, load_problem
+from privopt.errors import CertificationError, InputError, StoppedError, UsageError
+from privopt.report.write_report import write_report
+from privopt.run import publish
+from privopt.run.options import Options
+from privopt.run.problem_copy import ProblemCopy
+from privopt.run.publish import discard_partial, new_folder
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt_metric_dp.matrix.release import MatrixRelease
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def no_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+# --- private from the first byte -----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_nobody_else_can_enter_a_folder_while_it_is_written(tmp_path):
+    with new_folder(tmp_path / "out") as work:
+        assert mode(work) == 0o700
+        (work / "private").mkdir()
+        (work / "private" / "truth.json").write_text("{}")
+        (work / "result.json").write_text("{}")
+    out = tmp_path / "out"
+    assert [mode(out / name) for name in ("", "result.json", "SHA256SUMS")] == [0o755, 0o644, 0o644]
+    assert [mode(out / "private" / name) for name in ("", "truth.json", "SHA256SUMS")] == [0o700, 0o600, 0o600]
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_all_is_on_the_disk_before_a_folder_has_its_name(tmp_path, monkeypatch):
+    flushed = set()
+
+    def flush(handle):
+        assert not (tmp_path / "out").exists()
+        flushed.add(os.fstat(handle).st_ino)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with new_folder(tmp_path / "out") as work:
+        (work / "private").mkdir()
+        for name in ("a.txt", "private/b.txt"):
+            (work / name).write_text(name)
+    written = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    assert len(written) == 6  # a SHA256SUMS in each folder
+    assert {path.stat().st_ino for path in written} <= flushed
+
+
+def test_secrets_stay_private_in_what_solve_writes(example, tmp_path):
+    owned = shutil.copytree(example("fl-linear", secretive=True), tmp_path / "out") / "private"
+    assert mode(owned) == 0o700
+    assert {mode(path) for path in owned.rglob("*") if path.is_file()} == {0o600}
+
+
+def test_the_folder_of_photos_is_its_owners_own(example, tmp_path):
+    folder = example("photo-censor")
+    assert mode(folder) == 0o700
+    assert {mode(path) for path in folder.rglob("*") if path.is_file()} == {0o600}
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    assert mode(write_report(copy)) == 0o600
+
+
+# --- leftovers -----------------------------------------------------------------------------------------
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from privopt.run.publish import new_folder
+with new_folder(Path(sys.argv[1])) as work:
+    (work / "secret").write_text("x")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_runs_leftovers_go_and_a_live_runs_stay(tmp_path):
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    for run in runs:
+        assert run.stdout.readline() == b"writing\n"
+    assert len(list(tmp_path.iterdir())) == 2
+    runs[0].kill()
+    runs[0].communicate()
+    with pytest.raises(ValueError, match="enough"), new_folder(tmp_path / "other"):
+        raise ValueError("enough")
+    assert len(list(tmp_path.glob(".out.*.writing"))) == 1, "the dead run's alone are removed"
+    runs[1].communicate(b"")
+    assert (tmp_path / "out" / "secret").is_file()
+    assert not list(tmp_path.glob(".out.*"))
+
+
+KILLED_REPORT = """
+import os, signal, sys
+from pathlib import Path
+from privopt.report.write_report import write_report
+Path.replace = lambda made, target: os.kill(os.getpid(), signal.SIGKILL)
+write_report(Path(sys.argv[1]))
+"""
+
+
+def test_a_page_that_a_killed_run_wrote_goes_with_the_next_run(toy, tmp_path):
+    solve("exponential", toy, tmp_path / "out")
+    before = {path.name for path in tmp_path.iterdir()}
+    assert subprocess.run([sys.executable, "-c", KILLED_REPORT, tmp_path / "out"]).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".out.*"))) == 1
+    with pytest.raises(ValueError, match="enough"), new_folder(tmp_path / "other"):
+        raise ValueError("enough")
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_glob_signs_in_out_delete_nobody_elses_work(tmp_path):
+    stay = [".*.keep.me", ".a.abcdefgh.privopt.replaced", ".a.abcdefgh.writing"]
+    for name in (*stay, ".*.abcdefgh.privopt.writing", ".*.abcdefgh.privopt.replaced", ".a.abcdefgh.privopt.writing"):
+        (tmp_path / name).mkdir()
+    with new_folder(tmp_path / "*") as work:
+        (work / "x").write_text("x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["*", *stay]
+
+
+def test_no_process_table_is_needed(tmp_path, monkeypatch):
+    """On a system without /proc every live run looked dead; nothing here asks it."""
+    assert "/proc" not in Path(publish.__file__).read_text()
+    with new_folder(tmp_path / "out") as first:
+        with pytest.raises(ValueError, match="x"), new_folder(tmp_path / "out"):
+            raise ValueError("x")
+        assert first.is_dir()
+        (first / "x").write_text("x")
+    assert (tmp_path / "out").is_dir()
+
+
+def test_two_runs_at_once_never_replace_each_other_without_force(tmp_path):
+    def both():
+        with new_folder(tmp_path / "out") as second:
+            (second / "result.json").write_text("second")
+            with new_folder(tmp_path / "out") as first:
+                (first / "result.json").write_text("first")
+
+    with pytest.raises(UsageError, match="exists already"):
+        both()
+    assert (tmp_path / "out" / "result.json").read_text() == "first"
+
+
+def test_out_that_is_a_link_is_refused(toy, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to("real")
+    with pytest.raises(UsageError, match="is a link"):
+        solve("exponential", toy, tmp_path / "out", Options(force=True))
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------
+
+
+def test_checkpoints_go_when_the_work_is_done(toy, tmp_path):
+    partial = tmp_path / "out.partial"
+    (partial / "part-0").mkdir(parents=True)
+    (partial / "part-0" / "benders.npz").write_bytes(b"secret")
+    solve("exponential", toy, tmp_path / "out")
+    assert not partial.exists()
+
+
+def test_a_folder_that_holds_more_than_checkpoints_is_left_and_said(toy, tmp_path):
+    partial = tmp_path / "out.partial"
+    partial.mkdir()
+    (partial / "thesis.docx").write_text("mine")
+    (partial / "benders.npz").write_bytes(b"")
+    done = solve("exponential", toy, tmp_path / "out")
+    assert (partial / "thesis.docx").is_file()
+    assert "left as it is" in done.warnings[0]
+    (tmp_path / "link").symlink_to("out.partial")
+    discard_partial(tmp_path / "link", [].append)
+    assert (partial / "thesis.docx").is_file()
+
+
+# --- what is said where it fails -----------------------------------------------------------------------
+
+
+def test_an_error_while_writing_says_file_reason_and_that_nothing_was_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "some.npz")
+
+    monkeypatch.setattr(publish, "_flush", full)
+    with (
+        pytest.raises(StoppedError, match=r"^some\.npz: No space left on device; nothing written$"),
+        new_folder(tmp_path / "out") as work,
+    ):
+        (work / "x").write_text("x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_written_is_never_called_nothing(toy, tmp_path, monkeypatch):
+    solve("exponential", toy, tmp_path / "out")
+
+    def fails(path):
+        raise OSError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(publish.shutil, "rmtree", lambda path, ignore_errors=False: ignore_errors or fails(path))
+    done = solve("optimal-lp", toy, tmp_path / "out", Options(force=True))
+    assert "what was replaced could not be removed whole" in done.warnings[0]
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_an_interrupt_between_the_two_renames_leaves_the_result_before(tmp_path, monkeypatch):
+    with new_folder(tmp_path / "out") as work:
+        (work / "result.json").write_text("before")
+    rename = Path.rename
+
+    def interrupted(self, target):
+        if self.parent.suffix == ".writing":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(StoppedError, match="nothing written"), new_folder(tmp_path / "out", force=True) as work:
+        (work / "result.json").write_text("after")
+    assert (tmp_path / "out" / "result.json").read_text() == "before"
+
+
+# --- inputs are read once, the folder is verified before it has its name ---------------------------------
+
+
+def test_an_edit_while_it_solves_changes_nothing(toy, tmp_path, monkeypatch):
+    from privopt.registry import registry
+
+    mechanism = type(registry().get("exponential").load())
+    before = {path.name: path.read_bytes() for path in toy.parent.iterdir()}
+    real = mechanism.solve
+
+    def edited(self, problem, context):
+        toy.write_text(TOY.replace("0.9", "90.0"))
+        (toy.parent / "points.csv").write_text("id,x,y\nother,0,0\nrecords,1,1\n")
+        (toy.parent / "prior.csv").unlink()
+        return real(self, problem, context)
+
+    monkeypatch.setattr(mechanism, "solve", edited)
+    out = solve("exponential", toy, tmp_path / "out").folder
+    assert {path.name: path.read_bytes() for path in (out / "problem").iterdir()} == before
+    assert verify(out).verdict == "proved"
+
+
+def test_what_was_written_is_verified_before_it_has_its_name(toy, tmp_path, monkeypatch):
+    real = MatrixRelease.write
+
+    def torn(self, folder):
+        real(self, folder)
+        (folder / "mechanism.npz").write_bytes(b"torn")
+
+    monkeypatch.setattr(MatrixRelease, "write", torn)
+    with pytest.raises(CertificationError, match=r"cannot be read back, so it was removed: mechanism\.npz"):
+        solve("exponential", toy, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["toy"]
+
+
+def test_two_keys_that_name_one_file_outside_the_folder(tmp_path):
+    write_toy(tmp_path)
+    text = TOY.replace("points.csv", "../points.csv").replace("prior.csv", r"..\u002fprior.csv")
+    text = text.replace('kind = "euclidean"', 'kind = "graph"\nedges = "../roads.csv"')
+    text = text.replace('kind = "distance"', "kind = 'travel-cost'\nedges = '../roads.csv'")
+    (tmp_path / "roads.csv").write_text("from,to,km\n" + "".join(f"p{i},p{i + 1},1\n" for i in range(4)))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "p.toml").write_text("# it's the \"../roads.csv\" of a user's city\n" + text)
+    out = solve("exponential", tmp_path / "sub" / "p.toml", tmp_path / "out").folder
+    copied = (out / "problem" / "p.toml").read_text()
+    assert copied.count('"external/roads.csv"') == 2
+    assert copied.startswith("# it's the \"../roads.csv\" of a user's city\n")
+    assert sorted(path.name for path in (out / "problem" / "external").iterdir()) == [
+        "points.csv",
+        "prior.csv",
+        "roads.csv",
+    ]
+    assert verify(out).verdict == "proved"
+
+
+def test_two_files_outside_the_folder_with_one_name_do_not_collide(tmp_path):
+    write_toy(tmp_path)
+    for name, source in (("a", "points.csv"), ("b", "prior.csv")):
+        (tmp_path / name).mkdir()
+        (tmp_path / source).rename(tmp_path / name / "t.csv")
+    (tmp_path / "sub" / "external").mkdir(parents=True)
+    text = TOY.replace("points.csv", "../a/t.csv").replace("prior.csv", "../b/t.csv")
+    (tmp_path / "sub" / "problem.toml").write_text(text)
+    out = solve("exponential", tmp_path / "sub" / "problem.toml", tmp_path / "out").folder
+    assert (out / "problem" / "external" / "t.csv").read_bytes() == (tmp_path / "a" / "t.csv").read_bytes()
+    assert (out / "problem" / "external" / "2-t.csv").read_bytes() == (tmp_path / "b" / "t.csv").read_bytes()
+    assert verify(out).verdict == "proved"
+
+
+@frozen(kw_only=True)
+class Named:
+    secret: File = key(help="a secret", secret=True)
+    public: File = key(help="no secret")
+
+
+def test_a_file_named_as_secret_and_as_public_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("x")
+    (tmp_path / "b.csv").hardlink_to(tmp_path / "a.csv")
+    (tmp_path / "c.csv").symlink_to("a.csv")
+    for name in ("a.csv", "./a.csv", "c.csv", "b.csv"):
+        (tmp_path / "p.toml").write_text(f'secret = "a.csv"\npublic = "{name}"\n')
+        problem = load_problem(Named, tmp_path / "p.toml")
+        with pytest.raises(InputError, match="as a public file and as a secret one"):
+            ProblemCopy.of(File.read(tmp_path / "p.toml"), problem)

@@ -1,0 +1,230 @@
+"""Solvers that never end, lie, take what is not there or raise: the release is honest, and it comes in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from helpers.toys import grid_text
+
+from privopt.execution.clock import EXIT, GRACE, OVER
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers import auto
+
+GRID = grid_text(7, 7, 0.6, 0.9)
+
+
+class Bad:
+    """A solver that comes first and does one thing wrong."""
+
+    name = "bad"
+    needs = 0.0
+
+    def peak_bytes(self, part):
+        return self.needs
+
+    def solve(self, part, offers):
+        raise NotImplementedError
+
+
+class Liar(Bad):
+    """Not private at all, for a loss of nothing, with a bound above every loss."""
+
+    def solve(self, part, offers):
+        instance = part.instance
+        z = np.zeros(instance.cost.shape)
+        z[np.arange(instance.records), instance.cost.argmin(axis=1)] = 1.0
+        zero = Multipliers.zero(len(instance.pairs), instance.outputs)
+        offers.offer(self.name, candidate=z, value=1e-9, bound=1e6, proof=zero)
+
+
+class Greedy(Bad):
+    """Needs a terabyte, and would be found out if it were begun."""
+
+    needs = 1e12
+
+
+class Faulty(Bad):
+    """Raises what it is told to."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def solve(self, part, offers):
+        raise self.error
+
+
+def first(bad):
+    """The ladder with a bad solver before all others."""
+
+    def ladder(part, room, own=auto.auto):
+        yield bad
+        yield from own(part, room)
+
+    return ladder
+
+
+@pytest.fixture
+def problem(tmp_path):
+    (tmp_path / "problem.toml").write_text(GRID)
+    return tmp_path / "problem.toml"
+
+
+@pytest.mark.filterwarnings("ignore:bad failed")
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (Liar(), "bad (1e-09 as offered"),
+        (Greedy(), "bad (needs 1e+03 GB of"),
+        (Faulty(MemoryError()), "bad (out of memory)"),
+        (Faulty(np.linalg.LinAlgError("singular")), "bad (singular)"),
+        (Faulty(ZeroDivisionError("one")), "bad (a fault of it: ZeroDivisionError('one'))"),
+    ],
+)
+def test_the_next_method_goes_on_and_the_path_tells(tmp_path, problem, monkeypatch, bad, said):
+    right = solve("optimal-lp", problem, tmp_path / "right").result.objective
+    monkeypatch.setattr(auto, "named", lambda method: first(bad))
+    done = solve("optimal-lp", problem, tmp_path / "out")
+    assert said in done.result.solver["path"]
+    assert done.result.status == "optimal"
+    assert not done.stopped
+    assert done.result.objective.value == pytest.approx(right.value, rel=2e-6)
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+COMMAND = """
+import re, sys, threading, time
+from privopt.__main__ import main
+from privopt_metric_dp.solvers import auto
+import numpy as np
+from privopt.execution import threads
+
+class Endless:
+    name = "endless"
+
+    def peak_bytes(self, part):
+        return 0.0
+
+    def solve(self, part, offers):
+        sys.stderr.write("begun\\n")
+        sys.stderr.flush()
+        WORK
+
+def ladder(part, room, own=auto.auto):
+    yield Endless()
+    yield from own(part, room)
+
+auto.named = lambda method: ladder
+main()
+"""
+NO_CLOCK = "while True: np.sort(np.random.default_rng(0).random(1_000_000))"
+IN_A_POOL = "threads(2).submit('a', time.sleep, 3600).result()"
+HOLDS_THE_LOCK = "re.match('(a+)+$', 'a' * 100 + 'b')"
+
+
+def command(work, problem, out, *more):
+    return [
+        sys.executable,
+        "-c",
+        COMMAND.replace("WORK", work),
+        *("solve", "optimal-lp", str(problem), "--out", str(out), "--quiet", *more),
+    ]
+
+
+@pytest.mark.parametrize("work", [NO_CLOCK, IN_A_POOL])
+def test_a_method_that_looks_at_no_clock_is_left_behind(tmp_path, problem, work):
+    began = time.monotonic()
+    done = subprocess.run(
+        command(work, problem, tmp_path / "out", "--time-limit", "8"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4, done.stderr
+    assert time.monotonic() - began <= OVER * 8 + GRACE + 5.0  # a loaded machine takes its time to start
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a timer of Linux")
+def test_a_call_that_holds_the_lock_is_ended_by_the_kernel(tmp_path, problem):
+    began = time.monotonic()
+    done = subprocess.run(
+        command(HOLDS_THE_LOCK, problem, tmp_path / "out", "--time-limit", "5"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 5, done.stderr
+    assert time.monotonic() - began <= OVER * 5 + GRACE + 5.0
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_certifies_the_best_and_ends(tmp_path, problem, number):
+    running = subprocess.Popen(
+        command(NO_CLOCK, problem, tmp_path / "out"), stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    assert running.stderr.readline() == "begun\n"
+    running.send_signal(number)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 4, said
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_a_kill_leaves_nothing_but_what_the_next_run_removes(tmp_path, problem):
+    running = subprocess.Popen(
+        command(NO_CLOCK, problem, tmp_path / "out", "--time-limit", "600"), stderr=subprocess.PIPE, text=True
+    )
+    assert running.stderr.readline() == "begun\n"
+    running.kill()
+    running.communicate()
+    assert not (tmp_path / "out").exists()
+    assert [path for path in tmp_path.iterdir() if path.suffix == ".writing"]
+    solve("optimal-lp", problem, tmp_path / "out", Options(gap=0.1))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["out", "problem.toml"]
+
+
+def test_what_stands_by_is_published_where_writing_comes_to_no_end(tmp_path, problem, monkeypatch):
+    """The last verification takes too long; what was certified first was read back before."""
+    from privopt.run import solve as solving
+
+    own, seen = solving.verify, []
+
+    def slow(folder, **options):
+        seen.append(folder)
+        if len(seen) > 1:
+            raise solving.StoppedError("the time was over")
+        return own(folder, **options)
+
+    monkeypatch.setattr(solving, "verify", slow)
+    done = solve("optimal-lp", problem, tmp_path / "out", Options(time_limit=600.0))
+    monkeypatch.undo()
+    assert done.stopped
+    assert done.result.objective.value > 0.0
+    assert verify(tmp_path / "out").holds
+    assert EXIT < GRACE
+
+
+def test_a_better_folder_that_cannot_be_written_ends_no_search(tmp_path, problem, monkeypatch):
+    """The disk was full while a better mechanism was written to stand by: the search was lost with what stood by."""
+    from privopt.interfaces import attend as attending
+    from privopt.run import solve as solving
+
+    own, tries = solving._Writing.stand_by, []
+
+    def full(self, outcome):
+        tries.append(outcome)
+        if len(tries) > 1:
+            raise solving.StoppedError("no space left on device")
+        own(self, outcome)
+
+    monkeypatch.setattr(solving._Writing, "stand_by", full)
+    monkeypatch.setattr(attending, "SPENT", 1e9)  # look at every change
+    done = solve("optimal-lp", problem, tmp_path / "out", Options(time_limit=600.0))
+    assert done.result.status == "optimal"
+    assert verify(tmp_path / "out").holds

@@ -1,0 +1,314 @@
+"""Distances, limits and costs to the last bit: bounds hold of the decimals that are written, both checks agree."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers.forgeries import make
+from helpers.forgeries.arrays import exact_distances
+from helpers.mended_sums import mend, rewrite
+
+from privopt import checker
+from privopt.arrays import no_doubles
+from privopt.checker.exact import ONE
+from privopt.command.cli import cli
+from privopt.errors import InputError, UsageError
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt_metric_dp.checkers.matrix import TOTAL, Matrix
+from privopt_metric_dp.space.distance_table import MatrixMetric
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.roads import Roads
+
+TEXT = """[records]
+{records}
+[distance]
+{distance}
+[privacy]
+epsilon = {epsilon}
+{within}
+[utility]
+{utility}
+"""
+SQUARE = {"points.csv": "id,x,y\na,0,0\nb,0.5,0.1\nc,1.1,0\nd,.1,.7\n"}
+
+
+def solved(
+    tmp: Path,
+    files: dict,
+    *,
+    records: str = 'points = "points.csv"',
+    distance: str = 'kind = "euclidean"',
+    epsilon: float = 1.0,
+    within: str | None = None,
+    utility: str = 'kind = "distance"',
+    **options,
+) -> Path:
+    source = tmp / "in"
+    source.mkdir(parents=True)
+    for name, held in files.items():
+        np.save(source / name, held) if isinstance(held, np.ndarray) else (source / name).write_text(held)
+    near = "" if within is None else f"neighbours_within = {within}"
+    text = TEXT.format(records=records, distance=distance, epsilon=repr(epsilon), within=near, utility=utility)
+    (source / "problem.toml").write_text(text)
+    asked = Options(**{"method": "full", "solver": "highs", **options})
+    return solve("optimal-lp", source / "problem.toml", tmp / "out", asked).folder
+
+
+def hold(folder: Path) -> dict:
+    """Both programs say that a folder holds; what it says of its objective."""
+    lines: list[str] = []
+    assert verify(folder).complaints == ()
+    assert checker.check(folder, lines.append) == 0, lines
+    return json.loads((folder / "result.json").read_text())["objective"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("weights", ">u8"), ("pairs", ">i8"), ("distances", ">f8")])
+def test_arrays_of_another_byte_order_are_refused(tmp_path, name, kind):
+    folder = rewrite(solved(tmp_path, SQUARE), **{name: lambda array: array.astype(kind)})
+    with pytest.raises(InputError, match=name):
+        verify(folder)
+
+
+@pytest.mark.parametrize("more", [1e-13, 1e-11, 9e-10, 2e-9])
+def test_distances_above_the_true_ones_do_not_hold(tmp_path, more):
+    folder = rewrite(solved(tmp_path, SQUARE), distances=lambda d: d * (1 + more))
+    assert any("distances" in line for line in verify(folder).complaints)
+
+
+@pytest.mark.parametrize("base", ["town", "twins", "roads", "table", "grid"])
+def test_stored_distances_hold_up_to_the_exact_ones_and_no_bit_beyond(tmp_path, base):
+    folder = make(base, tmp_path)
+    exact = np.array(exact_distances(folder))
+    hold(rewrite(folder, distances=lambda d: exact))
+    for p in np.flatnonzero(exact > 0).tolist():
+        above = exact.copy()
+        above[p] = np.nextafter(exact[p], np.inf)
+        rewrite(folder, distances=lambda d, above=above: above)
+        assert any("distances" in line for line in verify(folder).complaints)
+        assert checker.check(folder, str) == 1
+
+
+def test_stored_distances_at_the_exact_ones_imply_what_rounded_ones_do(tmp_path):
+    """Two steps at their exact lengths are longer than the way over both, rounded down."""
+    files = {"points.csv": "id\na\nb\nc\n", "roads.csv": "from,to,km\na,b,0.31\nb,c,0.42\n"}
+    folder = solved(tmp_path, files, distance=ROADS)
+    exact = np.array(exact_distances(folder))
+    assert (np.load(folder / "mechanism.npz")["distances"] < exact).all()
+    hold(rewrite(folder, distances=lambda d: exact))
+
+
+def test_whole_numbers_that_are_no_doubles():
+    whole = np.array([[2**53 + 1, 2**60 + 2**8, 2**64 - 1], [0, 1, 2**53]], dtype=np.uint64)
+    assert no_doubles(whole).tolist() == [[True, False, True], [False] * 3]
+    assert no_doubles(np.array([-(2**53) - 1, -(2**63), 2**63 - 1])).tolist() == [True, False, True]
+    assert not no_doubles(np.array([np.inf, np.nan, 1e300])).any()
+
+
+WHOLE = {
+    "distances": ("d.npy", "count = 3", 'kind = "matrix"\nmatrix = "d.npy"', 'kind = "distance"'),
+    "costs": ("c.npy", "count = 3", 'kind = "matrix"\nmatrix = "d.npy"', 'kind = "matrix"\ncost = "c.npy"'),
+    "vectors": ("v.npy", 'vectors = "v.npy"', 'kind = "euclidean"', 'kind = "distance"'),
+}
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**60 + 2**8 - 1, 2**62 - 1])
+@pytest.mark.parametrize("what", WHOLE)
+def test_whole_numbers_that_are_no_doubles_are_refused_by_both(tmp_path, what, number):
+    name, records, distance, utility = WHOLE[what]
+    ones = np.ones((3, 3), dtype=np.uint64) - np.eye(3, dtype=np.uint64)
+    files = dict.fromkeys(("d.npy", name), ones)
+    asked = {"records": records, "distance": distance, "utility": utility}
+    folder = solved(tmp_path / "small", files, **asked)
+    with pytest.raises(InputError, match=rf"row 0, column 1 \(from 0\): found {number}, .*2\^53"):
+        solved(tmp_path / "large", {**files, name: ones * np.uint64(number)}, epsilon=1e-16, **asked)
+    np.save(folder / "problem" / name, ones * np.uint64(number))
+    mend(folder)
+    with pytest.raises(InputError, match=r"2\^53"):
+        verify(folder)
+    lines: list[str] = []
+    assert (checker.check(folder, lines.append), lines[-1][:17]) == (2, "cannot be checked")
+
+
+def test_large_whole_numbers_that_are_doubles_hold(tmp_path):
+    table = (1 - np.eye(3)).astype(np.int64) * 2**60
+    matrix = 'kind = "matrix"\nmatrix = "d.npy"'
+    hold(solved(tmp_path, {"d.npy": table}, records="count = 3", distance=matrix, epsilon=1e-18))
+
+
+def test_arrays_of_whole_numbers_that_are_no_doubles_are_refused_in_memory():
+    large = np.array([[0, 2**53 + 1], [2**53 + 1, 0]])
+    with pytest.raises(UsageError, match=r"2\^53"):
+        Space(ids=("a", "b"), coordinates=large, kind="planar")
+    with pytest.raises(InputError, match=r"2\^53"):
+        MatrixMetric(large)
+    with pytest.raises(InputError, match="double"):
+        Roads(["a"], ["b"], [2**53 + 1])
+
+
+TWINS = {
+    "points": ({"points.csv": SQUARE["points.csv"] + "e,0.5,0.1\n"}, {}),
+    "vectors": ({"v.npy": np.array([[0.1, 0.2], [0.1, 0.2], [1, 1]])}, {"records": 'vectors = "v.npy"'}),
+    "underflowing squares": ({"v.npy": np.array([[0], [1e-200], [1]])}, {"records": 'vectors = "v.npy"'}),
+    "less than the checker's numbers": ({"v.npy": np.array([[0], [1e-120], [1]])}, {"records": 'vectors = "v.npy"'}),
+    "hardly more than its numbers": (
+        {"v.npy": np.array([[0, 0], [1e-75, 3e-75], [1, 1]])},
+        {"records": 'vectors = "v.npy"'},
+    ),
+    "roads": (
+        {"roads.csv": "from,to,km\na,b,0\nb,c,0.4\n", "points.csv": "id\na\nb\nc\n"},
+        {"distance": 'kind = "graph"\nedges = "roads.csv"'},
+    ),
+    "a table": (
+        {"d.npy": np.array([[0.0, 0, 1], [0, 0, 1], [1, 1, 0]])},
+        {"records": "count = 3", "distance": 'kind = "matrix"\nmatrix = "d.npy"'},
+    ),
+    "the sphere": ({"points.csv": "id,lat,lon\na,45,7\nb,45,7\nc,45.01,7\n"}, {"distance": 'kind = "haversine"'}),
+}
+
+
+@pytest.mark.parametrize("within", [None, 1.5])
+@pytest.mark.parametrize("kind", TWINS)
+def test_records_at_distance_0_hold_of_both(tmp_path, kind, within):
+    files, asked = TWINS[kind]
+    hold(solved(tmp_path, files, within=within, **asked))
+
+
+def test_tables_of_longer_floats_are_refused(tmp_path):
+    table = (1 - np.eye(3)).astype(np.longdouble)
+    if table.dtype.itemsize == 8:
+        pytest.skip("no longer floats here")
+    with pytest.raises(InputError, match="type"):
+        solved(tmp_path, {"d.npy": table}, records="count = 3", distance='kind = "matrix"\nmatrix = "d.npy"')
+
+
+@pytest.mark.parametrize("gap", ["1", "1.5", "1e9", "inf", "nan", "0"])
+def test_a_gap_that_calls_anything_optimal_is_refused(tmp_path, gap):
+    done = CliRunner().invoke(cli, ["solve", "optimal-lp", "none.toml", "--out", str(tmp_path / "out"), "--gap", gap])
+    assert done.exit_code == 2
+    assert "below 1" in done.output
+    with pytest.raises(UsageError, match="gap"):
+        solved(tmp_path, SQUARE, gap=float(gap))
+
+
+def least(folder: Path) -> Fraction:
+    """The exact loss of this very release, rounded up, by the checker's arithmetic."""
+    names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    result = json.loads((folder / "result.json").read_text())
+    matrix = Matrix(folder, checker.Problem(folder, result["problem"], names), result)
+    matrix.integers()
+    losses, total = matrix.losses, 0
+    for k in range(matrix.width):
+        columns = zip(losses.column(k), losses.prior, (row[k] for row in matrix.rows), strict=True)
+        total += sum(cost * share * weight for cost, share, weight in columns)
+    return Fraction(total, losses.whole * TOTAL * ONE) + Fraction(1, 2**70)
+
+
+def far_target(seed: int, far: str, side: float, digits: int) -> dict:
+    rng, names = random.Random(seed), "abcdefgh"
+    rows = [f"{a},{b},{rng.random() * side:.{digits}f}" for a, b in itertools.pairwise(names)]
+    return {
+        "points.csv": "id\n" + "\n".join(names) + "\n",
+        "roads.csv": "\n".join(["from,to,km", *rows, f"h,z,{far}", ""]),
+        "t.csv": "id,weight\nz,1\n",
+    }
+
+
+ROADS = 'kind = "graph"\nedges = "roads.csv"'
+TARGET = 'kind = "travel-cost"\ntargets = "t.csv"'
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("far", "side", "digits"),
+    [("100.7", 1e-2, 6), ("12000.3", 1e-3, 6), ("12000.3", 1e-4, 8), ("1000000.3", 1e-4, 9), ("40000.7", 1e-5, 9)],
+)
+def test_travel_to_a_far_target_is_bounded_by_what_it_costs(tmp_path, seed, far, side, digits):
+    folder = solved(
+        tmp_path,
+        far_target(seed, far, side, digits),
+        distance=ROADS,
+        epsilon=2 / side,
+        utility=TARGET,
+        gap=1e-12,
+    )
+    objective = hold(folder)
+    assert objective["gap"] < 1e-6
+    assert Fraction(objective["lower_bound"]) <= least(folder)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_travel_over_roads_without_a_unit_is_bounded_too(tmp_path, seed):
+    files = far_target(seed, "1000000000", 1e-4, 9)  # 10^18 units of 10^-9 km: no doubles
+    folder = solved(tmp_path, files, distance=ROADS, epsilon=1e4, utility=TARGET)
+    objective = json.loads((folder / "result.json").read_text())["objective"]
+    assert verify(folder).complaints == ()
+    assert Fraction(objective["lower_bound"]) <= least(folder)
+
+
+LIMITS = [  # the last double below the root of 13, the root itself as a double, decimals that are reached exactly
+    ("id,x,y\na,0,0\nb,2,3\nc,2,4\nd,100,0\n", "3.605551275463989"),
+    ("id,x,y\na,0,0\nb,2,3\nc,2,4\nd,100,0\n", "3.6055512754639896"),
+    ("id,x,y\na,0,0\nb,0.1,0\nc,0.2,0\nd,0.3,0\n", "0.1"),
+    ("id,x,y\na,0,0\nb,0.1,0\nc,0.3,0\nd,0.6,0\n", "0.3"),
+    ("id,x,y\na,0,0\nb,0.5,0.1\nc,1.1,0\nd,.1,.7\n", "0.509901951359278483002822410902278"),
+    ("id,x,y\na,0,0\nb,0.5,0.1\nc,1.1,0\nd,.1,.7\n", "0.6082762530298219"),
+]
+
+
+@pytest.mark.parametrize(("points", "limit"), LIMITS)
+def test_a_limit_that_distances_reach_is_read_alike(tmp_path, points, limit):
+    assert hold(solved(tmp_path, {"points.csv": points}, within=limit))["gap"] < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_limits_at_some_distance_of_whole_points(tmp_path, seed):
+    rng = random.Random(seed)
+    points = list(dict.fromkeys((rng.randint(0, 9), rng.randint(0, 9)) for _ in range(5)))
+    ways = sorted({float(np.hypot(a[0] - b[0], a[1] - b[1])) for a in points for b in points if a != b})
+    text = "id,x,y\n" + "".join(f"p{i},{x},{y}\n" for i, (x, y) in enumerate(points))
+    assert hold(solved(tmp_path, {"points.csv": text}, epsilon=0.3, within=repr(ways[len(ways) // 2])))["gap"] < 1e-6
+
+
+def test_limits_along_roads_are_decimals(tmp_path):
+    files = {"points.csv": "id\na\nb\nc\nd\n", "roads.csv": "from,to,km\na,b,0.1\nb,c,0.2\nc,d,0.3\n"}
+    assert hold(solved(tmp_path, files, distance=ROADS, within="0.3"))["gap"] < 1e-6
+
+
+def scattered(seed: int, corner: tuple[float, float], side: float, digits: int, names: str) -> dict:
+    rng = random.Random(seed)
+    rows = [f"p{i}," + ",".join(f"{at + rng.random() * side:.{digits}f}" for at in corner) for i in range(6)]
+    return {"points.csv": "\n".join([f"id,{names}", *rows, ""])}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "corner", "side", "per_km"),
+    [
+        ("euclidean", (500.0, 4600.0), 3e-3, 1.0),
+        ("euclidean", (500.0, 4600.0), 3e-4, 1.0),
+        ("haversine", (41.86, 12.44), 3e-5, 111.0),
+        ("haversine", (41.86, 12.44), 3e-7, 111.0),
+        ("haversine", (-79.0, 179.99), 3e-5, 111.0),
+    ],
+)
+def test_small_places_far_from_the_origin_are_as_far_apart_as_written(tmp_path, seed, kind, corner, side, per_km):
+    names = "x,y" if kind == "euclidean" else "lat,lon"
+    files = scattered(seed, corner, side, 10, names)
+    folder = solved(tmp_path, files, distance=f'kind = "{kind}"', epsilon=3 / (side * per_km), gap=1e-12)
+    objective = hold(folder)
+    assert objective["gap"] < 1e-6
+    assert Fraction(objective["lower_bound"]) <= least(folder)
+
+
+def test_steps_of_a_millimetre_a_thousand_million_kilometres_away(tmp_path):
+    text = "id,x,y\na,1000000000,0\nb,1000000000.000001,0\nc,1000000000,0.000001\n"
+    hold(solved(tmp_path, {"points.csv": text}, epsilon=1e6))
