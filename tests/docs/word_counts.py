@@ -24,7 +24,7 @@ PRIVATE: Final = {
     r"(?:no|some)body": "no one; a user, another process",
     r"of (?:which|whom)": "two sentences",
     r"so many": "n, this many",
-    r"(?:is|are|was|were) no": "is not",
+    r"(?<!there )(?:is|are|was|were) no(?! (?:less|longer|more|other|such))": "is not",
     r"tells?|told|telling": "shows, reports, states",
     r"bears?|bearing": "supports, allows",
     r"reckon\w*": "compute",
