@@ -69,7 +69,7 @@ def test_bad_usage_is_exit_code_2_with_a_line_and_nothing_written(privopt, toy, 
 
 def test_bad_input_names_each_fault_on_a_line_of_its_own(privopt, tmp_path):
     problem = write_toy(tmp_path / "toy", text=TOY.replace("0.9", "-0.9").replace('"prior.csv"', '"gone.csv"'))
-    done = privopt("solve", "exponential", problem, "--out", tmp_path / "out")
+    done = privopt("solve", "exponential", problem, "--out", tmp_path / "out", "--quiet")
     assert done.returncode == 2
     lines = done.stderr.splitlines()
     assert len(lines) == 2
