@@ -62,8 +62,9 @@ CALLS: Final = {
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``.+?``|`[^`]+`", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_NAMES = r"[A-Z]|(?:privopt|photo-censor|hierarchical-dp|fl-linear)\b"
-_END = re.compile(rf"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:{_NAMES}))")
+_FIRST = r"[A-Z\d]|(?:privopt|[a-z]+-(?:censor|dp|geo|linear|lp|mdp|opt))\b"
+"""What a sentence begins with: a capital, a number, or one of the names that are written small."""
+_END = re.compile(rf"(?<!\bEq\.)(?<!\bFig\.)(?<!\bal\.)(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:{_FIRST}))")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.|>) +", re.MULTILINE)
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) .*?(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 _ARGUMENT = re.compile(r"^ +\*{0,2}[\w.]+(?:, \*{0,2}\w+)*: ", re.MULTILINE)
