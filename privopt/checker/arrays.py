@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from privopt.checker.exact import need
+from privopt.checker.exact import RefusedError, need
 
 __all__ = ["Array", "read_npz", "read_texts"]
 
@@ -100,9 +100,28 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
             the archive has.
 
     Raises:
-        RefusedError: bytes stand before the archive, which ``zipfile`` skips and NumPy refuses; a
-            name stands twice, or more is in it than it may hold; other arrays than are wanted.
+        RefusedError: no archive, or one of damaged arrays; bytes stand before it, which ``zipfile``
+            skips and NumPy refuses; a name stands twice, or more is in it than it may hold; other
+            arrays than are wanted.
     """
+    try:
+        found = _arrays(path, more)
+    except RefusedError:
+        raise
+    except Exception:  # bytes that nobody meant so may raise anything
+        raise RefusedError(
+            f"{path.name}: no archive of whole arrays, as np.savez writes", 2
+        ) from None
+    holds = " ".join(
+        sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items())
+    )
+    pattern = " ".join(sorted(wanted.split()))
+    need(re.fullmatch(pattern, holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
+    return [found[part.split(":")[0]] for part in wanted.split()]
+
+
+def _arrays(path: Path, more: int) -> dict[str, Array]:
+    """Return all arrays of an archive by name."""
     found: dict[str, Array] = {}
     left = (RATIO if more else 1) * path.stat().st_size + more
     with zipfile.ZipFile(path) as archive:
@@ -112,18 +131,13 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
             name = info.filename.removesuffix(".npy")
             left -= info.file_size
             sound = name not in found and info.compress_type in (STORED, DEFLATED) and left >= 0
-            need(sound, f"{name!r}: twice, or too large", 2)
+            need(sound, f"{path.name}: {name}: twice, or too large", 2)
             info.file_size += (
                 1  # were there more than is stated, this much would be read, and have another sum
             )
             contents = archive.open(info).read(info.file_size)
             found[name] = Array(contents, f"{path.name}: {name}")
-    holds = " ".join(
-        sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items())
-    )
-    pattern = " ".join(sorted(wanted.split()))
-    need(re.fullmatch(pattern, holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
-    return [found[part.split(":")[0]] for part in wanted.split()]
+    return found
 
 
 def read_texts(path: Path, name: str) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-__all__ = ["Compiled", "jit", "when_compiling"]
+__all__ = ["Compiled", "compilations", "jit", "when_compiling"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,6 +24,7 @@ OFTEN = 100
 """Times that a function is interpreted, at most: many short calls are a long one."""
 _listeners: list[Callable[[str], object]] = []
 _listening = False
+_begun = 0
 
 
 class Compiled(Generic[P, R]):
@@ -110,6 +111,11 @@ def when_compiling(tell: Callable[[str], object]) -> None:
     _listeners[:] = [tell]
 
 
+def compilations() -> int:
+    """How many compilations this process has begun: what is read from numba's cache is none."""
+    return _begun
+
+
 def _listen() -> None:
     global _listening
     if _listening:
@@ -119,6 +125,8 @@ def _listen() -> None:
 
     class First(event.Listener):  # type: ignore[misc, name-defined, unused-ignore]
         def on_start(self, happened: event.Event) -> None:
+            global _begun
+            _begun += 1
             while _listeners:
                 _listeners.pop()("compiling for this machine; later runs find it done")
 

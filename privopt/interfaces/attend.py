@@ -104,7 +104,7 @@ class _Attending:
         incumbent, cost = self.incumbent, self.incumbent.cost
         if not self.limited or not incumbent.changed.is_set():
             return
-        spent = cost["certify"] + cost["prove"]
+        spent = sum(cost[what] for what in ("certify", "prove") if what not in incumbent.cold)
         if time.monotonic() - self._last < spent / SPENT:
             return
         incumbent.changed.clear()

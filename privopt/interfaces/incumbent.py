@@ -17,6 +17,7 @@ from attrs import frozen
 
 from privopt.errors import CertificationError, InputError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, check, clock, in_thread
+from privopt.execution.compiled import compilations
 from privopt.interfaces.offers import Kept, Later, Offers, made, near
 from privopt.interfaces.solving import Progress
 
@@ -93,7 +94,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     Attributes:
         hard: the scope of time that it was made in, which closing must end in.
         late: whether a step was left behind.
-        cost: most seconds that "certify", "prove" and "write" took so far in this run.
+        cost: most seconds that "certify", "prove" and "write" took so far in this run. One in which code was compiled
+            counts until another was measured: a cold cache of compiled code makes the first some seconds longer.
+        cold: those of them that were measured only while code was compiled.
         changed: set by each offer.
     """
 
@@ -118,6 +121,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self.closing, self.gap, self.asked, self.noise = closing, gap, asked or gap, noise
         self.best, self.hard, self.late = Kept(), clock(), False
         self.cost = {"certify": 0.0, "prove": 0.0, "write": 0.0}
+        self.cold: set[str] = set()
         self.changed = threading.Event()
         self.certified: tuple[float, R | None, str] = (math.inf, None, "")
         self.proved: tuple[float, Any, str] = (-math.inf, None, "")
@@ -197,11 +201,18 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Do a closing step in a thread of its own; None where it was left behind, for the hard end came near."""
         if self.late:
             return None
+        compiled, known = compilations(), self.cost[what]
         began, running = time.monotonic(), in_thread(work, within=self.hard)
         keep = MARGIN_WRITING * self.cost["write"] if what != "write" else 0.0
         while not running.done and self.hard.left > keep:
             running.wait(min(LOOK, self.hard.left - keep))
-        self.cost[what] = max(self.cost[what], time.monotonic() - began)
+        took = time.monotonic() - began
+        if compilations() == compiled:
+            self.cost[what] = took if what in self.cold else max(known, took)
+            self.cold.discard(what)
+        elif known == 0.0 or what in self.cold:
+            self.cost[what] = max(known, took)
+            self.cold.add(what)
         self.late = not running.done or isinstance(running.error, OutOfTime)
         return None if self.late else running.result()
 

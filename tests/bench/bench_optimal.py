@@ -173,8 +173,8 @@ The star first: where its weights are not negative, pricing proves its gap. Then
 mechanism, the interior point where it is not: column generation from an infeasible star has prices that swing (400
 cells, e = .2: no useful bound after a minute; 400 Rome cells, 1 and 2 per km: the same), while the interior point is
 slower wherever the star is a mechanism (the table has both).
-Over all pairs of scattered points spanners come first; what is larger than memory is solved with few outputs and by
-parts ([figures](benchmarks/city.md)).
+Over all pairs of scattered points spanners come first, and many records under a limit begin with few outputs
+([figures](benchmarks/city.md)).
 """
 
 

@@ -94,11 +94,10 @@ def averaging(folder: Path) -> Iterator[str]:
         assert found is not None
         seconds = time.process_time() - began
         yield f"{mechanism}: {len(opened.release.records):,} records, {seconds:.1f} processor seconds"
-        for attack in ("mean", "unbiased", "likelihood"):
-            for kind, errors in found[attack].items():
-                for name, values in errors.items():
-                    cells = " | ".join(f"{1000 * value:.0f}" for value in values)
-                    yield f"| {attack} | {kind} | {name} | {cells} |"
+        for kind, errors in found["likelihood"].items():
+            for name, values in errors.items():
+                cells = " | ".join(f"{1000 * value:.0f}" for value in values)
+                yield f"| {kind} | {name} | {cells} |"
         yield f"traces: {found['traces']}"
 
 

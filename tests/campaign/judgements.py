@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import other_libraries as adapters
 from attrs import evolve
-
-from privopt_metric_dp.kit import other_libraries as adapters
 
 DRAWS, LIMIT, CONFIDENCE = 120_000, 60.0, 0.9999
 Case = tuple[Any, Any, Callable[[Any], Any] | None]
@@ -236,7 +235,7 @@ def main() -> None:
     for library in asked.only:
         try:
             rows = list(measured() if library == "qif" else sampled(library, asked.seed))
-            lines += ["", f"### {library} {adapters.installed(library)}", "", *rows]
+            lines += ["", f"### {library} {adapters.version(library)}", "", *rows]
         except ImportError as error:
             lines += ["", f"### {library}", "", f"Not judged: it could not be imported here ({error})."]
     text = "\n".join(lines) + "\n"

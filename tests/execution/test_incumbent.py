@@ -258,3 +258,42 @@ def test_under_a_limit_it_is_certified_on_the_way():
 
     attended(work, 60.0, closing)
     assert len(closing.certified) > 2
+
+
+class Compiling(Numbers):
+    """Certifies as on a machine that has kept no compiled code: the first time takes as long as everything else."""
+
+    def __init__(self, monkeypatch) -> None:
+        super().__init__()
+        self.compiled = 0
+        monkeypatch.setattr("privopt.interfaces.incumbent.compilations", lambda: self.compiled)
+
+    def certify(self, candidate: float) -> tuple[float, float]:
+        if not self.certified:
+            self.compiled += 1
+            time.sleep(0.5)
+        return super().certify(candidate)
+
+
+def test_what_was_measured_while_code_was_compiled_is_measured_again(monkeypatch):
+    incumbent = make(closing=Compiling(monkeypatch))
+    incumbent.offer("first", candidate=2.0, value=2.0)
+    incumbent.certify()
+    assert incumbent.needs >= 0.5
+    incumbent.offer("second", candidate=1.5, value=1.5)
+    incumbent.certify()
+    assert incumbent.needs < 0.5
+
+
+def test_a_cold_cache_of_compiled_code_ends_no_search(monkeypatch):
+    closing = Compiling(monkeypatch)
+
+    def work(incumbent) -> None:
+        for step in range(10):
+            incumbent.offer("steps", candidate=1.95 - step / 10, value=1.95 - step / 10)
+            time.sleep(0.06)
+
+    with limit(1.4):  # compiling takes .5 s of it, and so many times one and a half are more than is left
+        answer = attended(work, 1.4, closing)
+    assert answer.value == pytest.approx(1.05)
+    assert not answer.stopped

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.execution.clock import Clock, clock, limit
+from privopt.execution.clock import limit
 from privopt.interfaces.incumbent import Incumbent
+from privopt.interfaces.offers import Alone, made
 from privopt_metric_dp.proof.lagrangian_bound import lower_bound
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import Instance, dual_bound, solve
 from privopt_metric_dp.solvers.auto import InDoubles
-from privopt_metric_dp.solvers.few_outputs import FewOutputs, most_outputs, sample_outputs
+from privopt_metric_dp.solvers.few_outputs import FewOutputs, sample_outputs
 from privopt_metric_dp.solvers.instance import freer
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part
@@ -53,11 +54,6 @@ def over_few_pairs(part, room):
     yield from (FewPairs(InteriorPoint()), InteriorPoint())
 
 
-def few(count, most):
-    """Few outputs, which others join."""
-    return FewOutputs(count, InteriorPoint(), most=most)
-
-
 def check(instance, answer, excess, optimum):
     assert excess(instance, answer.z) < 1e-9
     assert answer.objective == pytest.approx(instance.loss(answer.z))
@@ -81,20 +77,17 @@ def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
 
 @settings(max_examples=25, deadline=None)
 @given(**maps, count=st.integers(1, 5))
-def test_few_outputs_reach_the_optimum_over_all(full_optimum, excess, size, outputs, seed, epsilon, neighbours, count):
+def test_few_outputs_are_a_mechanism_for_all_records(
+    full_optimum, excess, size, outputs, seed, epsilon, neighbours, count
+):
     instance = points(size, outputs, seed, epsilon, neighbours)
-    optimum = full_optimum(instance)
-    answer = solve(instance, method=few(count, instance.outputs), gap=1e-3)
-    check(instance, answer, excess, optimum)
-    assert answer.status == "optimal"
-
-
-def test_few_outputs_under_a_limit_are_bounded_over_all(full_optimum, excess):
-    instance = points(40, 40, 3, 0.7, 4)
-    optimum = full_optimum(instance)
-    late = solve(instance, method=few(10, 40), search_time=Clock(0.0, clock()))
-    check(instance, late, excess, optimum)
-    assert late.status == "stopped"
+    offers = Alone(1e-3)
+    FewOutputs(count, InteriorPoint()).solve(Part(instance), offers)
+    z = made(offers.best.candidate)
+    assert z.shape == instance.cost.shape
+    assert (z.sum(axis=0) > 0).sum() <= count
+    assert excess(instance, z) < 1e-9
+    assert instance.loss(z) >= full_optimum(instance) * (1 - 1e-7) - 1e-12
 
 
 def test_sampled_outputs_are_far_from_one_another(grid_instance):
@@ -121,25 +114,7 @@ def test_memory_is_less_than_that_of_the_whole_program():
     part, inner = Part(points(80, 80, 0, 0.5, None)), InteriorPoint()
     whole = inner.peak_bytes(part)
     assert inner.peak_bytes(Part(spanner(part.instance, 0.1)[0])) < 0.7 * whole
-    assert few(20, 20).peak_bytes(part) < 0.6 * whole
-    for memory in (0.3 * whole, 0.5 * whole):
-        count = most_outputs(part, inner, memory)
-        assert few(count, count).peak_bytes(part) <= memory
-        assert count == 80 or few(count + 8, count + 8).peak_bytes(part) > memory
-
-
-def test_no_output_joins_that_does_not_fit(monkeypatch):
-    instance, seen, own = points(30, 30, 0, 0.5, 3), [], InteriorPoint.solve
-
-    def seen_by(self, part, offers):
-        seen.append(part.instance.outputs)
-        own(self, part, offers)
-
-    monkeypatch.setattr(InteriorPoint, "solve", seen_by)
-    held = solve(instance, method=few(4, 8), gap=1e-9)
-    assert held.status == "feasible"
-    assert len(seen) > 1
-    assert max(seen) <= 8
+    assert FewOutputs(20, inner).peak_bytes(part) < 0.6 * whole
 
 
 SCATTERED = {"size": 110, "outputs": 12, "seed": 5, "epsilon": 0.5, "neighbours": None}

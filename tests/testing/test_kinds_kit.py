@@ -15,7 +15,6 @@ from privopt.run.solve import solve
 from privopt.specs import KindSpec
 from privopt.testing import check_kind
 from privopt.testing.efforts import EFFORTS, Effort
-from privopt_metric_dp.kit.ledger_checks import OwnKeeper, check_keeper
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.problem.distance_kinds import Euclidean
 from privopt_metric_dp.problem.kinds import LossKind
@@ -211,8 +210,6 @@ def test_how_hard_may_be_said_by_name(monkeypatch):
         assert failed(check_kind(role, name, how="dev")) == {}
         with pytest.raises(UnknownNameError, match="nightly"):
             check_kind(role, name, how="nightli")
-    with pytest.raises(UnknownNameError, match="nightly"):
-        check_keeper(OwnKeeper, how="nightli")
 
 
 def test_a_notion_that_no_problem_can_name_says_so(how):

@@ -33,7 +33,6 @@ FAULTS = [
     ("traces", traces.NoiseSharedWalk, "trace-dp"),
     ("traces", traces.LooksAheadWalk, "trace-dp"),
     ("traces", traces.UnchargedWalk, "trace-dp"),
-    ("traces", traces.VertexTestedWalk, "trace-dp"),
     ("traces", traces.TestUnchargedWalk, "trace-dp"),
     ("traces", traces.TestForgotten, "trace-dp"),
     ("traces", traces.StepsForged, "trace-dp"),

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 import privopt
 from privopt.command.cli import cli
 from privopt_metric_dp.attacks.hidden_markov import ANYWHERE, Mobility, Step, posteriors
-from privopt_metric_dp.attacks.many_reports import bars_of, mean_guess, over_time, unbiased
+from privopt_metric_dp.attacks.many_reports import bars_of, over_time
 from privopt_metric_dp.report import pages
-from privopt_metric_dp.space.places import Space
 
 
 def solved(tmp_path, mechanism, more="", *, side, cell, epsilon):
@@ -36,20 +35,17 @@ def test_a_thousand_fresh_reports_find_the_place_and_sticky_ones_do_not(city):
     likely = found["likelihood"]
     assert likely["fresh"]["median"][-1] < 0.05
     assert likely["fresh"]["median"][0] > 0.4
-    assert found["unbiased"]["fresh"]["median"][-1] < 0.05
-    for attack in (found["mean"], found["unbiased"], likely):
-        assert attack["fresh"]["median"][1] < attack["fresh"]["median"][0]
-        for errors in attack["sticky"].values():
-            assert errors == pytest.approx([errors[0]] * 4)
-        assert attack["sticky"]["median"][0] == pytest.approx(attack["fresh"]["median"][0], rel=0.35)
+    assert likely["fresh"]["median"][1] < likely["fresh"]["median"][0]
+    for errors in likely["sticky"].values():
+        assert errors == pytest.approx([errors[0]] * 4)
+    assert likely["sticky"]["median"][0] == pytest.approx(likely["fresh"]["median"][0], rel=0.35)
     assert found["traces"]["fresh"]["median"] < found["traces"]["sticky"]["median"]
 
 
 def test_kept_reports_tell_less_than_fresh_ones(tmp_path):
     release = solved(tmp_path, "predictive", side=7, cell=0.5, epsilon=1.0).opened
     found = over_time(release.release, release.problem.data)
-    for attack in (found["mean"], found["unbiased"], found["likelihood"]):
-        assert attack["predicted"]["p95"][-1] > attack["fresh"]["p95"][-1]
+    assert found["likelihood"]["predicted"]["p95"][-1] > found["likelihood"]["fresh"]["p95"][-1]
     assert found["likelihood"]["predicted"]["median"][2] > found["likelihood"]["fresh"]["median"][2]
     assert found["traces"]["predicted"]["median"] >= found["traces"]["fresh"]["median"]
 
@@ -93,25 +89,6 @@ def test_maps_too_large_for_the_attack_on_traces_show_the_others(tmp_path, monke
 def test_what_it_finds_is_always_the_same(tmp_path):
     release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
     assert release.audit(over_time=10)["over_time"] == release.audit(over_time=10)["over_time"]
-
-
-def test_the_bias_is_taken_off_exactly():
-    """Reports in exactly the shares of a record's law give that record, on the plane and on the globe."""
-    outputs = np.array([[0, 0, 0, 1], [0, 1, 1, 2], [1, 2, 2, 2]])
-    shares = np.array([np.bincount(row, minlength=3) for row in outputs]) / 4
-    plane = Space(ids=["a", "b", "c"], coordinates=np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 2.0]]), kind="planar")
-    assert unbiased(outputs, plane, shares @ plane.coordinates).tolist() == [0, 1, 2]
-    globe = Space(
-        ids=["a", "b", "c"], coordinates=np.array([[0.0, 179.0], [0.0, -179.0], [1.0, -178.0]]), kind="geographic"
-    )
-    lat, lon = np.radians(globe.coordinates).T
-    ahead = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
-    assert unbiased(outputs, globe, shares @ ahead).tolist() == [0, 1, 2]
-
-
-def test_means_on_the_globe_know_of_the_antimeridian():
-    space = Space(ids=["a", "b"], coordinates=np.array([[0.0, 179.0], [0.0, -179.0]]), kind="geographic")
-    assert np.abs(mean_guess(np.array([[0, 1]]), space)[0, 1]) == pytest.approx(180.0)
 
 
 # --- forward and backward --------------------------------------------------------------------------------

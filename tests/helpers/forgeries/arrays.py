@@ -76,6 +76,15 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
                 lambda a, p=p, d=exact[p]: a["distances"].__setitem__(p, np.nextafter(d, np.inf)),
             )
     yield at("pairs", "none", lambda a: a.update(pairs=a["pairs"][:0], distances=a["distances"][:0]))
+    for what, turned in (("again", 1), ("again, the other way", -1)):
+        yield at(
+            "pairs",
+            f"one {what}",
+            lambda a, turned=turned: a.update(
+                pairs=np.concatenate([a["pairs"], a["pairs"][:1, ::turned]]),
+                distances=np.append(a["distances"], a["distances"][0]),
+            ),
+        )
     yield at("pairs", "of one record", lambda a: a["pairs"].__setitem__((0, 1), a["pairs"][0, 0]))
     yield at("pairs", "out of range", lambda a: a["pairs"].__setitem__((0, 1), 99))
     yield at("pairs", "below 0", lambda a: a["pairs"].__setitem__((0, 0), -1))

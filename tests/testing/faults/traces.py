@@ -93,13 +93,6 @@ class Uncharged(Plain):
     charges_segments = False
 
 
-class VertexTested(Plain):
-    """Tests the vertex that a fresh report would come from, not the position."""
-
-    def far(self, row, rows, steps):
-        return self.prediction.steps[rows[row]]
-
-
 class TestUncharged(Plain):
     """Charges a segment without what its tests tell."""
 
@@ -164,7 +157,7 @@ class TestForgotten(Predictive):
     problem_class = CheapProblem
 
 
-VertexTestedWalk, TestUnchargedWalk = map(planted, (VertexTested, TestUncharged))
+TestUnchargedWalk = planted(TestUncharged)
 RightWalk, ThresholdReusedWalk, NoiseSharedWalk, LooksAheadWalk, UnchargedWalk = map(
     planted, (Plain, ThresholdReused, NoiseShared, LooksAhead, Uncharged)
 )

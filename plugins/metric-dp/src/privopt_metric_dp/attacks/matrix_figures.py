@@ -17,6 +17,7 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import UtilityLoss
 from privopt.numbers.binomial import epsilon_lower
 from privopt.numbers.sampling import draw
+from privopt_metric_dp.matrix.certify import greatest_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
@@ -36,6 +37,9 @@ PairBlock = tuple[Ints, Floats]
 
 _PAIRS = 1 << 16
 _CELLS = 1 << 22
+
+EQUAL: Final = 2.0**-49
+"""Log-ratio up to which rows in doubles are equal."""
 
 CONFIDENCE: Final = 0.999
 DRAWS: Final = 100_000
@@ -98,19 +102,10 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
         probabilities: (N, K).
         blocks: pairs and distances, in any cut.
     """
-    with np.errstate(divide="ignore"):
-        logs = np.log(probabilities)
     greatest = 0.0
     for pairs, distances in blocks:
-        spread = np.zeros(len(pairs))
-        for part in slices(logs.shape[1], len(pairs), _CELLS):
-            left, right = logs[pairs[:, 0], part], logs[pairs[:, 1], part]
-            with np.errstate(invalid="ignore"):
-                difference = np.abs(left - right)
-            difference[np.isneginf(left) & np.isneginf(right)] = 0.0
-            np.maximum(spread, difference.max(axis=1, initial=0.0), out=spread)
-        apart = distances > 0
-        if spread[~apart].any():
+        spread, apart = greatest_log_ratios(probabilities, pairs), distances > 0
+        if (spread[~apart] > EQUAL).any():
             return math.inf
         greatest = max(greatest, float((spread[apart] / distances[apart]).max(initial=0.0)))
     return greatest

@@ -107,7 +107,7 @@ class _Rows:
         """c_ik + f, c_jk - exp(epsilon d_ij) f."""
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
-            f = int(max(self.f[m], 0) * 2.0**BITS)
+            f = int(self.f[m] * 2.0**BITS)
             costs[i] += f
             costs[j] -= (self.growth[i, j] * f >> BITS) + 1
 
@@ -197,24 +197,40 @@ def read_proof(
         parts += " bound_outputs:i8:1" if as_streets else ""
     room = NAMES + 8 * size * width
     version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", room)
-    growth, stated = _Growth(metric, epsilon, limit), Fraction(*unit.flat)
+    _look("version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "that form's")
+    sound = len(unit.flat) == 1 and 0 < unit.flat[0] < math.inf
+    _look("unit", sound, "a finite number above 0")
+    growth, stated = _Growth(metric, epsilon, limit), Fraction(unit.flat[0])
     if as_trees:
         prices, trees = arrays
-        fits = (prices.shape, trees.shape) == ((size,), (width, size))
-    else:
-        pairs, starts, rows, f, *more = arrays
-        priced = [*more[0].flat] if more else []
-        within = all(0 <= record < size for record in priced)
-        need(within and priced == sorted({*priced}), "proof.npz: bound_outputs: no records", 2)
-        width = len(priced) if more else width
-        fits = starts.shape == (width + 1,) and min(starts.flat) >= 0 and rows.shape == f.shape
-    known = [*version.flat] == [3 if as_trees else 4 if as_streets else 2]
-    need(known and stated > 0 and fits, "proof.npz: not of its form", 2)
-    if as_trees:
+        _look("prices", prices.shape == (size,), "one a record")
+        _look("prices", all(map(math.isfinite, prices.flat)), "finite numbers")
+        _look("trees", trees.shape == (width, size), "one a record and output")
         return _Trees(growth, prices, trees), stated
+    pairs, starts, rows, f, *more = arrays
+    priced = [*more[0].flat] if more else []
+    within = all(0 <= record < size for record in priced)
+    _look("bound_outputs", within and priced == sorted({*priced}), "records, rising")
+    _look("pairs", all(0 <= i < size > j >= 0 for i, j in pairs.rows), "records")
+    width = len(priced) if more else width
+    ends = [0, *starts.flat, len(rows.flat)]
+    owned = len(starts.flat) == width + 1 and ends[1] == 0 and ends[-2] == ends[-1]
+    _look("starts", owned and ends == sorted(ends), "from 0 up to all rows, one more than outputs")
+    _look("rows", all(row < len(pairs.rows) for row in rows.flat), "places in pairs")
+    _look("values", len(f.flat) == len(rows.flat), "one a row")
+    _look("values", all(0 < value < math.inf for value in f.flat), "finite numbers above 0")
     found = _Rows(growth, pairs, starts, rows, f)
     found.priced = priced
     return found, stated
+
+
+def _look(name: str, holds: bool, wanted: str) -> None:
+    """Refuse an array of proof.npz unless it holds what it shall.
+
+    Raises:
+        RefusedError: so it does not.
+    """
+    need(holds, f"proof.npz: {name}: found numbers that will not do, wanted {wanted}", 2)
 
 
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from operator import mul, truediv
@@ -148,6 +149,10 @@ class Matrix:
         fits = weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
         fits &= all(0 <= i < self.size > j >= 0 and i != j for i, j in pairs.rows)
         need(fits, "mechanism.npz: arrays that do not fit", 2)
+        counts = Counter(tuple(sorted(pair)) for pair in pairs.rows)
+        again = next(([*pair] for pair, count in counts.items() if count > 1), None)
+        twice = f"mechanism.npz: pairs: found {again} more than once, wanted each pair once"
+        need(again is None, twice, 2)
         self.stored: list[Held] = [] if region is None else region.held()
         for (i, j), d in zip(pairs.rows, distances.flat, strict=True):
             factor = exp_down(min(low(self.epsilon * Fraction(d)), FLAT))

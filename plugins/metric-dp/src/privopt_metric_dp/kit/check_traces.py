@@ -1,15 +1,14 @@
 """The check of reports along traces: what they are charged covers what they tell, and draws follow the stated law.
 
-The law is summed up by the kit (:mod:`privopt_metric_dp.kit.trace_law`), from the numbers that the release holds. Where
-every point is promised, traces go through positions, too (:mod:`privopt_metric_dp.kit.positions`): twins a millimetre
-to fifty metres apart, on both sides of a border, at a corner, outside; and draws are those of a table of positions.
+The law is summed up by the kit (:mod:`privopt_metric_dp.kit.trace_law`), from the numbers that the release holds.
+Traces go from record to record: those through any point of a region are not tried here.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -19,22 +18,20 @@ import hypothesis
 import narwhals as nw
 import numpy as np
 import polars as pl
-from attrs import evolve, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.declare.column_texts import KEPT
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.matrix import plausible
-from privopt.testing.problems import GeneratedProblem, csv_bytes, to_toml
-from privopt_metric_dp.kit.positions import Spots, chains, straight
+from privopt.testing.problems import GeneratedProblem
+from privopt_metric_dp.kit.spaces import closed
 from privopt_metric_dp.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.region.region import MM_PER_KM, Plane, Streets
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.traces.draw_trace import Walker
-from privopt_metric_dp.traces.interpolate import SLACK, STEP_MM
 
 if TYPE_CHECKING:
     from privopt.testing.under_trial import Run
@@ -66,7 +63,7 @@ class _Ground:
 
     Attributes:
         law: of reports along traces of places.
-        apart: (P, P) between places, as it counts; infinite where nothing is promised.
+        apart: (P, P) between places; infinite where nothing is promised.
         names: of places, for messages.
         columns: of a table that has them, by column.
     """
@@ -83,16 +80,11 @@ def draws_traces(release: type[Any]) -> bool:
     return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in fields
 
 
-@check("traces", version=2, of={"traces"}, share=0.3)
+@check("traces", version=3, of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
     """Reports of two traces are as alike as what they are charged allows, and draws follow that law."""
     problem = trial.problem()
     _try(trial, problem, trial.run(problem))
-    for everywhere in _at_every_point(problem, trial.chance(problem)):
-        run = trial.attempt(everywhere)
-        if run.error is None:
-            _try(trial, everywhere, run)
-            return
 
 
 def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
@@ -103,77 +95,18 @@ def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     length = next((n for n in (LENGTH, 3) if outputs * (outputs + 1) ** (n - 1) <= SEQUENCES), 0)
     if not length:
         hypothesis.reject()
-    chance = trial.chance(problem)
-    here = _records(data, walker)
-    _compare_noise(trial, problem, walker, here)
-    grounds = [here, *_positions(data, walker, chance)]
-    for ground in grounds:
-        _compare_traces(trial, problem, walker, ground, length, chance)
-    _compare_draws(trial, problem, run.release, data, grounds[-1], length, chance)
-
-
-MAPS: Final[tuple[dict[str, Any], ...]] = (
-    {"records": {"grid": {"rows": 2, "cols": 2, "cell_km": 1.5}}, "distance": {"kind": "euclidean"}},
-    {"records": {"points": "points.csv"}, "distance": {"kind": "graph", "edges": "roads.csv"}},
-)
-STREETS: Final = {
-    "points.csv": csv_bytes(["id", "x", "y"], [["a", 0, 0], ["b", 2, 0], ["c", 2, 1.5]]),
-    "roads.csv": csv_bytes(["from", "to", "km"], [["a", "b", 2], ["b", "c", 1.75]]),
-}
-
-
-def _at_every_point(problem: GeneratedProblem, chance: Random) -> Iterator[GeneratedProblem]:
-    """A problem that promises every point; where its places have no region between them, others of the kit's."""
-    tables = problem.tables()
-    privacy = {**tables.get("privacy", {}), "everywhere": True}
-    privacy.pop("neighbours_within", None)
-    tables |= {"privacy": privacy, "utility": {"kind": "distance"}}
-    own = evolve(problem, toml=to_toml(tables))
-    name = problem.get("records.points")
-    if problem.get("distance.kind") == "graph" and name in problem.files:
-        head, *rows = problem.rows(name)
-        if head == ["id"]:  # nodes of streets on a curve, so that none lies on another's way
-            placed = [[*row, 3.0 * number, 0.25 * number**2] for number, row in enumerate(rows)]
-            own = own.with_file(name, csv_bytes(["id", "x", "y"], placed))
-    yield own
-    tables.pop("outputs", None)
-    for ground in chance.sample(MAPS, len(MAPS)):
-        yield evolve(problem, toml=to_toml({**tables, **ground}), files={**problem.files, **STREETS})
-
-
-def _records(data: MetricData, walker: Walker) -> _Ground:
-    region = data.region
-    if isinstance(region, Plane):  # straight lines are no longer than ways inside
-        places = region.vertices / MM_PER_KM
-        apart = straight(places, places)
-    elif isinstance(region, Streets):
-        apart = chains(region.simplices, region.km, region.size)
-    else:
-        apart = chains(data.pairs, data.distances, data.shape[0])
+    if data.region is not None:
+        trial.pass_over("its traces go through any point of a region, and records alone are tried")
+    count, chance = data.shape[0], trial.chance(problem)
+    far = np.full((count, count), np.inf)
+    i, j = data.pairs.T
+    far[i, j] = far[j, i] = data.distances
+    np.fill_diagonal(far, 0.0)
     names = list(data.records.ids)
-    return _Ground(law=Law.of(walker), apart=_counted(apart, data), names=names, columns={"id": names})
-
-
-def _positions(data: MetricData, walker: Walker, chance: Random) -> list[_Ground]:
-    law = Law.of(walker)
-    spots = None if data.region is None else Spots.of(data, law.fresh, chance)
-    if spots is None:
-        return []
-    ends = ("lat", "lon") if spots.geographic else ("x", "y")
-    return [
-        _Ground(
-            law=Law(fresh=spots.fresh, steps=spots.steps // STEP_MM, prediction=walker.prediction),
-            apart=_counted(spots.apart, data),
-            names=[f"({x}, {y}) mm" for x, y in spots.read.tolist()],
-            columns={end: spots.given[:, axis].tolist() for axis, end in enumerate(ends)},
-        )
-    ]
-
-
-def _counted(apart: Floats, data: MetricData) -> Floats:
-    """Distances as they count: with what whole millimetres add, where every point is promised."""
-    more = 0.0 if data.region is None else SLACK * STEP_MM / MM_PER_KM
-    return np.where(np.eye(len(apart), dtype=bool), 0.0, apart + more)
+    ground = _Ground(law=Law.of(walker), apart=closed(far), names=names, columns={"id": names})
+    _compare_noise(trial, problem, walker, ground)
+    _compare_traces(trial, problem, walker, ground, length, chance)
+    _compare_draws(trial, problem, run.release, data, ground, length, chance)
 
 
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here: _Ground) -> None:
@@ -187,7 +120,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here
             two = int(over.argmax())
             if over[two] > ROOM * float(rate):
                 trial.fail(
-                    f"prediction: {here.names[one]} and {here.names[two]}, {row[two]:.9g} apart as it counts, differ "
+                    f"prediction: {here.names[one]} and {here.names[two]}, {row[two]:.9g} apart, differ "
                     f"by {differ[two]:,} steps to an output; the noise of the {name} has rate {float(rate):.6g} a "
                     f"step, which tells {float(rate) * differ[two]:.6g}, above {float(epsilon) * row[two]:.6g}",
                     problem,

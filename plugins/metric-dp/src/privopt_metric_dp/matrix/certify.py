@@ -28,6 +28,7 @@ __all__ = [
     "certify",
     "certify_in_doubles",
     "check_pairs",
+    "greatest_log_ratios",
     "greatest_ratios",
     "wrong_rows",
 ]
@@ -93,7 +94,7 @@ class Measured:
     wrong_rows: tuple[int, ...] = ()
 
 
-def greatest_ratios(weights: Unsigned, first: Ints, second: Ints) -> Floats:
+def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Floats:
     """Greatest ratio of each pair over all columns, in doubles, short of the truth by less than 2**-50 relative."""
     if first.size * weights.shape[1] <= FEW:
         values = np.where(weights == 0, ZERO, weights)
@@ -119,6 +120,19 @@ def greatest_ratios(weights: Unsigned, first: Ints, second: Ints) -> Floats:
     if order is not None:
         greatest[order] = greatest.copy()
     return greatest
+
+
+def greatest_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
+    """(P,) greatest |log z_ik / z_jk| over all columns, short of the truth by less than 2**-50; for figures.
+
+    Infinite where 0 stands against a positive number.
+
+    Args:
+        rows: (N, K) weights, or probabilities that are 0 or at least 2**-64.
+        pairs: (P, 2).
+    """
+    ratios = greatest_ratios(rows, *(np.ascontiguousarray(pairs[:, end]) for end in (0, 1)))
+    return np.where(ratios > 2.0**100, np.inf, np.log(ratios))
 
 
 def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Floats]:

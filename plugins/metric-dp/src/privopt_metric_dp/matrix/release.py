@@ -191,6 +191,10 @@ class MatrixRelease(Release):
         faults = Faults()
         if pairs.size and (pairs.min() < 0 or pairs.max() >= count):
             faults.add(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}")
+        each, counts = np.unique(np.sort(pairs, axis=1), axis=0, return_counts=True)
+        if (counts > 1).any():
+            found_again = f"{each[counts > 1][0].tolist()} more than once"
+            faults.add(path.name, "pairs", found_again, "each pair once")
         if not (np.isfinite(distances) & (distances >= 0)).all():
             faults.add(path.name, "distances", "a negative or infinite distance", "distances of at least 0")
         faults.check()

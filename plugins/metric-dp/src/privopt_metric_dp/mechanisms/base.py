@@ -360,7 +360,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def over_time(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
     ) -> Mapping[str, Any] | None:
-        """The mean of reports, with its bias and without, the likeliest record, and a hidden Markov model of traces."""
+        """The likeliest record of many reports, and a hidden Markov model of traces."""
         from privopt_metric_dp.attacks.many_reports import over_time
 
         return over_time(release, problem.data, most=reports)

@@ -14,6 +14,7 @@ from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import dot_size
 from privopt.report.theme import BAD, INK, LINE, MANY, MARK, RIM, SOFT, axes_of, themed
 from privopt_metric_dp.attacks.many_reports import AttackLine
+from privopt_metric_dp.matrix.certify import greatest_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.space.places import Space
@@ -28,9 +29,6 @@ __all__ = ["Layout", "convergence", "layout", "loss_map", "privacy_map", "spent_
 
 PER_KIND: Final = [BAD, MARK, INK]
 """Colours of kinds of reports: fresh, sticky, predicted."""
-
-PER_ATTACK: Final = (("--", "o", 9), (":", "s", 6), ("-", "D", 3))
-"""Line, mark and size of each attack: hollow and of three sizes, so that errors that are equal are all seen."""
 
 MOST_RATIOS: Final = 3e8
 """Ratios of probabilities that a figure may compute: pairs times outputs."""
@@ -107,22 +105,6 @@ def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
     return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
 
 
-def spent_by_pair(release: MatrixRelease, chosen: NDArray[np.int64]) -> Floats:
-    """Greatest |log ratio| over the outputs of some required pairs, by their numbers."""
-    z = release.probabilities
-    with np.errstate(divide="ignore"):
-        logs = np.log(z)
-    i, j = release.pairs[chosen].T
-    worst = np.zeros(len(chosen))
-    step = max(1, 2_000_000 // max(1, z.shape[1]))
-    for start in range(0, len(chosen), step):
-        part = slice(start, start + step)
-        with np.errstate(invalid="ignore"):
-            ratio = np.abs(logs[i[part]] - logs[j[part]])
-        worst[part] = np.nan_to_num(ratio, nan=0.0, posinf=np.inf).max(axis=1)
-    return worst
-
-
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
     """Numbers of the required pairs in a figure: all, or as many of each record's nearest as there is time for."""
     apart = np.flatnonzero(release.distances > 0)
@@ -142,7 +124,7 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
     """(N,) share of epsilon that each record uses: its worst log ratio / (epsilon d), over :func:`nearest_pairs`."""
     chosen = nearest_pairs(release)
-    share = spent_by_pair(release, chosen) / (epsilon * release.distances[chosen])
+    share = greatest_log_ratios(release.weights, release.pairs[chosen]) / (epsilon * release.distances[chosen])
     found = np.zeros(len(release.records))
     for end in release.pairs[chosen].T:
         np.maximum.at(found, end, share)
@@ -178,7 +160,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData, *, most: int = 2
     """Greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
     chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // most))]
-    worst, distance = spent_by_pair(release, chosen), release.distances[chosen]
+    worst, distance = greatest_log_ratios(release.weights, release.pairs[chosen]), release.distances[chosen]
     end = float(distance.max()) if len(distance) else 1.0
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
     axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label="a required pair", zorder=3)
@@ -213,27 +195,24 @@ def over_time(counts: Sequence[int], lines: Sequence[AttackLine], unit: str) -> 
 
     Args:
         counts: numbers of reports.
-        lines: an attack on a kind of report each.
+        lines: one for each kind of report.
         unit: of distance.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, 4.0), layout="constrained")
     sides = figure.subplots(1, 2, sharey=True)
-    attacks = list(dict.fromkeys(line.attack for line in lines))
-    colours = dict(zip(dict.fromkeys(line.kind for line in lines), PER_KIND, strict=False))
     for axes, title in zip(sides, ("half of the places", "95 % of the places"), strict=True):
-        for line in lines:
-            style, marker, size = PER_ATTACK[attacks.index(line.attack) % len(PER_ATTACK)]
+        for line, colour in zip(lines, PER_KIND, strict=False):
             axes.plot(
                 counts,
                 line.median if axes is sides[0] else line.p95,
-                style,
-                marker=marker,
-                ms=size,
+                "-",
+                marker="D",
+                ms=3,
                 mfc="none",
-                color=colours.get(line.kind, SOFT),
-                label=f"{line.kind}: {line.attack}",
+                color=colour,
+                label=line.kind,
                 clip_on=False,  # an error of 0 lies on the axis
             )
         axes.set_xscale("log")
@@ -242,7 +221,7 @@ def over_time(counts: Sequence[int], lines: Sequence[AttackLine], unit: str) -> 
     sides[0].set_ylim(bottom=0.0)  # of both, once all is drawn
     sides[0].set_ylabel(f"off by at most ({unit})")
     drawn, names = sides[0].get_legend_handles_labels()
-    figure.legend(drawn, names, loc="outside lower center", ncols=len(attacks))
+    figure.legend(drawn, names, loc="outside lower center", ncols=len(lines))
     return figure
 
 

@@ -51,9 +51,9 @@ MOST_PREDICTED: Final = 500
 """The same where reports depend on earlier ones: the attack sums over a hidden level."""
 
 _MANY = (
-    "Fresh reports of one place add up. An attacker guesses their mean, the record whose mean report is nearest to it "
-    "(bias off), or the record that is likeliest under the release's own probabilities. A report that is repeated "
-    "(sticky) tells no more than one. Attacks on 200 places drawn by the prior, from public data and a fixed seed."
+    "Fresh reports of one place add up. An attacker guesses the record that is likeliest under the release's own "
+    "probabilities. A report that is repeated (sticky) tells no more than one. Attacks on 200 places drawn by the "
+    "prior, from public data and a fixed seed."
 )
 _TRACED = (
     f"{SUBJECTS} walks of {LENGTH} reports, whose people stay with probability {STAYS:g} and else go to one of the "
@@ -156,8 +156,8 @@ def _many(made: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
     drawings = [drawing("Reports of one place", made["over-time"])]
     if "over-time-traces" in made:
         drawings.append(drawing("Reports along traces", made["over-time-traces"], _TRACED))
-    seen = "".join(f"<li>{escape(line)}</li>" for line in seen_of(attacked))
-    return Section(title="What many reports tell", lead=_MANY, html=f"<ul>{seen}</ul>{''.join(drawings)}")
+    html = f"<p>{escape(seen_of(attacked))}</p>{''.join(drawings)}"
+    return Section(title="What many reports tell", lead=_MANY, html=html)
 
 
 def _bounded(result: Result) -> str:

@@ -2,9 +2,9 @@
 
 A connected part first tries the star: where its weights are not negative, pricing proves its gap, and where that is
 small enough this is the answer. Next comes column generation where the star is a mechanism (its rays are then near the
-optimum's), the interior point where it is not, over a spanner first where most pairs are required. What does not fit
-into memory is solved with few outputs; under a limit so are many records, at first. A method that fails hands over to
-the next one, and what it offered stands.
+optimum's), the interior point where it is not, over a spanner first where most pairs are required. Under a limit many
+records begin with few outputs, and so does what does not fit into memory. A method that fails hands over to the next
+one, and what it offered stands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privopt.interfaces.incumbent import Incumbent
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
 from privopt_metric_dp.solvers.components import Reduced
-from privopt_metric_dp.solvers.few_outputs import FewOutputs, most_outputs
+from privopt_metric_dp.solvers.few_outputs import FewOutputs
 from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound, one_output
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
@@ -41,7 +41,7 @@ SCATTERED = 100
 DENSE = 12
 """Pairs a record beyond which few of them imply the others: a spanner's program comes first."""
 MANY, SAMPLE = 1_000, 64
-"""Records beyond which, under a limit, a program over so many outputs comes first."""
+"""Records beyond which, under a limit, a program over so many outputs comes first (a quarter of them, if fewer)."""
 STARRED, FEW = 2_500, 4
 """Records beyond which no star is made where they are so many times the outputs: its kernel is records by records
 (8,000 places with 120 outputs: 6 GB and minutes, for weights below 0)."""
@@ -57,6 +57,7 @@ Ladder = Callable[[Part, Room], Iterator[Solver]]
 def auto(part: Part, room: Room) -> Iterator[Solver]:
     """Yield the methods that fit a part, best first."""
     instance, inner = part.instance, InteriorPoint()
+    few = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
     if instance.records > max(STARRED, FEW * instance.outputs):
         yield inner
         return
@@ -64,13 +65,12 @@ def auto(part: Part, room: Room) -> Iterator[Solver]:
     if part.starred:
         yield from (ColumnGeneration(), inner)
     elif inner.peak_bytes(part) > room():
-        most = min(most_outputs(part, inner, room()), -(-instance.outputs // 4))
-        yield from (inner, FewOutputs(most, inner, most=most), ColumnGeneration())  # the first says what it would need
+        yield from (inner, few, ColumnGeneration())  # the first says what it would need
     elif instance.records >= SCATTERED and len(instance.pairs) > DENSE * instance.records:
         yield from (FewPairs(inner), inner)
     else:
         if clock().left < math.inf and instance.records > MANY:
-            yield FewOutputs(SAMPLE, inner)
+            yield few
         yield from (inner, ColumnGeneration())
 
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from attrs.converters import optional
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.execution.clock import check
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.proof.lagrangian_bound import Kept
 from privopt_metric_dp.proof.multipliers import Block, Multipliers
 
 __all__ = ["Floats", "Instance", "Solution", "dual_bound", "freer", "one_output"]
@@ -203,7 +204,7 @@ def one_output(instance: Instance, method: str = "constant") -> Solution:
 
 
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
-    """Lower bound on the optimum that given multipliers prove, in floating point.
+    """Lower bound on the optimum that given multipliers prove, with the lengths as they are in doubles.
 
     With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
     and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers. Those of rows whose
@@ -212,57 +213,16 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Returns:
-        The bound and ``y``, shape ``(N,)``.
+        The bound and ``y``, shape ``(N,)``, both rounded down.
 
     Raises:
-        StoppedError: the end of the time limit has come.
+        OutOfTime: the end of the time limit has come.
     """
-    if multipliers.part is not None:
-        own, rows = multipliers.part
-        return dual_bound(evolve(instance, pairs=instance.pairs[rows], distances=instance.distances[rows]), own)
-    y, seen = np.full(instance.records, np.inf), np.zeros(instance.outputs, dtype=np.bool_)
-    for k0, k1, reduced in _reduced_costs(instance, multipliers):
-        check()
-        cost = instance.cost[:, k0:k1]
-        reduced = np.where(np.isfinite(reduced).all(axis=0), reduced, cost)
-        y = np.minimum(y, reduced.min(axis=1))
-        seen[k0:k1] = True
-    if not seen.all():
-        y = np.minimum(y, instance.cost[:, ~seen].min(axis=1))
-    trivial = instance.cost.min(axis=1)
-    y = y if y.sum() > trivial.sum() else trivial
-    return float(y.sum()), y
-
-
-def _reduced_costs(instance: Instance, multipliers: Multipliers) -> Iterator[tuple[int, int, Floats]]:
-    """``(k0, k1, (N, k1 - k0))`` costs and what multipliers add and take, of some outputs at a time."""
-    from scipy.sparse import csr_array
-
     with np.errstate(over="ignore"):
         growth = np.exp(instance.lengths)
-    reached, n = np.isfinite(growth), instance.records
-    if multipliers.few is not None:
-        i, j = instance.pairs.T
-        for k, rows, turned, given in multipliers.few():
-            f = np.where(reached[rows], np.maximum(given, 0.0), 0.0)
-            ends = np.where(turned, [j[rows], i[rows]], [i[rows], j[rows]])
-            with np.errstate(over="ignore", invalid="ignore"):
-                grown = np.where(reached[rows], growth[rows], 0.0) * f
-                moved = np.bincount(ends[0], f, n) - np.bincount(ends[1], grown, n)
-                left = instance.cost[:, k : k + 1] + moved[:, None]
-            yield k, k + 1, left
-        return
-    i, j = instance.pairs[reached].T
-    growth, places = growth[reached], np.arange(len(i))
-    shape, one = (n, len(places)), np.ones(len(places))
-    up = csr_array((one, (i, places)), shape=shape) - csr_array((growth, (j, places)), shape=shape)
-    down = csr_array((one, (j, places)), shape=shape) - csr_array((growth, (i, places)), shape=shape)
-    for k0, k1, forward, backward in multipliers.blocks():
-        check()
-        with np.errstate(over="ignore", invalid="ignore"):
-            moved = up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)
-            left = instance.cost[:, k0:k1] + moved
-        yield k0, k1, left
+    kept, bound = Kept.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
+    trivial = instance.cost.min(axis=1)
+    return (bound, kept.least(instance.cost)[0]) if bound > trivial.sum() else (float(trivial.sum()), trivial)
 
 
 def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:

@@ -1,23 +1,14 @@
-"""Mechanisms of other libraries as the judge takes them: each function takes the library's own object.
+"""Mechanisms of other libraries as the judge takes them, with the claims that they state themselves.
 
-::
-
-    from diffprivlib.mechanisms import Laplace
-    from privopt_metric_dp.kit import other_libraries
-
-    claimed = other_libraries.diffprivlib(Laplace(epsilon=1, sensitivity=1))
-    print(claimed.judge([0.0, 1.0], lambda x: [1 - x]))
-
-The claim is what the object itself states. No library is imported here, and none is needed for the others. Written
-against diffprivlib 0.6.6, opendp 0.16.0, multi-freq-ldpy 0.2.5, privkit 0.5.1, qif 1.6.0.
+Written against diffprivlib 0.6.6, opendp 0.16.0, multi-freq-ldpy 0.2.5, privkit 0.5.1, qif 1.6.0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 from attrs import Factory, field, frozen
@@ -28,8 +19,6 @@ from privopt.numbers.distances import cosine_of_latitude, great_circle
 from privopt.testing.judging import Verdict, judge
 from privopt.testing.judging.inputs import Inputs
 from privopt_metric_dp.matrix.least_epsilon import Least, least_epsilon
-
-__all__ = ["Claimed", "diffprivlib", "installed", "least_of", "multi_freq_ldpy", "opendp", "privkit"]
 
 
 @frozen(kw_only=True)
@@ -46,7 +35,7 @@ class Claimed:
 
     name: str
     library: str
-    version: str = field(init=False, default=Factory(lambda self: installed(self.library), takes_self=True))
+    version: str = field(init=False, default=Factory(lambda self: version(self.library), takes_self=True))
     mechanism: Callable[..., Any] = field(repr=False)
     notion: str = "pure-dp"
     epsilon: float
@@ -62,46 +51,7 @@ class Claimed:
         return judge(self.mechanism, inputs, neighbours, self.notion, **{**claim, **options})  # type: ignore[arg-type]
 
 
-class Randomiser(Protocol):
-    """A mechanism of diffprivlib."""
-
-    epsilon: float
-    delta: float
-    randomise: Callable[..., object]
-
-
-class Measurement(Protocol):
-    """A measurement of OpenDP."""
-
-    output_measure: object
-
-    def map(self, d_in: float) -> float | tuple[float, float]:
-        """What is promised of inputs at a distance."""
-
-    def __call__(self, value: object) -> object:
-        """Draw a report."""
-
-
-class Obfuscator(Protocol):
-    """A location mechanism of privkit."""
-
-    epsilon: float
-
-    def get_obfuscated_point(self, latitude: float, longitude: float) -> Sequence[float]:
-        """Draw a report: latitude, longitude and more."""
-
-
-def installed(library: str) -> str:
-    """The version that is installed."""
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        raise UsageError(
-            f"{library}: found no such distribution, wanted it installed, to judge what it makes"
-        ) from None
-
-
-def diffprivlib(mechanism: Randomiser) -> Claimed:
+def diffprivlib(mechanism: Any) -> Claimed:
     """A mechanism of diffprivlib (``diffprivlib.mechanisms``), with the epsilon and delta that it was made with.
 
     Args:
@@ -116,7 +66,7 @@ def diffprivlib(mechanism: Randomiser) -> Claimed:
     )
 
 
-def opendp(measurement: Measurement, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
+def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
     """A measurement of OpenDP, with what its privacy map says of inputs at a distance.
 
     Args:
@@ -165,7 +115,7 @@ def multi_freq_ldpy(client: Callable[..., object], k: int, epsilon: float, **opt
     )
 
 
-def privkit(mechanism: Obfuscator, epsilon: float | None = None) -> Claimed:
+def privkit(mechanism: Any, epsilon: float | None = None) -> Claimed:
     """A location mechanism of privkit: inputs are (latitude, longitude) in degrees; epsilon is per metre.
 
     Args:

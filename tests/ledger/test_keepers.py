@@ -1,42 +1,33 @@
-"""Checks of what claims a guarantee over sequences: a ledger with whatever draws behind it, kept reports or not.
+"""A ledger with whatever draws behind it, kept reports or not: charged before drawn, limits, blindness, kept reports.
 
-::
-
-    from privopt_metric_dp.kit.ledger_checks import check_keeper
-
-    def test_acme():
-        assert [r for r in check_keeper(Acme) if r.status == "failed"] == []
-
-``Acme`` makes a :class:`Keeper` for a :class:`Setting`; privopt's own is :class:`OwnKeeper`. Mathematics T1 to T3 says
-what must hold.
+Mathematics T1 to T3 says what must hold. privopt's own ledger does, and so does a right twin; planted faults are each
+caught by the check named for them.
 """
 
-from __future__ import annotations
-
+import hashlib
+import json
 import os
 import tempfile
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
 
+import pytest
 from attrs import define, evolve
 from hypothesis import strategies as st
 
-from privopt.api.released import Released, solve
+from privopt.api.released import solve
 from privopt.declare.column_texts import REPORT
 from privopt.declare.problems_in_memory import frame_of
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import cost_of
 from privopt.ledger.entries import MICROS
+from privopt.ledger.kept_reports import Sticky
 from privopt.ledger.ledger import Ledger
-from privopt.numbers.sampling import Source
 from privopt.testing.checks.base import CheckFailedError
-from privopt.testing.efforts import Effort, effort
-from privopt.testing.runner import CheckResult, run_examples
+from privopt.testing.efforts import Effort
+from privopt.testing.runner import run_examples
 from privopt_metric_dp.api.problem_parts import grid, metric_problem
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import matrix_of
@@ -44,18 +35,10 @@ from privopt_metric_dp.tables.charge_rows import Charging
 from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 
-if TYPE_CHECKING:
-    from typing import Any
-
-__all__ = ["KEEPER_CHECKS", "Keeper", "OwnKeeper", "Setting", "check_keeper"]
-
-Row = tuple[str, str]
-"""A subject and its secret; an empty secret is no position."""
-
-SLICE: Final = 16
+SLICE = 16
 """Bytes that two stores have in common by no chance."""
 
-CROWD: Final = 40
+CROWD = 40
 """Subjects at one place, whose first reports are all the same by no chance."""
 
 
@@ -76,7 +59,7 @@ class Setting:
     now: int = 10**15
 
 
-class Keeper(ABC):
+class Keeper:
     """Something that gives reports of subjects and charges for them.
 
     Attributes:
@@ -85,28 +68,18 @@ class Keeper(ABC):
         keeps: whether a subject's first report of a place is repeated.
     """
 
-    epsilon: Fraction
-    secrets: Sequence[str]
-    keeps: ClassVar[bool] = False
+    keeps = False
 
-    @abstractmethod
-    def report(self, rows: Sequence[Row], source: Source) -> list[str | None]:
-        """A report for each row; None for one that is refused. Everything random comes from ``source``."""
-
-    @abstractmethod
-    def charges(self) -> list[tuple[str, Fraction, int]]:
-        """Subject, epsilon and time of every charge that is durable, as another process would read them now."""
-
-    def stored(self) -> bytes:
+    def stored(self):
         """What is kept about visits, but for a key that is a file of its own."""
         return b""
 
-    def close(self) -> None:  # noqa: B027  (many have nothing to close)
+    def close(self):
         """Close files."""
 
 
 @cache
-def _release() -> Released:
+def small_release():
     """Six places, and the exponential mechanism over them."""
     return solve("exponential", metric_problem(grid(2, 3, 1.0), distance="euclidean", epsilon="0.5/km"))
 
@@ -114,46 +87,44 @@ def _release() -> Released:
 class OwnKeeper(Keeper):
     """privopt's ledger with a small release behind it."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting):
         self.setting = setting
         self.ledger = Ledger(self.path, clock=lambda: 1000 * setting.now)
         if setting.limit is not None:
             self.ledger.set_limit(setting.limit, hours=setting.hours)
-        opened = _release().opened
+        opened = small_release().opened
         self.release, self.problem = matrix_of(opened)
         self.cost = cost_of(opened.folder, opened.result, "check")
         self.epsilon, self.secrets = self.cost.amount[0], self.release.records.tolist()
 
     @property
-    def path(self) -> Path:
+    def path(self):
         """The ledger's file."""
         return self.setting.folder / "ledger"
 
-    def report(self, rows: Sequence[Row], source: Source) -> list[str | None]:
+    def report(self, rows, source):
         """Charge and draw as ``apply`` does."""
         columns = {"who": [who for who, _ in rows], "place": [place for _, place in rows]}
         to = Charge(ledger=self.ledger, subject="who", sticky=self.keeps)
         with Charging(to=to, cost=self.cost).opened() as charging:
-            protector = self.protector(charging)
-            protected = evolve(protector, source=source).protect(frame_of(columns, "table"))
-        reports: list[str | None] = protected[REPORT].to_list()
-        return reports
+            protected = evolve(self.protector(charging), source=source).protect(frame_of(columns, "table"))
+        return protected[REPORT].to_list()
 
-    def protector(self, charging: Charging) -> Protector:
+    def protector(self, charging):
         """Draws after it has charged."""
         return Protector.of(self.release, self.problem.data, Secret.of(id="place"), Application(), charging)
 
-    def charges(self) -> list[tuple[str, Fraction, int]]:
+    def charges(self):
         """The charges, read through a connection of its own."""
         with Ledger(self.path, make=False) as other:
             return [(charge.subject, charge.cost.amount[0], charge.time) for charge in other.charges()]
 
-    def stored(self) -> bytes:
+    def stored(self):
         """The kept reports."""
         folder = self.path.with_name("ledger.sticky")
         return b"".join(path.read_bytes() for path in sorted(folder.glob("reports*")))
 
-    def close(self) -> None:
+    def close(self):
         """Close the ledger."""
         self.ledger.close()
 
@@ -164,19 +135,14 @@ class OwnStickyKeeper(OwnKeeper):
     keeps = True
 
 
-Maker = Callable[[Setting], Keeper]
-
-
-class _Trial:
+class Trial:
     """Draws rows, and makes keepers in folders that go again."""
 
-    def __init__(self, make: Maker, data: Any, folder: Path) -> None:
+    def __init__(self, make, data, folder):
         self.make, self.data, self.folder = make, data, folder
         self.made = 0
 
-    def keeper(
-        self, setting: Setting | None = None, *, limit: Fraction | None = None, hours: int | None = None
-    ) -> tuple[Keeper, Setting]:
+    def keeper(self, setting=None, *, limit=None, hours=None):
         """A new keeper in a folder of its own."""
         if setting is None:
             self.made += 1
@@ -185,22 +151,21 @@ class _Trial:
             setting = Setting(folder=place, limit=limit, hours=hours)
         return self.make(setting), setting
 
-    def rows(self, keeper: Keeper, most: int = 6, *, nowhere: bool = False) -> list[Row]:
+    def rows(self, keeper, most=6, *, nowhere=False):
         """Rows of a few subjects."""
         places = st.sampled_from([*list(keeper.secrets)[:3], *([""] if nowhere else [])])
-        found: list[Row] = self.data.draw(st.lists(st.tuples(st.sampled_from("ab"), places), min_size=1, max_size=most))
-        return found
+        return self.data.draw(st.lists(st.tuples(st.sampled_from("ab"), places), min_size=1, max_size=most))
 
 
-def _first(trial: _Trial) -> str | None:
+def charged_first(trial):
     """Every charge is durable before anything is drawn, and every report has its charge."""
     keeper, _ = trial.keeper()
-    pairs: set[Row] = set()
-    reports: Counter[str] = Counter()
+    pairs = set()
+    reports = Counter()
     for _ in range(2):
-        seen: list[int] = []
+        seen = []
 
-        def source(count: int, seen: list[int] = seen) -> bytes:
+        def source(count, seen=seen):
             seen.append(len(keeper.charges()))
             return os.urandom(count)
 
@@ -220,7 +185,7 @@ def _first(trial: _Trial) -> str | None:
     return None
 
 
-def _limit(trial: _Trial) -> str | None:
+def limit_kept(trial):
     """No window holds more than the limit, however it lies, and what fits is not refused.
 
     A window holds its end and not its beginning. A keeper whose windows hold both refuses a little more: that passes.
@@ -240,27 +205,25 @@ def _limit(trial: _Trial) -> str | None:
         before, made = keeper.charges(), keeper.report(rows, os.urandom)
         charges = keeper.charges()
         for who, _, at in charges:
-            spent = _spent(charges, who, at, hours)
+            spent = spent_by(charges, who, at, hours)
             if spent > limit:
                 window = "in all" if hours is None else f"in the {hours} hours before {at}"
                 return f"{who} was charged {spent} {window}, of {limit}"
         for (who, _), report in zip(rows, made, strict=True):
-            had = _spent(before, who, setting.now, hours, closed=True)
+            had = spent_by(before, who, setting.now, hours, closed=True)
             if report is None and had + epsilon <= limit and [name for name, _ in rows].count(who) == 1:
                 return f"{who} was refused with {limit - had} left, of which a report takes {epsilon}"
     keeper.close()
     return None
 
 
-def _spent(
-    charges: Sequence[tuple[str, Fraction, int]], who: str, at: int, hours: int | None, *, closed: bool = False
-) -> Fraction:
+def spent_by(charges, who, at, hours, *, closed=False):
     """What a subject spent in the window that ends at a time; ``closed`` counts its beginning too."""
     since = 0 if hours is None else at - hours * MICROS + (not closed)
     return sum((epsilon for name, epsilon, time in charges if name == who and since <= time <= at), Fraction(0))
 
 
-def _blind(trial: _Trial) -> str | None:
+def charges_blind(trial):
     """What is charged is no function of a secret, but of which visits share a place where reports are kept."""
     probe, _ = trial.keeper()
     rows, epsilon = trial.rows(probe, nowhere=True), probe.epsilon
@@ -278,18 +241,18 @@ def _blind(trial: _Trial) -> str | None:
         left.append([(who, spent) for who, spent, _ in keeper.charges()])
         keeper.close()
     if left[0] != left[1]:
-        return f"{rows} was charged {_shown(left[0])}, {twin} {_shown(left[1])}"
+        return f"{rows} was charged {shown(left[0])}, {twin} {shown(left[1])}"
     return None
 
 
-def _shown(charges: Sequence[tuple[str, Fraction]]) -> str:
+def shown(charges):
     return ", ".join(f"{who} {spent}" for who, spent in charges) or "nothing"
 
 
-def _kept(trial: _Trial) -> str | None:
+def kept_once(trial):
     """A place is reported the same and charged once, and shares nothing with other places or subjects."""
     keeper, _ = trial.keeper()
-    known: dict[Row, str | None] = {}
+    known = {}
     for _ in range(2):
         rows = trial.rows(keeper)
         for row, report in zip(rows, keeper.report(rows, os.urandom), strict=True):
@@ -303,13 +266,13 @@ def _kept(trial: _Trial) -> str | None:
     return f"{CROWD} subjects at one place share the report {crowd[0]}" if len(set(crowd)) == 1 else None
 
 
-def _hidden(trial: _Trial) -> str | None:
+def places_hidden(trial):
     """What is kept names no place: stores of the same visits have nothing in common that others lack.
 
     Four stores, for a slice may hold no more than the first byte of a random key beside the store's own form: two have
     that byte in common once in 256 runs.
     """
-    found: dict[str, list[set[bytes]]] = {"same": [], "other": []}
+    found = {"same": [], "other": []}
     for visits in (*["same"] * 4, *["other"] * 2):
         keeper, _ = trial.keeper()
         here, there = list(keeper.secrets)[:2]
@@ -323,43 +286,179 @@ def _hidden(trial: _Trial) -> str | None:
     return None
 
 
-KEEPER_CHECKS: Final[dict[str, tuple[Callable[[_Trial], str | None], bool]]] = {
-    "charged-first": (_first, False),
-    "limit-kept": (_limit, False),
-    "charges-blind": (_blind, False),
-    "kept-once": (_kept, True),
-    "places-hidden": (_hidden, True),
-}
-"""The checks by name, and whether they are of kept reports alone."""
+class Listed(Keeper):
+    """A ledger of lines in a file, written and synced before each draw; a right twin."""
+
+    epsilon = Fraction(1, 4)
+    secrets = ("home", "work", "elsewhere")
+
+    def __init__(self, setting):
+        self.setting = setting
+        self.path = setting.folder / "lines"
+
+    def charges(self):
+        if not self.path.exists():
+            return []
+        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        return [(who, Fraction(epsilon), at) for who, epsilon, at in lines]
+
+    def counts(self, at):
+        hours = self.setting.hours
+        return hours is None or at >= self.setting.now - hours * MICROS
+
+    def charge(self, who):
+        spent = sum((epsilon for name, epsilon, at in self.charges() if name == who and self.counts(at)), Fraction(0))
+        if self.setting.limit is not None and spent + self.epsilon > self.setting.limit:
+            return False
+        with self.path.open("a") as out:
+            out.write(json.dumps([who, str(self.epsilon), self.setting.now]) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        return True
+
+    def draw(self, place, source):
+        return self.secrets[source(1)[0] % 3] if place else None
+
+    def report(self, rows, source):
+        charged = [self.charge(who) for who, _ in rows]
+        return [self.draw(place, source) if was else None for (_, place), was in zip(rows, charged, strict=True)]
 
 
-def check_keeper(
-    make: Maker, *, checks: Sequence[str] = tuple(KEEPER_CHECKS), how: Effort | str | None = None, seed: int = 0
-) -> list[CheckResult]:
-    """Run the checks of a keeper.
-
-    Args:
-        make: makes one for a setting; called again with the same setting it goes on from what is in the folder.
-        checks: by name; all where left out.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of what is drawn.
-    """
-    return [_try(name, make, effort(how), seed) for name in checks]
+class DrawsFirst(Listed):
+    def report(self, rows, source):
+        drawn = [self.draw(place, source) for _, place in rows]
+        return [each if self.charge(who) else None for (who, _), each in zip(rows, drawn, strict=True)]
 
 
-def _try(name: str, make: Maker, how: Effort, seed: int) -> CheckResult:
-    function, only = KEEPER_CHECKS[name]
+class NeverCharges(Listed):
+    def charge(self, who):
+        return True
 
-    def example(data: st.DataObject) -> None:
+
+class ByTheClock(Listed):
+    """A window that forgets: it counts from the full hour, so two hours meet with twice the limit."""
+
+    def counts(self, at):
+        hours = self.setting.hours
+        return hours is None or at // (hours * MICROS) == self.setting.now // (hours * MICROS)
+
+
+class ForgetsWhenClosed(Listed):
+    """Counts in memory, from nothing each time."""
+
+    def __init__(self, setting):
+        super().__init__(setting)
+        self.since = len(self.charges())
+
+    def charge(self, who):
+        mine = self.charges()[self.since :]
+        spent = sum((epsilon for name, epsilon, at in mine if name == who and self.counts(at)), Fraction(0))
+        if self.setting.limit is not None and spent + self.epsilon > self.setting.limit:
+            return False
+        free, self.setting.limit = self.setting.limit, None
+        try:
+            return super().charge(who)
+        finally:
+            self.setting.limit = free
+
+
+class RefusesTooMuch(Listed):
+    def charge(self, who):
+        return len([name for name, _, _ in self.charges() if name == who]) < 1 and super().charge(who)
+
+
+class ChargesWhereThereIsAPlace(Listed):
+    def report(self, rows, source):
+        charged = [bool(place) and self.charge(who) for who, place in rows]
+        return [self.draw(place, source) if was else None for (_, place), was in zip(rows, charged, strict=True)]
+
+
+class OpenKeys(OwnStickyKeeper):
+    """Kept reports under a hash of subject and place that has no key."""
+
+    def report(self, rows, source):
+        keyed = Sticky._hashed
+        Sticky._hashed = lambda self, *parts: hashlib.sha256(json.dumps(parts).encode()).digest()
+        try:
+            return super().report(rows, source)
+        finally:
+            Sticky._hashed = keyed
+
+
+class SharesPlaces(OwnStickyKeeper):
+    """One report of a place for everybody."""
+
+    def report(self, rows, source):
+        visits = Sticky.visits
+        Sticky.visits = lambda self, mechanism, rows: visits(self, mechanism, [("", place) for _, place in rows])
+        try:
+            return super().report(rows, source)
+        finally:
+            Sticky.visits = visits
+
+
+class DrawsAgain(Listed):
+    """Says that it keeps reports."""
+
+    keeps = True
+
+
+def found_by(check, make, examples):
+    """What a check finds wrong with a keeper; nothing where it finds nothing."""
+
+    def example(data):
         with tempfile.TemporaryDirectory() as folder:
-            found = function(_Trial(make, data, Path(folder)))
+            found = check(Trial(make, data, Path(folder)))
         if found is not None:
             raise CheckFailedError(found, None)
 
-    with tempfile.TemporaryDirectory() as folder:
-        keeper = make(Setting(folder=Path(folder)))
-        keeps = keeper.keeps
-        keeper.close()
-    if only and not keeps:
-        return CheckResult(check=name, version=1, status="skipped", reason="no reports are kept")
-    return run_examples(name, example, how, seed)
+    how = Effort(name="some", examples=examples, seconds=60, shrinking=2, draws=1)
+    result = run_examples(check.__name__, example, how, 0)
+    assert result.status in ("passed", "failed")
+    return result.reason
+
+
+ALWAYS = (charged_first, limit_kept, charges_blind)
+OF_KEPT_REPORTS = (kept_once, places_hidden)
+
+
+@pytest.mark.parametrize(
+    ("make", "check"),
+    [
+        *((make, check) for make in (OwnKeeper, OwnStickyKeeper, Listed) for check in ALWAYS),
+        *((OwnStickyKeeper, check) for check in OF_KEPT_REPORTS),
+    ],
+)
+def test_right_keepers_pass(make, check):
+    assert not found_by(check, make, 6)
+
+
+@pytest.mark.parametrize(
+    ("make", "check"),
+    [
+        (DrawsFirst, charged_first),
+        (NeverCharges, charged_first),
+        (ByTheClock, limit_kept),
+        (ForgetsWhenClosed, limit_kept),
+        (RefusesTooMuch, limit_kept),
+        (ChargesWhereThereIsAPlace, charges_blind),
+        (SharesPlaces, kept_once),
+        (DrawsAgain, kept_once),
+        (OpenKeys, places_hidden),
+    ],
+)
+def test_a_planted_fault_is_caught_by_its_check(make, check):
+    assert found_by(check, make, 60)
+
+
+def test_one_random_byte_that_two_stores_have_in_common_is_not_blamed():
+    """Beside fifteen bytes that every store has: 20 of 1,021 runs over SQLite's pages met such a pair."""
+    bytes_in_order = iter([1, 1, 2, 3, 4, 5] * 60)
+
+    class OneByte(Listed):
+        keeps = True
+
+        def stored(self):
+            return bytes(15) + bytes([next(bytes_in_order)])
+
+    assert not found_by(places_hidden, OneByte, 6)
