@@ -100,9 +100,8 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
             the archive has.
 
     Raises:
-        RefusedError: no archive, or one of damaged arrays; bytes stand before it, which ``zipfile``
-            skips and NumPy refuses; a name stands twice, or more is in it than it may hold; other
-            arrays than are wanted.
+        RefusedError: no archive, or one of damaged arrays. Bytes before it, which ``zipfile`` skips
+            and NumPy refuses. A name twice, more than it may hold, or other arrays.
     """
     try:
         found = _arrays(path, more)

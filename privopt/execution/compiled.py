@@ -112,7 +112,7 @@ def when_compiling(tell: Callable[[str], object]) -> None:
 
 
 def compilations() -> int:
-    """How many compilations this process has begun: what is read from numba's cache is none."""
+    """Return how many compilations this process has begun; loading from numba's cache is not one."""
     return _begun
 
 
