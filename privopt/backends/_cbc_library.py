@@ -1,7 +1,7 @@
 """CBC's own functions, reached through python-mip's cffi handle: the bulk load, and arrays out.
 
 python-mip has no public bulk load (operators need 16 s for 1.2e6 rows), so this module names functions of the
-library that python-mip leaves out; python-mip is pinned for it.
+library that python-mip omits; python-mip is pinned for it.
 Loaded in the worker process only.
 """
 

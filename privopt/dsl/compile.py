@@ -19,7 +19,7 @@ from privopt.errors import ModelError
 __all__ = ["LARGEST_LOG", "compile_model"]
 
 LARGEST_LOG = 700.0
-"""Privacy rows stand in the matrix with exp(min(L, 700)): e^709.8 is where doubles end."""
+"""Privacy rows are in the matrix with exp(min(L, 700)): e^709.8 is where doubles end."""
 
 
 @frozen(eq=False)

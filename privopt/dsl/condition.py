@@ -118,7 +118,7 @@ def condition(form: StandardForm, bearing: Bearing) -> Conditioned:
     """Scale a form for a solver.
 
     Raises:
-        SolverError: a row that is no privacy row spans more than the solver can work with; row and term are named.
+        SolverError: a row that is not a privacy row spans more than the solver can work with; row and term are named.
     """
     m, n = form.shape
     data = form.A.data.copy()
@@ -190,7 +190,7 @@ def _privacy_rows(log_ratio: Floats, bearing: Bearing) -> tuple[Floats, Floats, 
 
 
 def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
-    """Return the matrix with its privacy rows written anew."""
+    """Return the matrix with its privacy rows written again."""
     rows = np.concatenate([p[0] for p in parts])
     full = matrix.data.copy()
     full[dropped] = 0.0

@@ -1,4 +1,4 @@
-"""What a model is compiled to: arrays, with the words of the formula kept beside them."""
+"""What a model is compiled to: arrays, with the words of the formula kept next to them."""
 
 from __future__ import annotations
 

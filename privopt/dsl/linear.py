@@ -35,9 +35,9 @@ def as_expression(value: Expression) -> sympy.Expr:
     try:
         found = sympy.sympify(value.item() if isinstance(value, np.generic) else value, strict=True)
     except sympy.SympifyError:
-        raise ModelError(f"{value!r} is no expression; arrays enter a formula as params") from None
+        raise ModelError(f"{value!r} is not an expression; arrays enter a formula as params") from None
     if not isinstance(found, sympy.Expr):
-        raise ModelError(f"{found} is no expression, wanted one in variables, params and numbers")
+        raise ModelError(f"{found} is not an expression in variables, params and numbers")
     return found
 
 

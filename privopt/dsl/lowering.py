@@ -115,7 +115,7 @@ def _relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
         )
     operator = _OPERATORS.get(type(relation))
     if operator is None:
-        raise ModelError(f"{where}: {relation} is no <=, >= or Eq (strict relations and != cannot be rows)")
+        raise ModelError(f"{where}: {relation} must be <=, >= or Eq (strict relations and != cannot be rows)")
     terms = linear_terms(relation.lhs, where)
     terms += [negative(t) for t in linear_terms(relation.rhs, where)]
     if all(t.variable is None for t in terms):
@@ -142,7 +142,7 @@ def family(
     if not all(isinstance(x, Index) for x in indices):
         raise ModelError(f"{place}: forall={forall!r}, wanted indices")
     if len(set(indices)) < len(indices):
-        raise ModelError(f"{place}: an index stands twice in forall")
+        raise ModelError(f"{place}: an index occurs twice in forall")
     switch: list[Term] = []
     row = relation
     if isinstance(relation, Implication):

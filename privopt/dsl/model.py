@@ -125,7 +125,7 @@ class Model:
         Args:
             name: as it is printed.
             source: a number, an array, or a function that maps one integer array an index to an array.
-            sets: what it is indexed by; may be left out, then any index of the right size fits.
+            sets: what it is indexed by; may be omitted, then any index of the right size fits.
         """
         self._claim(name, "param")
         return Param(name, tuple(sets) or None, source)
@@ -167,7 +167,7 @@ class Model:
             where: tuples that count: an integer array (P, m) of places or a sequence of tuples of labels, for the
                 first m indices of forall (the rest run over their whole sets), or ``((i, k), tuples)``.
             privacy: whether ``z_i <= exp(L) z_j`` is a privacy family, whose exponents are kept apart and whose
-                rows may be tightened, never loosened, for a solver. Left out: it is where it has that shape and a
+                rows may be tightened, never loosened, for a solver. Default: it is where it has that shape and a
                 factor is written with ``exp``.
 
         Raises:

@@ -47,7 +47,7 @@ class IndexSet:
 
     Attributes:
         name: as it is printed.
-        labels: the elements, hashable and distinct; an integer n stands for 0 ... n - 1.
+        labels: the elements, hashable and distinct; an integer n represents 0 ... n - 1.
     """
 
     name: str

@@ -79,7 +79,7 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
                         f"({len(index_set)})"
                     )
             if value.atoms(sympy.Symbol) - value.atoms(Index):
-                raise ModelError(f"{self.name}[...]: index {value} is no expression in indices and integers")
+                raise ModelError(f"{self.name}[...]: index {value} is not an expression in indices and integers")
             return value
         return sympy.Integer(int(index_set.positions([value])[0]))
 
@@ -100,7 +100,7 @@ class Variable(_Indexable):
     """A decision variable over the product of its sets. Made by ``Model.variable``.
 
     Attributes:
-        sets: what it is indexed by; a scalar has none and stands for itself in formulas.
+        sets: what it is indexed by; a scalar has none and represents itself in formulas.
         start: its first column.
         lower, upper: bounds, flattened row-major, shape (size,).
         integer: whether it takes integers only.
@@ -171,7 +171,7 @@ class Param(_Indexable):
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it stands for itself in formulas."""
+        """Whether it represents itself in formulas."""
         return not self.sets and not (callable(self.source) and not self.declared)
 
     def axes(self, given: int) -> tuple[IndexSet, ...]:

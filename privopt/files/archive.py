@@ -20,7 +20,7 @@ __all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz",
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _HEADER: Final = 4096
-"""Bytes that a member of an archive takes beside its values, at most."""
+"""Bytes that a member of an archive takes next to its values, at most."""
 _TEXT: Final = 1024
 """Bytes of a text in an archive, at most."""
 _BEGUN = 256  # bytes that hold the type, which NumPy writes first
@@ -101,7 +101,7 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
         largest: bytes of all its arrays together; more are refused before they are unpacked.
 
     Raises:
-        ValueError: bytes that are no such archive, a name that stands twice, or arrays that are too large.
+        ValueError: bytes that are no such archive, a name that occurs twice, or arrays that are too large.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -118,7 +118,7 @@ def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name == info.filename:
-            raise ValueError(f"{name!r}, which is no array")
+            raise ValueError(f"{name!r}, which is not an array")
         if name in arrays:
             raise ValueError(f"{name!r} twice")
         if info.compress_type not in _STORED:
@@ -155,9 +155,9 @@ def read_npz(
     Args:
         path: of the file.
         wanted: what it should hold, for faults.
-        only: names of the arrays that may stand in it; left out: any.
-        largest: bytes of all arrays together; left out: those of the file, which is what ``np.savez`` writes.
-        links: whether a link may stand in its place.
+        only: names of the arrays that may be in it; default: any.
+        largest: bytes of all arrays together; default: those of the file, which is what ``np.savez`` writes.
+        links: whether a link may take its place.
 
     Raises:
         InputError: missing, no such archive, too large, or with an array that has no place in it.
@@ -196,7 +196,7 @@ def read_arrays(
         path: of the file: a regular one, no link.
         wanted: type and shape by name; ``np.str_`` takes texts of any length.
         optional: likewise, for arrays that may be absent.
-        largest: bytes of all arrays together where a side may have any length; left out: those of the file then, as
+        largest: bytes of all arrays together where a side may have any length; default: those of the file then, as
             ``np.savez`` writes them.
 
     Returns:
@@ -232,7 +232,7 @@ def _of_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
         return array.dtype == dtype
     try:
         array.tolist()
-    except ValueError:  # numbers that are no characters
+    except ValueError:  # numbers that are not characters
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Files read and made with care: regular files alone, bounded, once; and files that nobody else can read."""
+"""Files read and made with care: regular files alone, bounded, once; and files that no one else can read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
     Args:
         path: of the file.
         largest: size in bytes above which it is not opened.
-        links: whether a link may stand in its place.
+        links: whether a link may take its place.
 
     Yields:
         The file, and its size in bytes.

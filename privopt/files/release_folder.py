@@ -98,7 +98,7 @@ def sha256(path: Path) -> str:
 
 
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
-    """Every file below a folder by its path from there, in order; and a fault for all that is no file.
+    """Every file below a folder by its path from there, in order; and a fault for all that is not a file.
 
     Links, pipes, devices and sockets are faults, so are empty folders and files too large to be read: nothing of
     them is opened.
@@ -145,7 +145,7 @@ def _sum_line(name: str, digest: str) -> str:
 
 
 def expect_release(folder: Path, name: str = RESULT) -> None:
-    """Refuse what is no DIR at once, before anything else in it is looked at.
+    """Refuse what is not a DIR at once, before anything else in it is looked at.
 
     Args:
         folder: DIR.
@@ -163,7 +163,7 @@ def check_sums(folder: Path) -> list[str]:
     """Compare a DIR with its SHA256SUMS, and ``private/`` with its own where it is there.
 
     Returns:
-        One line for each file that changed, is missing or is new, and for all that is no regular file; empty where
+        One line for each file that changed, is missing or is new, and for all that is not a regular file; empty where
         all sums hold.
 
     Raises:
@@ -203,7 +203,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     """Return the result.json of a DIR.
 
     Raises:
-        InputError: there is none, or it is no JSON object: each name once, no NaN, not too deep.
+        InputError: there is none, or it is not a JSON object: each name once, no NaN, not too deep.
     """
     path = folder / RESULT
 
@@ -218,14 +218,14 @@ def read_document(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         refuse(f"text that is not JSON ({reason_of(error)})")
     if not isinstance(result, dict):
-        refuse("JSON that is no object")
+        refuse("JSON that is not an object")
     if not _plain(result):
         refuse("JSON nested too deeply, or characters that are none")
     return result
 
 
 def _no_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} stands in it")
+    raise ValueError(f"it contains {constant}")
 
 
 def _finite(text: str) -> float:
@@ -239,7 +239,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} occurs twice in one object")
     return table
 
 

@@ -57,7 +57,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
     try:
         head = stream.read(HEAD)
         stream.seek(0)
-    except OSError:  # whoever reads it says why not
+    except OSError:  # anyone who reads it says why not
         return 0.0
     if head.startswith(b"\x93NUMPY"):
         try:

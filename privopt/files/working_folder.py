@@ -1,4 +1,4 @@
-"""A hidden working folder beside a target, which one run has for itself."""
+"""A hidden working folder next to a target, which one run has for itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _claim(target: Path) -> tuple[Path, int]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed runs left in the target's place: hidden folders of this user that nobody has locked.
+    """Remove what killed runs left in the target's place: hidden folders of this user that no one has locked.
 
     Unfinished work of every target goes, for it may hold drawn reports that no ledger counts twice, and the next run
     may be for another target. What a run was about to replace is removed for this target alone: until the next run

@@ -27,7 +27,7 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
         draws_a: (n,) outputs under one input, integers or reals.
         draws_b: (m,) outputs under another.
         confidence: in (0, 1).
-        delta: what (epsilon, delta)-DP allows beside: it is taken off the probability bounded from below.
+        delta: what (epsilon, delta)-DP allows in addition: it is taken off the probability bounded from below.
 
     Returns:
         The bound, at least 0.

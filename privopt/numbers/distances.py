@@ -34,7 +34,7 @@ __all__ = [
 
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
-_WIDE: Final = 16, 1024  # columns from and to which sums of squares are taken without what each operation leaves out
+_WIDE: Final = 16, 1024  # columns from and to which sums of squares are taken without what each operation omits
 
 # (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
 _HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k in range(1, 16))
@@ -147,17 +147,17 @@ def root_of_squares(
 ) -> None:  # pragma: no cover - compiled
     """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
 
-    What each operation on doubles leaves out is carried along; where nothing is left out, as on grids of whole numbers,
+    What each operation on doubles omits is carried along; where nothing is omitted, as on grids of whole numbers,
     the result is exact. Vectors of 16 to 1,024 columns are far from that: of them the plain sum of squares is taken,
     and its greatest possible error off, at most 6e-15 of the distance at 300 columns. Distances below 1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
-        a_rest, b_rest: what these leave out, of their shapes; both of shape (0, dim): nothing.
+        a_rest, b_rest: what these omit, of their shapes; both of shape (0, dim): nothing.
         i, j: (P,) rows of them.
         found: (P,), written to.
     """
-    room = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was left out, each off by u
+    room = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was omitted, each off by u
     wide = _is_wide(a.shape[1], a_rest.shape[0])
     for p in range(i.size):
         total = rest = size = 0.0
@@ -193,7 +193,7 @@ def roots_of_square(
     Args:
         points: (N, dim) coordinates.
         across: (dim, N) the same, each column in one piece.
-        rests: (dim, N) what they leave out; (dim, 0): nothing.
+        rests: (dim, N) what they omit; (dim, 0): nothing.
         start, stop: rows.
         table: (N, N), written to in both halves.
     """
@@ -268,7 +268,7 @@ def great_circle(
 ) -> Floats:
     """Haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
 
-    To differences of latitude and longitude, a less b, what the doubles leave out of them is added (``lat_rest``,
+    To differences of latitude and longitude, a less b, what the doubles omit of them is added (``lat_rest``,
     ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So
     h = sin(d / 2R)^2 is off by at most 60 u of it, and by what the product of cosines is off by besides (``room``, a
     part of it): less 64 u and that it is below the exact one. From there on, halving the
@@ -276,7 +276,7 @@ def great_circle(
 
     Beyond a quarter of the way round h is near 1 and says little of d. There the way to the point opposite b is taken
     off half the circumference: cos(d / 2R)^2 has the sum of latitudes and the half turn less the turn for their
-    differences. Those are off, rests left out too, by 6 pi u in radians, which moves no distance by more; formulas err
+    differences. Those are off, rests omitted too, by 6 pi u in radians, which moves no distance by more; formulas err
     by 53 u of the square, so by 40 u of an angle of pi / 2 at most: less 90 u of the radius the distance is below.
     """
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)

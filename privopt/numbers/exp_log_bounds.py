@@ -7,7 +7,7 @@ Two tools, and nothing else in privopt decides a privacy row:
 * integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers over a power of two, by
   python-flint's ball arithmetic at any precision.
 
-A double stands for the rational that it is, epsilon is a :class:`fractions.Fraction`.
+A double represents the rational that it is, epsilon is a :class:`fractions.Fraction`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _COEFFICIENTS.setflags(write=False)
 
 @jit(inline="always")
 def two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return the sum as a double, and what that leaves out, exactly (Knuth, 4.2.2)."""
+    """Return the sum as a double, and what that omits, exactly (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -277,7 +277,7 @@ def ball_of(value: Fraction) -> arb:
 
 
 def sign_of(number: Ball) -> int | None:
-    """Tell the sign of a real number, 1, 0 or -1; None where no precision tried decides it."""
+    """Return the sign of a real number, 1, 0 or -1; None where no precision tried decides it."""
     import flint
 
     for bits in PRECISIONS:

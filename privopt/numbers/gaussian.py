@@ -87,7 +87,7 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
     Args:
         count: how many.
         variance: exact, above 0, at most 2**40.
-        source: random bytes; the operating system's where left out.
+        source: random bytes; the operating system's by default.
     """
     return in_bulk(count, _fill, *map(np.uint64, _terms(variance)), source=source)
 

@@ -130,7 +130,7 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
     Args:
         count: how many.
         scale_reciprocal: s / t, exact, above 0, both terms at most 2**40.
-        source: random bytes; the operating system's where left out.
+        source: random bytes; the operating system's by default.
     """
     s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
     if s <= 0 or max(s, t) > LARGEST_TERM:
@@ -145,10 +145,10 @@ def in_bulk(
 
     Args:
         count: how many.
-        fill: ``(words, *terms, drawn, done) -> (used, done)``: fills drawn from done on with whole draws, and tells how
+        fill: ``(words, *terms, drawn, done) -> (used, done)``: fills drawn from done on with whole draws, and says how
             many words they took.
         terms: of the distribution.
-        source: random bytes; the operating system's where left out.
+        source: random bytes; the operating system's by default.
     """
     entropy: Any = source or os.urandom
     drawn = np.empty(count, dtype=np.int64)

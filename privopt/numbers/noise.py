@@ -108,7 +108,7 @@ def discrete_laplace(
         Noisy integers of the same shape, and the record.
 
     Raises:
-        UsageError: counts that are no integers, a budget that is not positive, noise of a scale above 2**55, which
+        UsageError: counts that are not integers, a budget that is not positive, noise of a scale above 2**55, which
             has no room in 64 bits, or numerators and denominators beyond 2**40 (see :func:`split_budget`).
 
     >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
@@ -137,7 +137,7 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
         Noisy integers of the same shape, and the record.
 
     Raises:
-        UsageError: counts that are no integers, a variance out of range.
+        UsageError: counts that are not integers, a variance out of range.
 
     >>> noisy, record = discrete_gaussian(np.array([3, 5]), Fraction(100))
     >>> noisy.shape, record.spent <= Fraction(1, 200), record.seeded
@@ -170,7 +170,7 @@ def continuous_laplace(
 
 
 class NoiseSource:
-    """Draw the noise of this module; in a trial another stands in its place (:func:`noise_from`)."""
+    """Draw the noise of this module; in a trial another takes its place (:func:`noise_from`)."""
 
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None

@@ -21,7 +21,7 @@ Source = Callable[[int], bytes]
 #: What every row of weights sums to.
 TOTAL = 1 << 63
 
-#: How far a cut that is given to :func:`choose` as a double may be from the rational that it stands for.
+#: How far a cut that is given to :func:`choose` as a double may be from the rational that it represents.
 NEAR_CUT: Final = 2.0**-36
 _CHUNK = 1 << 20
 
@@ -72,7 +72,7 @@ def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None =
     Args:
         weights_row: (K,) uint64, summing to exactly 2**63.
         n: how many.
-        source: random bytes; the operating system's where left out.
+        source: random bytes; the operating system's by default.
 
     Returns:
         (n,) indices. Cost: 8 bytes of entropy and a binary search each.
@@ -120,7 +120,7 @@ def draw_each(
     Args:
         weights: (N, K) uint64, every row that is named summing to exactly 2**63.
         rows: (B,) numbers from 0 to N - 1, in any order.
-        source: random bytes, 8 for each entry in its turn; the operating system's where left out.
+        source: random bytes, 8 for each entry in its turn; the operating system's by default.
 
     Returns:
         (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
@@ -156,7 +156,7 @@ def choose(
         cuts: (B, m) probabilities of the first 1, ..., m alternatives together, each off by less than
             :data:`NEAR_CUT`.
         exact: gives a row's cuts as rationals.
-        source: random bytes, 8 for each row in its turn; the operating system's where left out. Further ones are a
+        source: random bytes, 8 for each row in its turn; the operating system's by default. Further ones are a
             row's own where it is :class:`RowStreams`.
 
     Returns:

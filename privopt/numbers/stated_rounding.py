@@ -1,6 +1,6 @@
 """What is stated of a real number that programs know between two ends each: one double, the same for all of them.
 
-It is the number rounded to an odd multiple of half a unit. Whoever states it chooses the unit, from what it knows of
+It is the number rounded to an odd multiple of half a unit. Anyone who states it chooses the unit, from what it knows of
 the number, so that both ends and a little more lie between the same two multiples; the unit is stated too. A grid fixed
 for all would not do: some numbers lie on an edge of it, and programs with errors of their own could not agree on them.
 """

@@ -101,8 +101,8 @@ def test_odd_names_are_written_as_sha256sum_writes_them(tmp_path):
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ('{"mechanism": "a", "mechanism": "b"}', "'mechanism' stands twice"),
-        ('{"details": {"a": 1, "a": 1}}', "'a' stands twice"),
+        ('{"mechanism": "a", "mechanism": "b"}', "'mechanism' occurs twice"),
+        ('{"details": {"a": 1, "a": 1}}', "'a' occurs twice"),
         ('{"a": ' * 900 + "1" + "}" * 900, "nested too deeply"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a": "\\ud800"}', "characters that are none"),

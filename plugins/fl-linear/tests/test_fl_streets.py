@@ -136,7 +136,7 @@ def test_networks_that_will_not_do_are_named(town):
         run(path)
     roads.write_text(whole)
     path.write_text(path.read_text().replace("[distance]", 'matrix = "d.npy"\n[distance]'))
-    with pytest.raises(InputError, match="a matrix beside"):
+    with pytest.raises(InputError, match="a matrix and"):
         run(path)
 
 

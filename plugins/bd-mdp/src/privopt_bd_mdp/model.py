@@ -74,7 +74,7 @@ class PMO:
         return duals[mass.start : mass.stop]
 
     def vector(self, multipliers: Multipliers) -> Floats:
-        """Multipliers of privacy rows as a vector over all rows, with the best prices beside them."""
+        """Multipliers of privacy rows as a vector over all rows, with the best prices next to them."""
         duals = np.zeros(self.form.shape[0])
         if len(self.instance.pairs):
             forward, backward = multipliers.arrays(len(self.instance.pairs), self.instance.outputs)

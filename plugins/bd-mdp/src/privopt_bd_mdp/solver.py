@@ -224,7 +224,7 @@ class _Rounds:
     name: str = field(default=OWN, init=False)
 
     def peak_bytes(self, part: Part) -> float:
-        """Return what rounds take beside what is held: the program, its parts, paths, and cuts.
+        """Return what rounds take next to what is held: the program, its parts, paths, and cuts.
 
         A cut of a block speaks of the boundary records next to it.
         """
@@ -286,7 +286,7 @@ class _ByDecomposer:
         self.name = self.context.method
 
     def peak_bytes(self, part: Part) -> float:
-        """Nobody knows."""
+        """No one knows."""
         return 0.0
 
     def solve(self, part: Part, offers: PartOffers) -> None:

@@ -36,7 +36,7 @@ Report = dict[str, str | float]
 
 
 class DamagedArtefactError(ValueError):
-    """Bytes that are no artefact, or not as they were written."""
+    """Bytes that are not an artefact, or not as they were written."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Columns:
         return None
 
     def _steps_from(self, row: int) -> list[int]:
-        """Return the steps of the shortest way to each place (Dijkstra)."""
+        """Return the steps of the shortest path to each place (Dijkstra)."""
         far = len(self._table) - 1
         found, open_ = [-1] * len(self._after), [(0, row)]
         while open_:

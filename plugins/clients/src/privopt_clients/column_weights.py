@@ -1,6 +1,6 @@
 """Column weights on a graph: rows that a client computes by whole numbers, from one weight a place.
 
-Row i has weight ``X_k T[D_ik]`` for place k, where D counts steps along the shortest way of a graph over the records,
+Row i has weight ``X_k T[D_ik]`` for place k, where D counts steps along the shortest path of a graph over the records,
 and T falls by the same factor at each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. Rows do not sum to a power of two: a
 report is drawn by rejection, with probability ``w_ik / S_i`` exactly, S_i the sum of row i. So for i, j and all k
 

@@ -87,7 +87,7 @@ def export(
         out: folder to write: client, artefact and vectors; for browsers a page too.
         target: "js", an ES module; "jvm", a jar for Java and Android.
         force: replace ``out``.
-        form: "rows" for whole rows, with outputs joined until they fit; "columns" for column weights; left out: the
+        form: "rows" for whole rows, with outputs joined until they fit; "columns" for column weights; default: the
             release's own rows where they fit, else what loses less.
         largest: bytes that whole rows take, at most.
         progress: hears what is checked.
@@ -234,7 +234,7 @@ def _write_artefact(folder: Path, made: bytes) -> None:
 def _write_module(folder: Path, made: bytes) -> None:
     """Write the ES module and its types, and a page with module and artefact inside."""
     shutil.copyfile(CLIENT / MODULE, folder / MODULE)
-    for name in ("privopt-client.d.ts", "privopt-client.d.mts"):  # TypeScript looks for the second beside an .mjs
+    for name in ("privopt-client.d.ts", "privopt-client.d.mts"):  # TypeScript looks for the second next to an .mjs
         shutil.copyfile(CLIENT / "privopt-client.d.ts", folder / name)
     page = (CLIENT / "index.html").read_text("utf-8")
     page = page.replace("/* MODULE */", (CLIENT / MODULE).read_text("utf-8"))

@@ -20,7 +20,7 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, most: int) -> tuple[Unsig
     Args:
         weights: (N, K) uint64, each row summing to 2**63.
         weighted: (N, K) loss of output k for record i, times the prior of i.
-        most: outputs to keep, at most; those that are never reported are left out in any case.
+        most: outputs to keep, at most; those that are never reported are omitted in any case.
 
     Returns:
         (N, K') uint64 weights, and (K',) numbers of the outputs kept, in order.

@@ -23,7 +23,7 @@ DATED: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def write_jar(folder: Path) -> None:
-    """Compile the client into ``privopt-client.jar`` and put its source beside it.
+    """Compile the client into ``privopt-client.jar`` and put its source next to it.
 
     Raises:
         UsageError: no Java compiler is installed, or it refuses the source.

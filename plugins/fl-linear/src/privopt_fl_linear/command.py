@@ -99,7 +99,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
         text = PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise)
         (work / "problem.toml").write_text(text, "utf-8")
     if silent:
-        complain(f"warning: {len(silent)} sites sent nothing and are left out")
+        complain(f"warning: {len(silent)} sites sent nothing and are omitted")
     say(f"{out / 'problem.toml'}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
 
 
@@ -110,7 +110,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
 @click.option("--out", type=PATH, metavar="CSV", help="Left out: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file.")
 def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: bool) -> None:
-    """Tell what privacy will cost over epsilon and alpha, from public data alone: at the problem's mean_clients."""
+    """Return what privacy will cost over epsilon and alpha, from public data alone: at the problem's mean_clients."""
     import csv
     import io
 

@@ -49,7 +49,7 @@ def expected_costs(problem: FLInstance, epsilons: Sequence[Fraction], alphas: Se
     """Return the expected costs of both private methods at every epsilon and alpha.
 
     Noise has mean 0 and margins are public, so the expected cost of a public plan is its cost at the mean counts. That
-    capacities are cut at 0 is left out, which matters only where margins pass the counts.
+    capacities are cut at 0 is omitted, which matters only where margins pass the counts.
 
     Args:
         problem: with ``mean_clients``; counts are not read.

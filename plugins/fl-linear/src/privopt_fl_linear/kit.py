@@ -1,4 +1,4 @@
-"""What the conformance kit needs to try FL-Linear: small problems, neighbours, reports, an independent reckoning."""
+"""What the conformance kit needs to try FL-Linear: small problems, neighbours, reports, an independent computation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PROFILE", "neighbours", "problems"]
 
 POINTS, MATRIX, EDGES = "locations.csv", "distances.npy", "roads.csv"
 PLANTED = 10**6
-"""Counts from here on are planted: none of them may stand in a public file."""
+"""Counts from here on are planted: none of them may be in a public file."""
 
 
 @st.composite
@@ -43,7 +43,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
         locations["matrix"] = MATRIX
         table = np.array([[math.dist(a, b) for b in xy] for a in xy])
         files[MATRIX] = npy_bytes(table)
-    elif kind == "graph":  # a node that is no location beside them, and ways of its own to each
+    elif kind == "graph":  # another node, which is not a location, and its own paths to each
         ends = [*((f"v{i}", f"v{j}", math.dist(xy[i], xy[j])) for i in range(n) for j in range(i)), ("v0", "x", 1.0)]
         files[EDGES] = csv_bytes(["from", "to", "km"], [list(end) for end in ends])
     else:

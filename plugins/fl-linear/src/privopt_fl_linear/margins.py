@@ -51,7 +51,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     geometric) draws. Terms are positive; 1e-6 of the level covers their rounding and the part beyond the last.
 
     Raises:
-        ArithmeticError: a probability is no number.
+        ArithmeticError: a probability is not a number.
     """
     from scipy.special import bdtrc, betaincc, gammaincc
 

@@ -94,13 +94,13 @@ class Message:
             raise ValueError(f"no message of the format {FORMAT}")
         texts = [found[name] for name in ("location", "round", "epsilon")]
         if not all(isinstance(text, str) and text.isprintable() and text.strip() for text in texts):
-            raise ValueError("location, round and epsilon are no texts of a line")
+            raise ValueError("location, round and epsilon must be texts of one line each")
         epsilon, noise, noisy = budget(found["epsilon"]), found["noise"], found["noisy_clients"]
         if noise not in ("discrete", "continuous"):
             raise ValueError("noise is neither discrete nor continuous")
         whole = isinstance(noisy, int) and not isinstance(noisy, bool)
         if not (whole or (noise == "continuous" and isinstance(noisy, float) and math.isfinite(noisy))):
-            raise ValueError("noisy_clients is no number, or not a whole one with discrete noise")
+            raise ValueError("noisy_clients must be a number, a whole one with discrete noise")
         if abs(noisy) > MOST_NOISY:
             raise ValueError(f"noisy_clients is not between -{MOST_NOISY:g} and {MOST_NOISY:g}")
         return cls(location=texts[0], round=texts[1], epsilon=epsilon, noise=noise, noisy=noisy)
@@ -113,7 +113,7 @@ def budget(text: str) -> Fraction:
         ValueError: it is none, or outside of 1e-10 to 1e6.
     """
     if not re.fullmatch(r"\d{1,7}(\.\d{1,20})?", text, re.ASCII):
-        raise ValueError(f"epsilon {cut(text)} is no decimal like 0.1")
+        raise ValueError(f"epsilon must be a decimal like 0.1, got {cut(text)}")
     epsilon = Fraction(text)
     if not Fraction(1, 10**10) <= epsilon <= 10**6:
         raise ValueError(f"epsilon {cut(text)} is not between 1e-10 and 1e6")
@@ -131,7 +131,7 @@ def decimal(epsilon: Fraction) -> str:
 
 
 def _refused(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
@@ -163,7 +163,7 @@ def repeat_or_draw(
 
     Args:
         kept: the location's file of messages sent (:class:`privopt.ledger.durable_log.DurableLog`); made if missing,
-            but not its folder, for one that is misspelt would draw anew.
+            but not its folder, for one that is misspelt would draw again.
         location, clients, epsilon, round_, noise: as `report` takes them; ``clients`` is not read for a message sent.
         ledger: charged before a message is drawn.
 
@@ -252,12 +252,12 @@ def collect_reports(
 
     Args:
         sites: CSV with a column ``id`` and the public columns of a locations file, without counts; ``sends`` is 0 at
-            sites where a facility may stand and nobody is counted.
+            sites where a facility may stand and no one is counted.
         messages: of one round.
         missing: what becomes of sites that sent nothing.
 
     Returns:
-        The CSV with a column ``noisy_clients``, empty at sites that send nothing, and the ids left out.
+        The CSV with a column ``noisy_clients``, empty at sites that send nothing, and the ids omitted.
 
     Raises:
         InputError: no such table, columns of counts in it, messages of other locations, sites without one.

@@ -44,7 +44,7 @@ class Metric(Protocol):
         ...
 
     def independent(self, candidates: Ints, reach: float) -> Ints:
-        """Take candidates in the order given, leaving out each within ``reach`` of one taken before."""
+        """Take candidates in the order given, omitting each within ``reach`` of one taken before."""
         ...
 
     def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:

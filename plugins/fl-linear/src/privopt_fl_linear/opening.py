@@ -41,7 +41,7 @@ PAIRS_PER_BATCH: Final = 200_000_000
 IMPROVED_WITHIN: Final = 0.01
 """Sets of the relaxation that are improved: those that cost at most this share more than the best."""
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""A price at this share of what pairs left out cost strives beyond it."""
+"""A price at this share of what pairs omitted cost strives beyond it."""
 
 
 Report = Callable[[int, float, float], None]

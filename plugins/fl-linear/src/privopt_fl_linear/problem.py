@@ -258,7 +258,7 @@ class FLInstance:
 def _load(table: LocationTable, streets: DistanceTable | None, file: str, *, whole: bool) -> Locations:
     """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers."""
     if table.matrix is not None and streets is not None:
-        raise InputError([Fault(file, "locations.matrix", "a matrix beside [distance]", "one of them")])
+        raise InputError([Fault(file, "locations.matrix", "a matrix and [distance]", "one of them")])
     columns = [
         Column(name="id", kind="id"),
         Column(name="facility_cost", least=0.0, most=MAX_SIZE, unit="for one client"),

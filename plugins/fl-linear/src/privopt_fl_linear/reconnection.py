@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 GRID_RADII = 24
-"""Radii of the public grid, beside 0."""
+"""Radii of the public grid, next to 0."""
 CELLS_PER_DEVIATION = 32
 """Cells of the total to one of its standard deviations."""
 TAIL_ERROR = 1e-9
@@ -112,7 +112,7 @@ class Candidate:
 def list_radii(
     site: Site, base: Assignment, rule: MarginRule, alpha: float, go_on: Callable[[int], bool] = lambda number: True
 ) -> list[Candidate]:
-    """Return each radius of the grid with its two costs; radii that change nothing are left out.
+    """Return each radius of the grid with its two costs; radii that change nothing are omitted.
 
     ``go_on(number)`` is asked before each radius but the first; where it says no, the radii so far are returned.
     """

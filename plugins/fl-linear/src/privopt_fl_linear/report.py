@@ -156,7 +156,7 @@ def cost_over_delta(rows: Sequence[tuple[float, float, float]], delta: float | N
 
 
 def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """Return the cost of this release beside the other plans at the same noisy counts: the price of privacy."""
+    """Return the cost of this release next to the other plans at the same noisy counts: the price of privacy."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
     if noisy is None:

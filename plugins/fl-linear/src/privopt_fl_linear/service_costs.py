@@ -1,7 +1,7 @@
 """Costs of serving clients, pair by pair: few pairs of each client where a table would be too large.
 
 A Lagrangian bound looks at a pair only where the client's price exceeds its cost. So with prices that stay at or below
-what every pair left out costs, the cheapest pairs of each client prove a bound over all pairs; a client whose price
+what every pair omitted costs, the cheapest pairs of each client prove a bound over all pairs; a client whose price
 strives beyond that gets more of them.
 """
 

@@ -18,7 +18,7 @@ __all__ = ["Streets"]
 
 @frozen(eq=False, init=False)
 class Streets:
-    """Shortest ways over undirected edges between nodes, of which the locations are some; no table of pairs is made.
+    """Shortest paths over undirected edges between nodes, of which the locations are some; no table of pairs is made.
 
     >>> import numpy as np
     >>> line = Streets(np.array(["a", "b", "x"]), np.array(["x", "x", "b"]), np.array([1.0, 2.0, 3.0]), ["a", "b"])
@@ -41,7 +41,7 @@ class Streets:
             source: name of the edges' file, for faults.
 
         Raises:
-            InputError: a location that is no node, or that no way joins to the others.
+            InputError: a location that is not a node, or that no way joins to the others.
         """
         names, ends = np.unique(np.concatenate([tails, heads]), return_inverse=True)
         pairs = ends.reshape(2, -1).T

@@ -77,7 +77,7 @@ def cost_bounds(
 
     Args:
         problem: the map.
-        clients: the users to look at; those that no time is left for are left out.
+        clients: the users to look at; those that no time is left for are omitted.
         costs: where they have theirs from.
         matrices: each user's own, by id; None: no bounds.
         seconds: to spend on lower bounds.

@@ -1,4 +1,4 @@
-"""CLR-Geo from the users' side: what they upload, what they make of the answer, the best at hand where none comes."""
+"""CLR-Geo from the users' side: what they upload, what they make of the answer, the best available where none comes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def clients_of(
     Args:
         problem: what the users see.
         seed: of the order of rows and of circles; None draws one.
-        costs: where they have costs from; left out: as the problem says.
+        costs: where they have costs from; default: as the problem says.
         sets: the users' LR sets, where they are known.
 
     Raises:
@@ -97,7 +97,7 @@ def exponential_answers(clients: Sequence[Client], epsilon: float) -> list[Answe
 
 
 class _Search:
-    """The users' program, and what there is beside it; users certify what is found."""
+    """The users' program, and what there is next to it; users certify what is found."""
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
         self.problem, self.context = problem, context
@@ -294,7 +294,7 @@ class _Search:
 
 
 def solve_central(problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-    """Solve by method ``benders`` or ``full``: the users' program, or the best at hand where a limit comes first.
+    """Solve by method ``benders`` or ``full``: the users' program, or the best available where a limit comes first.
 
     Raises:
         StoppedError: nothing feasible in time, and users can do nothing alone.

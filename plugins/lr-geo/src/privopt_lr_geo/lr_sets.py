@@ -103,7 +103,7 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 def reach_of(data: MetricData, records: Ints) -> Floats:
     """Return (n, K) distances to outputs that differ between two records by no more than their required distance does.
 
-    Points and roads have that property. A table need not: then the shortest way over required pairs takes the place
+    Points and roads have that property. A table need not: then the shortest path over required pairs takes the place
     of an entry, which is the greatest smaller table that has it.
     """
     if not _tabled(data):

@@ -25,7 +25,7 @@ BLOCK: Final = 1 << 16
 def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, MatrixRelease] | None) -> dict[str, Any]:
     """Return GV ratio (Equation (34)) and error (35) over the required pairs, same places of different users included.
 
-    Rows of all users' matrices are compared with each other where they are at hand and not too many, else the rows
+    Rows of all users' matrices are compared with each other where they are available and not too many, else the rows
     that users really report from.
     """
     every = {"": own} if matrices is None else matrices

@@ -84,7 +84,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Mean true cost of the users' own rows; at every point of a region, of whoever may stand there."""
+        """Mean true cost of the users' own rows; at every point of a region, of anyone who may be there."""
         if problem.data.region is not None:
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)

@@ -89,7 +89,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
     Attributes:
         users: (M,) records for which rows are wanted, in the order of the records.
-        band: how far rows of the users' own may lie from the published ones; None where nobody has weights of its own.
+        band: how far rows of the users' own may lie from the published ones; None where no one has weights of its own.
         costs: (K,) of each output, by user, for those with weights of their own: secret, and empty without the file.
     """
 
@@ -149,7 +149,7 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
     if data.region is not None:
         if not everybody:
             wanted = '"all": whoever stands at a point computes the rows of the vertices around it, whichever they are'
-            faults.add(data.file, "lr-geo.users", "some users beside privacy.everywhere", wanted)
+            faults.add(data.file, "lr-geo.users", "some users with privacy.everywhere", wanted)
         return
     absent = users[data.prior[users] == 0]
     for user in absent[: 1 if everybody else None].tolist():
@@ -170,9 +170,9 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
     if options.reference_cell_km is not None:
         where = "lr-geo.reference_cell_km"
         if options.indicator == "cost":
-            faults.add(file, where, "a key beside indicator cost", "exact costs, on which users agree")
+            faults.add(file, where, "a key with indicator cost", "exact costs, on which users agree")
         if not isinstance(problem.utility, TravelCost):
-            faults.add(file, where, f"a key beside utility.kind {problem.utility.kind}", "travel-cost")
+            faults.add(file, where, f"a key with utility.kind {problem.utility.kind}", "travel-cost")
         plain = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
         if plain or isinstance(problem.distance, Table):
             faults.add(file, where, "places without coordinates", "points or a grid, and no table")
@@ -185,8 +185,8 @@ def _check_private(utility: object, data: MetricData, faults: Faults) -> None:
     """Check what does not go together with weights of the users' own."""
     where = "lr-geo.private_weights"
     if not isinstance(utility, TravelCost):
-        faults.add(data.file, where, "a key beside a loss without targets", 'utility.kind = "travel-cost"')
+        faults.add(data.file, where, "a key with a loss without targets", 'utility.kind = "travel-cost"')
     if data.region is not None:
-        faults.add(data.file, where, "a key beside privacy.everywhere", "records: points have no least distance")
+        faults.add(data.file, where, "a key with privacy.everywhere", "records: points have no least distance")
     elif (data.distances == 0).any():
-        faults.add(data.file, where, "a key beside records at distance 0", "one record for each place")
+        faults.add(data.file, where, "a key with records at distance 0", "one record for each place")

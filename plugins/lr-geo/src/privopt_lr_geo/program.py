@@ -66,7 +66,7 @@ class Central:
         columns: (C,) the outputs that y is over.
         shift: (K,) log of what y was scaled by; nan where no entry of the column is tied.
         scale: what costs were divided by.
-        flat: the output that stands for all those at r_obf or more from every record of every user, or -1. They
+        flat: the output that represents all those at r_obf or more from every record of every user, or -1. They
             differ in cost alone, so the cheapest takes their mass in some optimal solution.
     """
 

@@ -185,7 +185,7 @@ class LRGeoRelease(MatrixRelease):
         return evolve(self, own=own), losses
 
     def unlike_own(self, problem: LRGeoInstance) -> list[str]:
-        """Return what is wrong with the users' own rows beside the published ones; nothing where private/ is gone."""
+        """Return what is wrong with the users' own rows next to the published ones; nothing where private/ is gone."""
         own, band, where = self.own, problem.band, f"private/{ARTEFACT}"
         if own is None:
             return []

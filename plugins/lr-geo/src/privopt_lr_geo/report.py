@@ -65,7 +65,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return made
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-        """Return one user's row and range, losses beside baselines, bounds by round."""
+        """Return one user's row and range, losses next to baselines, bounds by round."""
         made: dict[str, Figure] = {}
         user, data, users = _middle(problem), problem.data, problem.users
         if data.outputs.coordinates is not None:

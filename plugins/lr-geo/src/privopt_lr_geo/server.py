@@ -69,7 +69,7 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, s
         packages: one a user.
         terms: what the server announced.
         context: method, gap, executor, progress.
-        start: where Benders begins; left out: :mod:`privopt_lr_geo.warm_start`.
+        start: where Benders begins; default: :mod:`privopt_lr_geo.warm_start`.
 
     Raises:
         InfeasibleError: no weights y >= 0 make the rows sum to one.

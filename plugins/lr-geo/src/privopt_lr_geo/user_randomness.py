@@ -1,7 +1,7 @@
 """What users draw and keep to themselves: the order of their rows, and the centre of the circle that they ask for.
 
 Both follow from one seed of the run, drawn from the operating system. A run that goes on from a checkpoint needs the
-same draws again, or its program is another one: the seed is kept beside the checkpoint, for the owner alone.
+same draws again, or its program is another one: the seed is kept next to the checkpoint, for the owner alone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def kept_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
         resume: go on with what is in the folder.
 
     Raises:
-        InputError: what is in the folder is no seed.
+        InputError: what is in the folder is not a seed.
     """
     path = folder / NAME
     if resume and os.path.lexists(path):
