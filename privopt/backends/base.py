@@ -1,4 +1,4 @@
-"""What a solver is to privopt: it gets a ``StandardForm`` and returns a ``Result`` that has been checked."""
+"""The base class of solvers: a ``StandardForm`` in, a checked ``Result`` out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a model has no solution, or no end: said in its families, rows and variables."""
+"""Explain why a model is infeasible or unbounded, in terms of its families, rows and variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a solver says of a model, before anything is checked."""
+"""The raw answer of a solver, before anything is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solvers in processes of their own: one may crash, overrun its limit, not hear an interrupt or print as it likes."""
+"""Solvers in worker processes: one may crash, overrun its limit, ignore an interrupt or print."""
 
 from __future__ import annotations
 

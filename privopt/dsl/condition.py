@@ -1,4 +1,4 @@
-"""The one place between formula and solver: rows are scaled to numbers that the solver can work with.
+"""Scale the rows of a compiled model to numbers that a solver can work with.
 
 Privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are written out here from L itself. A row may be tightened, never
 loosened, and never dropped: the factor is rounded down, and beyond the solver's reach L is cut at a cap, since a

@@ -1,4 +1,4 @@
-"""What multipliers of a form's rows prove: weak duality, in doubles (privopt.numbers accounts for rounding)."""
+"""Weak duality in doubles: the bound that multipliers of a form's rows prove."""
 
 from __future__ import annotations
 

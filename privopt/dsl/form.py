@@ -1,4 +1,4 @@
-"""What a model is compiled to: arrays, with the words of the formula kept next to them."""
+"""The standard form of a compiled model: arrays, with the labels of the formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a sympy expression to linear terms, and from a coefficient to one NumPy function.
+"""Turn a sympy expression into linear terms, and a coefficient into one NumPy function.
 
 Linearity is decided once a family, on the formula; no row is looked at here.
 """

@@ -1,4 +1,4 @@
-"""What is said about a family before it is arrays: its formula, its index tuples, its implications and pieces."""
+"""Lower a family towards arrays: its formula, its index tuples, its implications and pieces."""
 
 from __future__ import annotations
 

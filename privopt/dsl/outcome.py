@@ -1,4 +1,4 @@
-"""How a solve ends."""
+"""Status of a solve."""
 
 from enum import Enum
 

@@ -1,4 +1,4 @@
-"""Files read and made with care; `archive` reads arrays from files that anybody may have written."""
+"""Files read and made with care; `archive` reads arrays from files that anyone may have written."""
 
 from privopt.files.regular import (
     LARGEST,

@@ -1,4 +1,4 @@
-"""Arrays from files that anybody may have written: headers are checked before anything is allocated."""
+"""Arrays from untrusted files: headers are checked before anything is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in DIR: its names, its sums, its result.json, read as if an enemy had written them.
+"""Read a release folder as untrusted input: its names, its checksums, its result.json.
 
 Regular files alone belong into DIR, and each of them into a SHA256SUMS. :mod:`privopt.run.publish` writes DIR.
 """

@@ -1,4 +1,4 @@
-"""What a file takes in memory once it is read, from its size and its first bytes, before the rest is read."""
+"""Estimate the memory of a file from its size and its first bytes, before the rest is read."""
 
 from __future__ import annotations
 

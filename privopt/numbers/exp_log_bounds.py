@@ -1,4 +1,4 @@
-"""Rigorous bounds on the exponential.
+"""Rigorous bounds on exponentials and logarithms.
 
 Two tools, and nothing else in privopt decides a privacy row:
 

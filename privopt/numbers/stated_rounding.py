@@ -1,4 +1,4 @@
-"""What is stated of a real number that programs know between two ends each: one double, the same for all of them.
+"""Round a real number, known between two ends, to one double that every program states.
 
 It is the number rounded to an odd multiple of half a unit. Anyone who states it chooses the unit, from what it knows of
 the number, so that both ends and a little more lie between the same two multiples; the unit is stated too. A grid fixed

@@ -1,4 +1,4 @@
-"""The dual half of the cross decomposition: prices of the records, and the rays that price out.
+"""The dual half of the cross decomposition: Lagrangian prices of the records, and columns priced by them.
 
 With prices ``y`` on the rows that sum to one the problem falls apart by outputs; each is priced exactly over the
 whole mDP graph. What comes back is a dual-feasible vector of the whole problem (one cut a block) and rays, of which a

@@ -1,4 +1,4 @@
-"""The decomposition of one problem as solvers: Lagrangian steps, interior point, Benders rounds with steps between."""
+"""Solvers for the decomposition of one problem: Lagrangian steps, interior point, Benders rounds."""
 
 from __future__ import annotations
 

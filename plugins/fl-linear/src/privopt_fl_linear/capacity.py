@@ -1,4 +1,4 @@
-"""Who is served by whom where facilities have bounds: single-source capacitated facility location.
+"""Assign locations to facilities with bounds: single-source capacitated facility location.
 
 The uncapacitated problem is solved first (`opening`): its bound holds here too, and where its answer keeps all bounds
 it is the answer. Else the mixed-integer program is solved by a backend of privopt's modelling language, over all pairs

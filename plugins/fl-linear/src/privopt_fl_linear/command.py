@@ -1,4 +1,4 @@
-"""``privopt-fl-linear``: the two sides of a collection as commands, and what to expect of it before."""
+"""The program ``privopt-fl-linear``: report, collect, and predict the cost of a collection."""
 
 from __future__ import annotations
 

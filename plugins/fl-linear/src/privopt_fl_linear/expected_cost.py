@@ -1,4 +1,4 @@
-"""Expected costs over epsilon and alpha, from public data alone, before anybody reports."""
+"""Expected costs over epsilon and alpha, from public data alone, before any report."""
 
 from __future__ import annotations
 

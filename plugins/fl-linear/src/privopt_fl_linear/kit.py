@@ -1,4 +1,4 @@
-"""What the conformance kit needs to try FL-Linear: small problems, neighbours, reports, an independent computation."""
+"""The conformance kit's profile of FL-Linear: small problems, neighbours, reports, an independent computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The location's side: a count in, a noisy count out. What a location sends, and all that it sends."""
+"""The location's side: a count in, a noisy count out, and nothing else sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which facilities to open: the uncapacitated facility location problem, solved with a proof.
+"""Choose facilities to open: the uncapacitated facility location problem, solved with a proof.
 
 Minimise the sum of opening costs of the facilities opened and of what serving each client from its cheapest one
 costs, with at most so many opened. Branch and bound: the clients' rows are priced out (Lagrange), which leaves a sum

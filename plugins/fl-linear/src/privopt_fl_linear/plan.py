@@ -1,4 +1,4 @@
-"""A plan: who is served by whom and how large facilities are, with the margins that its failure probability needs."""
+"""A plan: assignments and sizes of facilities, with the margins that its failure probability needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reconnection (Algorithm 3), and its radius chosen by the noisy counts without breaking the promise (``"auto"``).
+"""Reconnection (Algorithm 3), and its radius chosen from the noisy counts within the guarantee (``"auto"``).
 
 Choosing is post-processing, so it is free of privacy; but the noise that chooses is the noise that may fail. With m
 radii the union bound would take margins at alpha / m, which costs 5 to 18 % at small counts. Here the choice depends

@@ -1,4 +1,4 @@
-"""The public data: locations, what serving a client costs there, and who is served by whom.
+"""The public data: locations, the cost of serving a client there, and assignments.
 
 Source: Pfisterer, Hillebrand, Suppakitpaisarn, section 3.2 (Algorithm 1).
 """

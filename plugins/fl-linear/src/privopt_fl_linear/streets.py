@@ -1,4 +1,4 @@
-"""Distances along streets, asked of searches that end early (`searches`): no table of pairs is made."""
+"""Distances along streets by searches that end early (`searches`), without a table of pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theorems 4.6 and 4.7: what LR-Geo's cost lies between, over users' whole matrices.
+"""Theorems 4.6 and 4.7: bounds on LR-Geo's cost, over users' whole matrices.
 
 Above: the matrices that users hold, at the costs that were uploaded. Below: the relaxed problem (31)-(32), without the
 exponential form, each user by itself, at the costs of Equation (33). Its multipliers prove it, whatever a solver's

@@ -1,4 +1,4 @@
-"""CLR-Geo from the users' side: what they upload, what they make of the answer, the best available where none comes."""
+"""CLR-Geo from the users' side: uploads, the use of the answer, and the fallback if none comes."""
 
 from __future__ import annotations
 

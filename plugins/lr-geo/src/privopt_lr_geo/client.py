@@ -1,4 +1,4 @@
-"""The user's side: what it finds out about its surroundings, what it uploads, and what it does with the answer."""
+"""The user's side: it explores its surroundings, uploads coefficients, and uses the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conformance kit needs to try LR-Geo: small maps with everybody a user."""
+"""The conformance kit's profile of LR-Geo: small maps on which everyone is a user."""
 
 from __future__ import annotations
 

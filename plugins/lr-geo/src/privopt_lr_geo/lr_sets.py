@@ -1,4 +1,4 @@
-"""What is locally relevant to a user: records, pairs, distances (sections 3 and 4.1), and the tied form's exponents."""
+"""A user's locally relevant records, pairs and distances (sections 3 and 4.1), and the tied form's exponents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users with matrices of their own leave open: violations across users, measured."""
+"""Violations between users who have their own matrices, measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes between a user and the server, and nothing else: plain arrays and numbers (section 4.2).
+"""The messages between a user and the server: plain arrays and numbers (section 4.2).
 
 In one process the messages themselves are handed over; :func:`to_bytes` and :func:`from_bytes` are for a wire.
 """

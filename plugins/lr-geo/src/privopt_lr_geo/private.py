@@ -1,4 +1,4 @@
-"""Users' own weights over targets, which stay with them: rows of their own around a public reference mechanism.
+"""Users' private weights over targets: their own rows around a public reference mechanism.
 
 The server publishes a reference g at epsilon' < epsilon. Each user moves the probabilities of its own row within
 low g_k <= z_k <= high g_k, low <= 1 <= high, as its secret costs ask for. Where high / low <= exp((epsilon - epsilon')

@@ -1,4 +1,4 @@
-"""LR-Geo's problem file: a metric problem, the cells for which rows are wanted, and how far each user looks."""
+"""LR-Geo's problem file: a metric problem, the users, and the radius of each user's set."""
 
 from __future__ import annotations
 

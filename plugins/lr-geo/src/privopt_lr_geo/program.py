@@ -1,4 +1,4 @@
-"""CLR-Geo as arrays and as a model: what packages say together (Equations (20) to (22)).
+"""CLR-Geo as arrays and as a model, from the users' uploads together (Equations (20) to (22)).
 
 y enters every row's sum, but beyond r_obf with one coefficient a column. So a user's least coefficients are taken out
 into one number, its far mass, and rows keep the columns around their own place: the matrix is sparse.

@@ -1,4 +1,4 @@
-"""The paper's cost reference table (section 4.5): what the server holds, what a user asks of it, what it sends back.
+"""The paper's cost reference table (section 4.5): held by the server, queried by users.
 
 Places are the map's records and outputs, cells are squares of a public grid. A cell's centre is joined to the place
 nearest to it by a straight way of the length between them; travel from the cell goes by that way. So travel obeys the

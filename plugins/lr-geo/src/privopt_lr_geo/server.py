@@ -1,4 +1,4 @@
-"""The server's side: CLR-Geo over what users uploaded (Equations (20) to (22)), whole or by Benders decomposition.
+"""The server's side: CLR-Geo over users' uploads (Equations (20) to (22)), whole or by Benders decomposition.
 
 It sees packages alone: no record has a name here, rows are in the users' own random order.
 """

@@ -1,4 +1,4 @@
-"""One mechanism of all records together, from which every user takes its rows: what there is where a limit comes early.
+"""One mechanism of all records, from which every user takes its rows: the fallback under a short limit.
 
 It knows nothing of users, so none uploads anything for it; it is repaired and certified once, over every required pair,
 and rows of one place by different users are equal.

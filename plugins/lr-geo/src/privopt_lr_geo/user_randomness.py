@@ -1,4 +1,4 @@
-"""What users draw and keep to themselves: the order of their rows, and the centre of the circle that they ask for.
+"""Users' private random draws: the order of their rows, and the centre of the circle that they query.
 
 Both follow from one seed of the run, drawn from the operating system. A run that goes on from a checkpoint needs the
 same draws again, or its program is another one: the seed is kept next to the checkpoint, for the owner alone.
