@@ -150,12 +150,13 @@ def charge_of(
     whom: str,
     because: str,
     sticky: bool = False,
+    within: float | None = None,
 ) -> Charge | None:
     """What a command was asked to charge; None for nothing.
 
     Args:
         command: its name.
-        ledger, subject, key, sticky: its options.
+        ledger, subject, key, sticky, within: its options.
         whom: the value of ``--subject``, for messages.
         because: why the one option is wanted beside the other.
     """
@@ -168,4 +169,4 @@ def charge_of(
         raise UsageError(f"{command}: found {found}, wanted {lacks} beside: {because}")
     from privopt.ledger.charge import Charge
 
-    return Charge(ledger=ledger, subject=subject, sticky=sticky, key=key)
+    return Charge(ledger=ledger, subject=subject, sticky=sticky, within=within, key=key)

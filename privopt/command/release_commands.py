@@ -153,10 +153,16 @@ def _charged(draw: Draw, count: int, charge: Charge, folder: Path) -> Iterator[l
     "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all), with the prior's term "
     "(maximum-a-posteriori).",
 )
-@click.option("--report", "page", type=PATH, metavar="FILE.html", help="Also one page.")
+@click.option("--report", "page", type=PATH, metavar="FILE.html", help="Also one page, with a map.")
+@click.option(
+    "--geo",
+    type=PATH,
+    metavar="FILE.geojson",
+    help="Also each record on the map with its share and interval, or its group's (GeoParquet by its ending).",
+)
 @click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
-@click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
+@click.option("--force", is_flag=True, help="Replace FILE.csv and the others.")
 @guarded
 def estimate(
     folder: Path,
@@ -174,6 +180,7 @@ def estimate(
     intervals: Literal["finite-sample", "asymptotic"],
     gap: float,
     page: Path | None,
+    geo: Path | None,
     as_json: bool,
     quiet: bool,
     force: bool,
@@ -198,6 +205,7 @@ def estimate(
             groups=groups,
             prior=prior,
             page=page,
+            geo=geo,
             force=force,
             progress=progress,
         )

@@ -15,10 +15,11 @@ from privopt.declare.problems_in_memory import frame_of, values_of
 from privopt.declare.table_files import TableSource
 from privopt.errors import UsageError
 from privopt.estimate.count_reports import count_all, groups_of, noisy_counts_of, read_groups, read_prior
-from privopt.estimate.page import estimate_page
+from privopt.estimate.page import estimate_page, share_layer
 from privopt.estimate.posterior import Prior, channel_of, prior_of
 from privopt.estimate.shares import Asked, Estimate, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
+from privopt.report.map_files import write_layer
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import Opened, open_verified
 
@@ -112,6 +113,7 @@ def write_estimate(
     groups: Path | None = None,
     prior: Path | None = None,
     page: Path | None = None,
+    geo: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Batches:
@@ -127,6 +129,7 @@ def write_estimate(
         groups: a table id,group, or None.
         prior: a table id,p or id,share, or None.
         page: HTML to write, or None.
+        geo: GeoJSON or GeoParquet to write, a point a record with its share, or its group's, or None.
         force: replace ``out`` and ``page``.
         progress: called with what is being done.
 
@@ -137,14 +140,17 @@ def write_estimate(
     """
     read = [path for path in (reports, *(path for _, path in also), groups, prior) if path is not None]
     folders = [folder, *(other for other, _ in also)]
-    check_files({"--out": out, "--report": page}, force=force, read=read, folders=folders)
-    if page is not None and batch is not None:
-        raise UsageError("--report: shows one estimate; wanted it without --batch")
+    check_files({"--out": out, "--report": page, "--geo": geo}, force=force, read=read, folders=folders)
+    if batch is not None and (page is not None or geo is not None):
+        option = "--report" if page is not None else "--geo"
+        raise UsageError(f"{option} must be given without --batch: it shows one estimate")
     opened = open_verified(folder)
     channel = channel_of(opened)
     grouped = None if groups is None else read_groups(groups, channel.inputs)
     if prior is not None:
         asked = evolve(asked, prior=read_prior(prior, channel.inputs))
+    if geo is not None and (not isinstance(channel, Channel) or channel.coordinates is None):
+        raise UsageError(f"--geo must be of records on a map, got those of {folder}, which lie nowhere")
     source = TableSource.of_file(reports)
     if isinstance(channel, NoisyCounts):
         if also or batch or subject:
@@ -157,7 +163,10 @@ def write_estimate(
     with ExitStack() as stack:  # both are made before either gets its name
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
-            path.write_text(estimate_page(made.estimates[""], opened, reports.name), "utf-8")
+            path.write_text(estimate_page(made.estimates[""], opened, reports.name, grouped), "utf-8")
+        if geo is not None and isinstance(channel, Channel):
+            path = stack.enter_context(new_file(geo, force=force, option="--geo"))
+            write_layer(share_layer(made.estimates[""], channel, grouped), path)
         shares = [
             each.table() if batch is None else each.table().select(pl.lit(name).alias("batch"), pl.all())
             for name, each in made.estimates.items()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.interfaces import Channel
+from privopt.interfaces.report_parts import Layer
 from privopt.report.charts import dot_size
+from privopt.report.map_files import point_features
 from privopt.report.page import document, drawing, table
 from privopt.report.theme import MARK, RIM, axes_of, themed
 from privopt.run.verify import Opened
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 else:
     Figure = Estimate = Any
 
-__all__ = ["estimate_page", "interval_figure", "map_figure"]
+__all__ = ["district_figure", "estimate_page", "interval_figure", "map_figure", "share_layer"]
 
 SHOWN: Final = 40
 """Intervals that are drawn: those of the greatest shares."""
@@ -58,6 +61,70 @@ def map_figure(made: Estimate, places: Floats, *, degrees: bool) -> Figure:
 
 
 @themed
+def district_figure(shares: Mapping[str, Floats], places: Floats, *, degrees: bool) -> Figure:
+    """Draw three maps in one scale of colours: each record in its district's share, and in the ends of its interval.
+
+    Args:
+        shares: (N,) the figures of each record's district, by name; NaN of a record without one.
+        places: (N, 2) latitude and longitude, or x and y.
+        degrees: which of the two.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 3.4), layout="compressed")
+    x, y = (places[:, 1], places[:, 0]) if degrees else (places[:, 0], places[:, 1])
+    size = dot_size(places, 1.9)
+    most = max(float(np.nanmax(values)) for values in shares.values()) or 1.0
+    for place, (title, values) in enumerate(shares.items()):
+        axes = figure.add_subplot(1, len(shares), place + 1)
+        dots = axes.scatter(x, y, c=values, s=size, vmin=0, vmax=most, cmap="viridis", **RIM)
+        axes.set_title(title)
+        axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
+        axes.set_xlabel("longitude" if degrees else "x (km)")
+        if not place:
+            axes.set_ylabel("latitude" if degrees else "y (km)")
+    figure.colorbar(dots, ax=figure.axes, label="share of the district", shrink=0.8)
+    return figure
+
+
+def share_layer(made: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> Layer:
+    """Return a point for each record with its share and interval, or those of its group.
+
+    Args:
+        made: the estimate, over records or groups.
+        channel: of records with coordinates.
+        groups: the records of each group, by its name; None where the estimate is over records.
+    """
+    assert channel.coordinates is not None  # the caller looked
+    columns: dict[str, Any] = {}
+    if groups is not None:
+        columns["group"] = [None if name is None else made.ids[name] for name in _groups_of(made, channel, groups)]
+    columns |= {name: values.tolist() for name, values in _by_record(made, channel, groups).items()}
+    kind: Literal["geographic", "planar"] = "geographic" if channel.geographic else "planar"
+    features = point_features(channel.inputs, channel.coordinates, columns, geographic=channel.geographic)
+    return Layer(kind=kind, features=features)
+
+
+def _groups_of(made: Estimate, channel: Channel, groups: Mapping[str, Ints]) -> list[int | None]:
+    """Return the number of each record's group; None of a record that is in none."""
+    numbers = {name: number for number, name in enumerate(made.ids)}
+    found: list[int | None] = [None] * len(channel.inputs)
+    for name, records in groups.items():
+        for record in records.tolist():
+            found[record] = numbers[name]
+    return found
+
+
+def _by_record(made: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> dict[str, Floats]:
+    """Return share, low and high of each record, or of its group; NaN of a record that is in none."""
+    values = {"share": made.shares, "low": made.low, "high": made.high}
+    if groups is None:
+        return values
+    places = [-1 if group is None else group for group in _groups_of(made, channel, groups)]
+    return {name: np.append(each, np.nan)[places] for name, each in values.items()}
+
+
+@themed
 def interval_figure(made: Estimate) -> Figure:
     """The greatest shares, each with its interval and, where there is one, the share of raw reports."""
     top = np.argsort(-made.shares, kind="stable")[:SHOWN][::-1]
@@ -75,8 +142,15 @@ def interval_figure(made: Estimate) -> Figure:
     return figure
 
 
-def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
-    """One HTML document, without anything from outside; ``reports`` is the table's name."""
+def estimate_page(made: Estimate, opened: Opened, reports: str, groups: Mapping[str, Ints] | None = None) -> str:
+    """Write one HTML document, without anything from outside.
+
+    Args:
+        made: the estimate.
+        opened: the release.
+        reports: the table's name.
+        groups: the records of each group, by its name; None where the estimate is over records.
+    """
     title = f"What the reports say: {reports}"
     mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
     notes = "".join(f"<p>{escape(line)}.</p>" for line in made.notes)
@@ -93,7 +167,12 @@ def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
     if places is not None:
         points, degrees = places
         figure = map_figure(made, points, degrees=degrees)
-        maps = f"<section>{drawing('Estimated beside reported', figure)}</section>"
+        maps = f"<section>{drawing('Estimated and reported', figure)}</section>"
+    channel = opened.mechanism.channel(opened.problem, opened.release)
+    if groups is not None and isinstance(channel, Channel) and channel.coordinates is not None:
+        figures = _by_record(made, channel, groups)
+        figure = district_figure(figures, channel.coordinates, degrees=channel.geographic)
+        maps = f"<section>{drawing('Districts: share, and the ends of its interval', figure)}</section>"
     return document(
         title,
         f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"

@@ -31,12 +31,14 @@ class Charge:
             copy of the file would have a budget of its own.
         key: file with the key under which a ledger's file hashes subjects; None for names as they are.
         sticky: of a table: keep and repeat the first report of each subject's place.
+        within: km from the centre of a kept report's cell up to which it is repeated; None for its own cell alone.
     """
 
     ledger: Ledger | Path | str
     subject: str | None = None
     key: Path | None = None
     sticky: bool = False
+    within: float | None = None
 
     @property
     def path(self) -> Path:

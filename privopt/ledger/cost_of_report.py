@@ -15,10 +15,13 @@ from privopt.interfaces import Guarantee, Result
 from privopt.ledger.entries import EPSILON, Cost, Limit, said
 from privopt.registry import registry
 
-__all__ = ["cost_of", "limit_text", "priced", "sequence_of", "window_text"]
+__all__ = ["cost_of", "limit_meaning", "limit_text", "priced", "sequence_of", "window_text"]
 
 APART: Final = Fraction(1, 2)
 """Km between the two places by which a limit is explained."""
+
+REPORTS: Final = 6
+"""Reports of a limit by which a report page explains it."""
 
 
 def cost_of(folder: Path, result: Result, purpose: str) -> Cost:
@@ -99,6 +102,15 @@ def limit_text(limit: Limit, unit: str) -> str:
             pair = "two values"
         text += f"; someone who knows all {of_them} of a subject tells {pair} by {_factor(exponent)}"
     return text if within == "in all" else f"{text}; what longer times add up to has no limit"
+
+
+def limit_meaning(guarantee: Guarantee) -> tuple[str, ...]:
+    """Explain what a limit of a few reports would hide, in a sentence; nothing of a notion that is not counted so."""
+    cost = priced(guarantee, "", "")
+    if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
+        return ()
+    text = limit_text(Limit(amount=REPORTS * Fraction(guarantee.epsilon)), guarantee.unit)
+    return (f"Under a limit of {REPORTS} reports {text}.",)
 
 
 def _factor(exponent: Fraction) -> str:

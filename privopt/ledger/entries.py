@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import in_
 
 from privopt.declare.exact_text import exact_text
@@ -190,6 +190,12 @@ class Cost:
             return (self.rho,)
         assert self.epsilon is not None  # one of both
         return (self.epsilon,) if self.delta is None else (self.epsilon, self.delta)
+
+    def times(self, count: int) -> Cost:
+        """Return the cost of several reports."""
+        given = (self.epsilon, self.rho, self.delta)
+        epsilon, rho, delta = (None if each is None else count * each for each in given)
+        return evolve(self, epsilon=epsilon, rho=rho, delta=delta)
 
     @property
     def account(self) -> str:

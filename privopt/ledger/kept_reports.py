@@ -24,7 +24,7 @@ from privopt.ledger.ledger import Ledger
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
 from privopt.ledger.subject_names import key_at
 
-__all__ = ["SEQUENCE", "Sticky", "Visits"]
+__all__ = ["SEQUENCE", "WITHIN", "Sticky", "Visits"]
 
 FORM: Final = Form(
     name="store of reports",
@@ -44,6 +44,13 @@ SEQUENCE: Final = (
     "how many places there were: equal reports, charges and refusals tell it"
 )
 """The guarantee of a sequence of kept reports."""
+
+WITHIN: Final = (
+    "a place is a cell of a fixed public map, and its report is given again near the cell's centre: epsilon protects "
+    "the position within one cell, and anyone who knows positions at which reports were or were not renewed learns the "
+    "cell"
+)
+"""What is left of that where a kept report is given again near its cell."""
 
 
 @define
@@ -135,19 +142,27 @@ class Sticky:
         return whole and hmac.compare_digest(self._sealed(*known), bytes(seal))  # type: ignore[call-overload]
 
     @contextmanager
-    def visits(self, mechanism: str, visits: Sequence[tuple[str, str]]) -> Iterator[Visits]:
-        """The kept reports of visits; nobody else draws for a new place until the block ends, and all is durable then.
+    def visits(
+        self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
+    ) -> Iterator[Visits]:
+        """Find the kept reports of visits; no other process draws for a new place until the block ends.
 
         Args:
             mechanism: what is drawn from, as charged: another one keeps reports of its own.
             visits: subject, as the ledger names it, and place, a fixed function of the position, of each.
+            near: further places of each visit whose kept report is given too, fixed functions of the position likewise.
         """
         with writing(self._connection, self._path):
             digests: dict[tuple[str, str], bytes] = {}
-            for visit in visits:
+            others = [(subject, each) for (subject, _), of in zip(visits, near or (), strict=False) for each in of]
+            for visit in (*visits, *others):
                 if visit not in digests:
                     digests[visit] = self._hashed(mechanism, *visit)
             held = Visits(keys=[digests[visit] for visit in visits])
+            if near is not None:
+                held.near = [
+                    [digests[subject, each] for each in of] for (subject, _), of in zip(visits, near, strict=True)
+                ]
             marks: dict[bytes, Mark] = {}
             for digest in digests.values():
                 row = self._connection.execute("SELECT * FROM reports WHERE place = ?", (digest,)).fetchone()
@@ -159,6 +174,7 @@ class Sticky:
             standing = self.ledger.standing(marks.values())
             for digest in [digest for digest, mark in marks.items() if mark not in standing]:
                 held.uncharged[digest] = held.reports.pop(digest)
+            held.entries = {digest: mark[0] for digest, mark in marks.items() if digest in held.reports}
             yield held
             whose = {digest: self._hashed("subject", subject) for (subject, _), digest in digests.items()}
             rows = [(digest, whose[digest], report, *mark) for digest, (report, mark) in held.new.items()]
@@ -191,20 +207,38 @@ class Visits:
         uncharged: what was kept whose charge the ledger does not hold, as one that was restored from a backup: it is
             charged anew before it is repeated.
         new: what was charged now, and by which entry.
+        near: of each visit, keys of further places whose kept report is given too; empty for none.
+        entries: of the ledger by which what is kept was charged, by key: the earliest is given.
     """
 
     keys: list[bytes]
     reports: dict[bytes, int] = field(factory=dict)
     uncharged: dict[bytes, int] = field(factory=dict)
     new: dict[bytes, tuple[int, Mark]] = field(factory=dict)
+    near: list[list[bytes]] = field(factory=list)
+    entries: dict[bytes, int] = field(factory=dict)
+    _given: list[bytes] = field(factory=list, init=False)
 
     @property
     def first(self) -> list[int]:
-        """The first visit, by number, of each subject to each place of which nothing is kept."""
+        """Find the visits to be charged, by number: no report is kept of their place, nor of one nearby.
+
+        Of several places the report that was kept earliest is given: before these visits, or at an earlier one of them,
+        which counts whether its charge is granted or not. So it follows from places alone which visits are charged.
+        """
         seen: dict[bytes, int] = {}
+        self._given = []
         for number, key in enumerate(self.keys):
-            if key not in self.reports:
-                seen.setdefault(key, number)
+            keys = [key, *(self.near[number] if self.near else ())]
+            kept = [each for each in keys if each in self.reports]
+            asked = [each for each in keys if each in seen]
+            if kept:
+                self._given.append(min(kept, key=self.entries.__getitem__))
+            elif asked:
+                self._given.append(min(asked, key=seen.__getitem__))
+            else:
+                self._given.append(key)
+                seen[key] = number
         return list(seen.values())
 
     def keep(self, number: int, report: int, mark: Mark) -> None:
@@ -213,6 +247,6 @@ class Visits:
         self.new[key] = self.uncharged.get(key, report), mark
 
     def report(self, number: int) -> int | None:
-        """What is reported of a visit; None where nothing was charged."""
-        key = self.keys[number]
+        """Return what is reported of a visit, once :attr:`first` was asked for; None where nothing was charged."""
+        key = self._given[number]
         return self.new[key][0] if key in self.new else self.reports.get(key)

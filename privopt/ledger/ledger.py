@@ -181,7 +181,13 @@ class Ledger:
             f"{self.path}: subject {cut(subject)}: budget spent: found {found}; nothing was charged"
         )
 
-    def charge_each(self, subjects: Sequence[str], cost: Cost, periods: Sequence[str] | None = None) -> list[bool]:
+    def charge_each(
+        self,
+        subjects: Sequence[str],
+        cost: Cost,
+        periods: Sequence[str] | None = None,
+        times: Sequence[int] | None = None,
+    ) -> list[bool]:
         """Charge many reports, in order and in one transaction that is durable when this returns.
 
         Args:
@@ -189,6 +195,7 @@ class Ledger:
             cost: of each.
             periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
                 now where the limit is by the calendar.
+            times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
 
         Returns:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
@@ -196,7 +203,13 @@ class Ledger:
         Raises:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
-        return [entry is not None for entry in self.booked(subjects, cost, periods)]
+        if times is None:
+            return [entry is not None for entry in self.booked(subjects, cost, periods)]
+        some = [number for number, count in enumerate(times) if count]
+        when = None if periods is None else [periods[number] for number in some]
+        made = self.booked([subjects[number] for number in some], cost, when, [times[number] for number in some])
+        refused = {number for number, entry in zip(some, made, strict=True) if entry is None}
+        return [number not in refused for number in range(len(subjects))]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
         """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
@@ -216,11 +229,19 @@ class Ledger:
             name = self._account_of(book, self._names.of(subject), None, limit, cost.account)
             return next((done for done in range(times) if not book.charge(name, cost, terms, limit)), times)
 
-    def booked(self, subjects: Sequence[str], cost: Cost, periods: Sequence[str] | None = None) -> list[Mark | None]:
+    def booked(
+        self,
+        subjects: Sequence[str],
+        cost: Cost,
+        periods: Sequence[str] | None = None,
+        times: Sequence[int] | None = None,
+    ) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
             when: Sequence[str | None] = periods or [None] * len(subjects)
             whose = list(zip(subjects, when, strict=True))
+            costs = {count: cost.times(count) for count in {1, *(times or ())}}
+            priced = {count: terms if count == 1 else Terms.charge(each) for count, each in costs.items()}
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
             accounts = {
                 each: self._account_of(book, names[each[0]], each[1], limit, cost.account)
@@ -228,9 +249,9 @@ class Ledger:
             }
             return [
                 (book.head.number, book.head.hash)
-                if book.charge(accounts[each], cost, terms, limit) and book.head
+                if book.charge(accounts[each], costs[count], priced[count], limit) and book.head
                 else None
-                for each in whose
+                for each, count in zip(whose, times or [1] * len(whose), strict=True)
             ]
 
     def _account_of(self, book: Booking, name: str, period: str | None, limit: Limit | None, unit: str) -> str:

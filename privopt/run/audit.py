@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from privopt.interfaces import Progress
+from privopt.interfaces import Channel, Progress
+from privopt.run.attack_channel import attack_channel
 from privopt.run.verify import open_verified
 
 __all__ = ["audit", "table"]
@@ -16,6 +17,9 @@ KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", 
 
 def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Measure a DIR; a key is None where it does not apply to its mechanism.
+
+    Where a mechanism measures nothing of its own, what its release states of its reports is measured
+    (:meth:`privopt.interfaces.release.Release.channel`).
 
     Args:
         folder: DIR.
@@ -33,6 +37,13 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
     found = {**blank, **opened.mechanism.audit(opened.problem, opened.release, opened.result)}
+    channel = opened.mechanism.channel(opened.problem, opened.release)
+    if found["bayes_error"] is None and isinstance(channel, Channel):
+        measured = attack_channel(channel, opened.release, opened.result.guarantee)
+        own = found["epsilon"].get("achieved") is not None
+        found |= {
+            name: value for name, value in measured.items() if found[name] is None or (name == "epsilon" and not own)
+        }
     if over_time is not None:
         found["over_time"] = opened.mechanism.over_time(opened.problem, opened.release, opened.result, over_time)
     return found

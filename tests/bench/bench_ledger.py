@@ -70,7 +70,7 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
     """``apply`` without a ledger, with one, and with reports that are kept."""
     from privopt.ledger.charge import Charge
     from privopt.run.solve import solve
-    from privopt_metric_dp.tables.apply_table import apply
+    from privopt_metric_dp.tables.apply_file import apply
     from privopt_metric_dp.tables.secret_columns import Secret
 
     (folder / "p.toml").write_text(

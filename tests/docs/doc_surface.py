@@ -102,6 +102,8 @@ FURTHER = [
     "privopt.run.audit",
     "privopt.files.release_folder",
     "privopt.report.write_report",
+    "privopt_metric_dp.tables.apply_file",
+    "privopt_metric_dp.tables.apply_memory",
     "privopt_metric_dp.tables.apply_table",
     "privopt_metric_dp.studies.curve",
     "privopt_metric_dp.tables.secret_columns",

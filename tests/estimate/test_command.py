@@ -407,3 +407,29 @@ def test_one_share_stands_on_an_axis_from_nothing_to_all():
 def shares_of(shares):
     ids = [f"r{g}" for g in range(len(shares))]
     return SimpleNamespace(shares=shares, reported=shares, low=shares - 1e-13, high=shares, ids=ids)
+
+
+def test_districts_lie_on_the_map_with_their_intervals(told, run, tmp_path):
+    folder, data, _, _ = told
+    groups = tmp_path / "groups.csv"
+    groups.write_text("id,group\n" + "".join(f"{name},{'near' if n < 2 else 'far'}\n" for n, name in enumerate(IDS)))
+    given = ("estimate", folder, data / "safe.csv", "--by", groups, "--out", tmp_path / "e.csv", "--quiet")
+    done = run(*given, "--geo", tmp_path / "e.geojson", "--report", tmp_path / "e.html")
+    assert done.exit_code == 0, done.stderr
+    table = {row["id"]: row for row in pl.read_csv(tmp_path / "e.csv").to_dicts()}
+    features = json.loads((tmp_path / "e.geojson").read_text())["features"]
+    assert [each["properties"]["id"] for each in features] == IDS
+    for number, each in enumerate(features):
+        known = table["near" if number < 2 else "far"]
+        assert each["properties"]["group"] == known["id"]
+        assert [each["properties"][name] for name in ("share", "low", "high")] == [
+            pytest.approx(known[name]) for name in ("share", "low", "high")
+        ]
+    assert "Districts: share, and the ends of its interval" in (tmp_path / "e.html").read_text()
+    done = run(*given, "--force", "--batch", "hour", "--geo", tmp_path / "f.geojson")
+    assert (done.exit_code, "--geo must be given without --batch" in done.stderr) == (2, True)
+    done = run(*given[:3], "--out", tmp_path / "f.csv", "--quiet", "--geo", tmp_path / "f.geojson")
+    assert done.exit_code == 0
+    shares = pl.read_csv(tmp_path / "f.csv")["share"].to_list()
+    features = json.loads((tmp_path / "f.geojson").read_text())["features"]
+    assert [each["properties"]["share"] for each in features] == [pytest.approx(share) for share in shares]

@@ -27,7 +27,8 @@ from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_metric_dp.tables import apply_table
+from privopt_metric_dp.tables import apply_file
+from privopt_metric_dp.tables.protect import Protector
 
 NAME = "night of 2026-03-29"
 
@@ -89,13 +90,13 @@ def test_what_is_stopped_goes_on_with_the_same_reports(job, tmp_path, monkeypatc
     drawn = []
     with monkeypatch.context() as patch:
         if moment == "drawn":
-            patch.setattr(apply_table.Protector, "notes", stop)
+            patch.setattr(Protector, "notes", stop)
         if moment == "written":
-            patch.setattr(apply_table.TableWriter, "finish", stop)
+            patch.setattr(apply_file.TableWriter, "finish", stop)
         if moment == "named":
             patch.setattr(Batch, "finish", stop)
-        protect = apply_table.Protector.protect
-        patch.setattr(apply_table.Protector, "protect", lambda *of: drawn.append(protect(*of)) or drawn[-1])
+        protect = Protector.protect
+        patch.setattr(Protector, "protect", lambda *of: drawn.append(protect(*of)) or drawn[-1])
         assert said(*job)[0] in (1, 5)
     entries = charged(tmp_path / "book")
     assert len(entries) == 40

@@ -18,8 +18,8 @@ from privopt.errors import InputError, StoppedError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.tables import apply_table as module
-from privopt_metric_dp.tables.apply_table import apply
+from privopt_metric_dp.tables import apply_file as module
+from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.protect import Protector
 
 

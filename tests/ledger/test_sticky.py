@@ -19,7 +19,7 @@ from privopt.ledger.kept_reports import Sticky
 from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
-from privopt_metric_dp.tables.apply_table import apply
+from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.protect import Protector
 
 

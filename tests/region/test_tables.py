@@ -15,7 +15,7 @@ from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.region.snap_to_region import Snapper
-from privopt_metric_dp.tables.apply_table import apply
+from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.draw_at_position import draw_at
 from privopt_metric_dp.tables.secret_columns import Secret
 

@@ -22,8 +22,8 @@ from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables import apply_table as module
-from privopt_metric_dp.tables.apply_table import apply
+from privopt_metric_dp.tables import apply_file as module
+from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.draw_at_position import draw_at
 from privopt_metric_dp.tables.secret_columns import Secret
 
@@ -344,7 +344,7 @@ def test_killed_at_any_moment_the_whole_table_or_none(town, tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from privopt_metric_dp.tables import apply_table as module
+from privopt_metric_dp.tables import apply_file as module
 from privopt_metric_dp.tables.secret_columns import Secret
 
 write = module.TableWriter.write

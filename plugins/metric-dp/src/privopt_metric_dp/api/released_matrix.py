@@ -18,7 +18,7 @@ from privopt_metric_dp.api import nearest_places
 from privopt_metric_dp.api.nearest_places import Nearest
 from privopt_metric_dp.report.small_map import small_map
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_table import protected
+from privopt_metric_dp.tables.apply_memory import protected
 from privopt_metric_dp.tables.draw_at_position import draw_at
 
 __all__ = ["ReleasedMatrix"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -21,6 +23,9 @@ from privopt.command.ledger_commands import charge_of
 from privopt.command.terminal import complain, say_json
 from privopt.errors import UsageError
 
+if TYPE_CHECKING:
+    from privopt_metric_dp.tables.secret_columns import Secret
+
 __all__ = ["apply"]
 
 
@@ -36,6 +41,28 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
             raise click.BadParameter(f"{name.strip()} must name one position, got it twice")
         found[name.strip()] = names
     return found
+
+
+def _secret_of(
+    columns: Mapping[str, str | None],
+    positions: Mapping[str, list[str]],
+    text: str | None,
+    unknown: str | None,
+) -> Secret | None:
+    """Return the column of sentences, where there is one.
+
+    Raises:
+        UsageError: other columns of the secret next to it, or what becomes of unknown words without it.
+    """
+    from privopt_metric_dp.tables.secret_columns import Secret
+
+    if text is None:
+        if unknown is not None:
+            raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
+        return None
+    if found := [f"--{name}" for name, column in {**columns, "position": positions or None}.items() if column]:
+        raise UsageError(f"{found[0]} must be omitted with --text: sentences are the secret")
+    return Secret.of(id=text)
 
 
 @click.command()
@@ -81,6 +108,29 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
     "then tell which visits shared a place.",
 )
 @click.option(
+    "--sticky-within",
+    "within",
+    type=float,
+    callback=positive,
+    metavar="KM",
+    help="With --sticky, against the noise of GPS: a kept report is repeated while the position is at most KM from the "
+    "centre of its cell. A cell is all that one record is nearest to. KM is half a cell's diagonal plus the noise, or "
+    "more. Who knows where reports were renewed learns the cell.",
+)
+@click.option(
+    "--text",
+    metavar="COLUMN",
+    callback=utf8,
+    help="The secret: sentences, where records are words. Protected words and masks between single spaces replace "
+    "them. How many known words a row has, and their order, stay visible; a row is charged for each.",
+)
+@click.option(
+    "--unknown",
+    type=click.Choice(["drop", "mask"]),
+    help="With --text: what becomes of words that no record is. Drop (the default): what holds is between rows of the "
+    "same number of known words. Mask: of the same pattern of known and unknown words.",
+)
+@click.option(
     "--batch",
     metavar="NAME",
     callback=utf8,
@@ -118,6 +168,9 @@ def apply(
     subject: str | None,
     time: str | None,
     sticky: bool,
+    within: float | None,
+    text: str | None,
+    unknown: Literal["drop", "mask"] | None,
     batch: str | None,
     key: Path | None,
     prefix: str | None,
@@ -129,21 +182,24 @@ def apply(
 ) -> None:
     """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns.
 
-    A position is reported as its nearest record, or as that very point where the release holds everywhere.
+    A position is reported as its nearest record, or as that very point where the release holds everywhere. Releases
+    without a matrix that can draw take --id.
     """
     from privopt.command.terminal import progress_display
     from privopt.interfaces.result import SEEDED
     from privopt_metric_dp.tables.application import words_of
-    from privopt_metric_dp.tables.apply_table import apply as run
+    from privopt_metric_dp.tables.apply_file import apply as run
     from privopt_metric_dp.tables.apply_table import whole_secret
 
-    secret = whole_secret({"id": id_, **columns}, given)
+    secret = _secret_of({"id": id_, **columns}, given, text, unknown) or whole_secret({"id": id_, **columns}, given)
+    if within is not None and not sticky:
+        raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
     charge = None
     if (
         ledger is not None or sticky or key is not None or batch is not None
     ):  # a subject alone is whose traces are reported
         because = "reports are charged to subjects in a ledger"
-        charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky)
+        charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within)
     if seed is not None and charge is not None:
         raise UsageError("--seed: found one beside --ledger, wanted none: no epsilon covers what a seed draws")
     say_when_compiling(quiet=quiet)
@@ -161,6 +217,8 @@ def apply(
             prefix=prefix,
             positions=given,
             batch=batch,
+            text=text,
+            unknown=unknown or "drop",
             force=force,
             progress=progress,
         )

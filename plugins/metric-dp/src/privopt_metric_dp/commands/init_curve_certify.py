@@ -32,6 +32,8 @@ __all__ = ["certify", "curve", "init"]
 @click.option("--points", type=PATH, metavar="FILE", help="Places, or positions.")
 @click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
 @click.option("--osm", type=PATH, metavar="FILE", help="Instead: streets of an .osm or .osm.pbf file.")
+@click.option("--vectors", type=PATH, metavar="FILE.npy", help="Instead: vectors of words, a row each.")
+@click.option("--ids", type=PATH, metavar="FILE", help="With --vectors: the words, a line each.")
 @click.option("--box", metavar="S,W,N,E", help="Only the streets inside, in degrees.")
 @click.option("--polygon", type=PATH, metavar="FILE", help="Only the streets inside, GeoJSON.")
 @click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
@@ -48,6 +50,8 @@ def init(
     points: Path | None,
     roads: Path | None,
     osm: Path | None,
+    vectors: Path | None,
+    ids: Path | None,
     box: str | None,
     polygon: Path | None,
     walk: bool,
@@ -57,15 +61,24 @@ def init(
     factor: float,
     force: bool,
 ) -> None:
-    """A commented problem file from a table of places or positions, or from the streets of OpenStreetMap."""
+    """Write a commented problem file from a table of places or positions, from OpenStreetMap, or from word vectors."""
     from pkgutil import resolve_name
 
     from privopt.registry import registry
     from privopt_metric_dp.studies import draft_problem
+    from privopt_metric_dp.studies.draft_words import init_words
     from privopt_metric_dp.studies.street_map import box_area, polygon_area, read_streets
 
-    if (points is None) == (osm is None):
-        raise UsageError("init takes --points or --osm, one of the two")
+    if sum(given is not None for given in (points, osm, vectors)) != 1:
+        raise UsageError("init takes --points, --osm or --vectors, one of the three")
+    if ids is not None and vectors is None:
+        raise UsageError("--ids must be given with --vectors: it names their rows")
+    if vectors is not None:
+        if any((roads, box, polygon, walk, bends, within is not None)):
+            raise UsageError("--vectors takes --ids and no places, streets or distances: epsilon follows from ranks")
+        for line in init_words(mechanism, vectors, ids, out, force=force).notes:
+            complain(f"{out}: {line}")
+        return
     drafting = registry().get(mechanism).load().drafting
     if drafting:
         if points is None or roads is not None or within is not None:

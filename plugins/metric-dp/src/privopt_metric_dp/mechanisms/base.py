@@ -367,10 +367,12 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
         """A map to explore, losses, worst pairs, baselines, convergence."""
+        from privopt.ledger.cost_of_report import limit_meaning
         from privopt_metric_dp.report.pages import meaning_section, metric_sections
 
         sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))
-        return [meaning_section(self.meaning(problem, release, result)), *sections]
+        meaning = [*self.meaning(problem, release, result), *limit_meaning(result.guarantee)]
+        return [meaning_section(meaning), *sections]
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
         """The artefact, and a button that proves privacy and bound in the browser."""

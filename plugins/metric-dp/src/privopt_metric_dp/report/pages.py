@@ -22,6 +22,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report import figures
 from privopt_metric_dp.report.explorer import Explored, explorer, fits
+from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space
 
@@ -140,6 +141,8 @@ def metric_sections(
     else:
         lead = f"One of {len(release.records):,} records; too many for a map to explore."
         sections.append(figure_section("Where a release falls", made["release-from-one-record"], lead))
+    if data.records.kind == "vector":
+        sections.append(word_section(release, data))
     sections.append(_beside(costs_of(loss, data), result, loss.unit, made["loss-beside-baselines"]))
     sections.append(_maps(made))
     sections.append(_pairs(release, data, made["privacy-spent"]))

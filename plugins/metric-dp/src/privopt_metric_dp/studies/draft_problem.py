@@ -41,7 +41,7 @@ from privopt_metric_dp.tables.column_names import (
     like_places,
 )
 
-__all__ = ["Draft", "draft", "init", "init_from_map"]
+__all__ = ["Draft", "draft", "init", "init_from_map", "loaded", "own_tables", "problem_text", "relative"]
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
 IDS: Final = ("id", *OF_PLACES, "code")
@@ -96,7 +96,7 @@ def init(
     check_file(out.absolute(), force=force)
     made = draft(mechanism, points, out.absolute().parent, roads=roads, within=within, factor=factor)
     with new_file(out, force=force) as path:
-        path.write_text(made.text, "utf-8")
+        path.writeproblem_text(made.text, "utf-8")
     return made
 
 
@@ -123,7 +123,7 @@ def init_from_map(
             new_file(points, force=force) as own_points,
             new_file(roads, force=force) as own_roads,
         ):
-            path.write_text(made.text, "utf-8")
+            path.writeproblem_text(made.text, "utf-8")
             copyfile(tables[0], own_points)
             copyfile(tables[1], own_roads)
     written = (
@@ -167,11 +167,11 @@ def draft(
     found = _recognised(points, beside, ids_alone=roads is not None)
     tables: dict[str, dict[str, object]] = {"records": found.records, "distance": {"kind": found.kind}}
     if roads is not None:
-        tables["distance"] = {"kind": "graph", "edges": _relative(roads, beside)}
+        tables["distance"] = {"kind": "graph", "edges": relative(roads, beside)}
         if "grid" in found.records:
             raise InputError([Fault(points.name, "", "no column of ids", "one that names the nodes of --roads")])
     tables |= {"privacy": {"epsilon": 1.0}, "utility": {"kind": "distance"}}
-    data = _loaded(MetricProblem, tables, beside, points.name)
+    data = loaded(MetricProblem, tables, beside, points.name)
     spacing = _spacing(data)
     reach = REACH * spacing if within is None else within
     asked = math.log(factor) / reach if reach else math.inf
@@ -180,24 +180,25 @@ def draft(
         raise UsageError(f"{given}: epsilon would be {asked:g} per {data.unit}; wanted {LEAST:g} to {1 / LEAST:g}")
     epsilon = digits(asked, up=False)
     tables["privacy"] = {"epsilon": epsilon}
-    tables |= _own_tables(cls, reach)
-    _loaded(cls, tables, beside, points.name)
+    tables |= own_tables(cls, reach)
+    loaded(cls, tables, beside, points.name)
     unit = data.unit
     meaning = [
         f"hides whoever is within {reach:.4g} {unit}: one report changes the odds between two such places by a factor "
         f"of at most {_up(math.exp(epsilon * reach))}",
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_up_exp(epsilon * spacing)}",
     ]
-    return Draft(text=_text(mechanism, points, tables, found.notes, meaning), notes=(*found.notes, *meaning))
+    return Draft(text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*found.notes, *meaning))
 
 
-def _loaded(cls: type[Any], tables: dict[str, dict[str, object]], beside: Path, table: str) -> MetricData:
-    """The problem as ``solve`` will read it; faults of what was drafted are faults of the table that it comes from."""
+def loaded(cls: type[Any], tables: dict[str, dict[str, object]], beside: Path, table: str) -> MetricData:
+    """Read the problem as ``solve`` will; faults of what was drafted are faults of the table that it comes from."""
     source = File(name=table, path=beside / "problem.toml", kept=to_toml(tables).encode())
     return load(load_problem(cls, source), table)
 
 
-def _relative(path: Path, beside: Path) -> str:
+def relative(path: Path, beside: Path) -> str:
+    """Return a path as the problem file names it from its folder."""
     return os.path.relpath(path.absolute(), beside)
 
 
@@ -245,7 +246,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
         notes.append(f"{taken}; positions of people need a grid")
         columns["id"] = ids[0] if len(ids) == 1 else list(ids)
         own = {key: name for key, name in columns.items() if name != key or key == "geometry"}
-        records: dict[str, object] = {"points": _relative(points, beside)}
+        records: dict[str, object] = {"points": relative(points, beside)}
         return _Found(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
     if "lat" not in columns:
         raise InputError([Fault(points.name, "header", "no column that tells rows apart", "ids of the places")])
@@ -321,8 +322,8 @@ def _spacing(data: MetricData) -> float:
     return float(np.median(known))
 
 
-def _own_tables(cls: type[MetricProblem], reach: float) -> dict[str, dict[str, object]]:
-    """The tables that one mechanism needs besides: what has no default is a distance, or everybody."""
+def own_tables(cls: type[MetricProblem], reach: float) -> dict[str, dict[str, object]]:
+    """Return the tables that one mechanism needs besides: what has no default is a distance, or all records."""
     made: dict[str, dict[str, object]] = {}
     common = {attribute.name for attribute in attrs.fields(MetricProblem)}
     for attribute in attrs.fields(cls):
@@ -359,10 +360,10 @@ def _up_exp(exponent: float) -> str:
     return _up(math.exp(exponent)) if exponent < 700 else f"e^{_up(exponent)}"
 
 
-def _text(
+def problem_text(
     mechanism: str, points: Path, tables: dict[str, dict[str, object]], notes: Sequence[str], meaning: Sequence[str]
 ) -> str:
-    """The problem file, with what was recognised and what it means as comments."""
+    """Write the problem file, with what was recognised and what it means as comments."""
     said = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
     keys = {
         "distance": ["euclidean | haversine | graph | matrix: what epsilon is per"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from attrs import field, frozen
 
@@ -11,7 +12,6 @@ from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.ledger.charge import Charge
 from privopt.specs import NOTHING
-from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.tables.secret_columns import Secret
 
@@ -32,6 +32,8 @@ class Application:
         prefix: what the names of the added columns begin with, before an underscore; None for nothing.
         positions: several positions of a row, by the prefix of each: all are reported, or none.
         batch: name of a batch, which can be repeated after a kill.
+        text: column of sentences whose words are reported one by one, in place of a secret of one record a row.
+        unknown: what becomes of words there that no record is called: "drop" or "mask".
     """
 
     max_snap: float | None = None
@@ -42,6 +44,8 @@ class Application:
     prefix: str | None = None
     positions: Mapping[str, Sequence[str]] = field(factory=dict)
     batch: str | None = None
+    text: str | None = None
+    unknown: Literal["drop", "mask"] = "drop"
 
     @property
     def whose(self) -> str | None:
@@ -80,21 +84,23 @@ def positions_asked(secret: Secret, asked: Application, data: MetricData) -> tup
     return tuple((name, Secret.at(columns, planar=planar)) for name, columns in asked.positions.items())
 
 
-def check_asked(positions: Sequence[tuple[str | None, Secret]], release: MatrixRelease, asked: Application) -> None:
-    """Refuse batches, and several positions, where they cannot be.
+def check_asked(positions: Sequence[tuple[str | None, Secret]], asked: Application, *, traces: bool) -> None:
+    """Refuse batches, and several positions, where they cannot be; ``traces`` are what the release reports.
 
     Raises:
         UsageError: a batch without a ledger, or of reports that depend on earlier ones; several positions beside a
             prefix of one, kept reports or traces; or columns that stand twice.
     """
-    if asked.batch is not None and (release.walker is not None or asked.charge is None or asked.charge.sticky):
-        found = "no ledger" if asked.charge is None else "kept reports" if release.walker is None else "traces"
+    if asked.prefix is not None and not asked.prefix.strip():
+        raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
+    if asked.batch is not None and (traces or asked.charge is None or asked.charge.sticky):
+        found = "no ledger" if asked.charge is None else "traces" if traces else "kept reports"
         raise UsageError(f"batch must have a ledger and fresh reports, got {found}: those depend on more than one row")
     if not asked.positions:
         return
     if asked.prefix is not None:
         raise UsageError("prefix must be left out beside positions: each has a name of its own")
-    if len(positions) > 1 and release.walker is not None:
+    if len(positions) > 1 and traces:
         raise UsageError("positions: found several, wanted one: this release reports the trace of one position")
     if len(positions) > 1 and asked.charge is not None and asked.charge.sticky:
         raise UsageError("positions: found several beside sticky, wanted one: places are kept one by one")

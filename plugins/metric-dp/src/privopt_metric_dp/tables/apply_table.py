@@ -1,43 +1,39 @@
-"""``privopt apply``: a table with a report in each row, batch by batch; from a file into a file, or in memory."""
+"""Apply a release to a table, part by part: from a file (:mod:`.apply_file`) or in memory (:mod:`.apply_memory`)."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Final
 
 import narwhals as nw
-import numpy as np
-from attrs import evolve, frozen
+from attrs import field, frozen
 
-from privopt.declare.column_texts import REPORT, naming
-from privopt.declare.table_files import TableWriter, ending_of
-from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
+from privopt.declare.column_texts import naming
+from privopt.errors import DoesNotHoldError, UsageError
 from privopt.files.release_folder import SUMS, sha256
-from privopt.interfaces import Progress
-from privopt.interfaces.result import SEEDED
-from privopt.ledger.batches import Batch, Digest
-from privopt.ledger.charge import Charge
+from privopt.interfaces import Progress, Release
+from privopt.ledger.batches import Batch, Coins, Digest
 from privopt.ledger.cost_of_report import cost_of
-from privopt.run.publish import check_files, new_file
-from privopt.run.verify import Opened, open_verified
+from privopt.run.verify import Opened
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricInstance
-from privopt_metric_dp.tables.application import Application, limits_of, words_of
+from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.charge_rows import Charging
 from privopt_metric_dp.tables.protect import Protector
+from privopt_metric_dp.tables.protect_text import TextProtector
+from privopt_metric_dp.tables.protecting import Protecting
+from privopt_metric_dp.tables.sampled_rows import SampledProtector
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.table_source import GeoSource
 from privopt_metric_dp.tables.trace_rows import check_subject
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+__all__ = ["Applied", "applied", "matrix_of", "whole_secret"]
 
-__all__ = ["Applied", "apply", "matrix_of", "protected", "whole_secret"]
-
-T = TypeVar("T")
+SAMPLED: Final = 1_000
+"""Rows that a release draws for at once where it draws for itself: then it is said how far it is."""
 
 
 @frozen(kw_only=True)
@@ -51,14 +47,16 @@ class Applied:
         warnings: what must be looked at before that, a sentence each.
         protector: that drew the reports; None where a finished batch needed none.
         sequence: what holds of all reports of a subject, where they are repeated.
+        counts: of words, where sentences were protected.
     """
 
     rows: int
     refused: Mapping[str, int]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    protector: Protector | None = None
+    protector: Protecting | None = None
     sequence: str | None = None
+    counts: Mapping[str, int] = field(factory=dict)
 
     @property
     def reported(self) -> int:
@@ -68,7 +66,7 @@ class Applied:
     def to_json(self) -> dict[str, Any]:
         """What ``privopt apply --json`` prints."""
         more = {} if self.sequence is None else {"sequence": self.sequence}
-        return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **more}
+        return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **self.counts, **more}
 
 
 def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
@@ -83,7 +81,7 @@ def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
     return opened.release, opened.problem
 
 
-def _applied(
+def applied(
     opened: Opened,
     source: GeoSource,
     secret: Secret,
@@ -99,21 +97,20 @@ def _applied(
 
     The block of ``target`` gives what takes the batches with their reports; where no row has one it ends with an error.
     """
-    release, problem = matrix_of(opened)
-    check_subject(release, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
+    walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
+    check_subject(walker, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
     secret, charging = source.whole(secret), None
     if asked.charge is not None:
-        cost = cost_of(opened.folder, opened.result, purpose)
-        cost = evolve(cost, epsilon=max(1, len(asked.positions)) * cost.amount[0])
+        cost = cost_of(opened.folder, opened.result, purpose).times(max(1, len(asked.positions)))
         charging = Charging(to=asked.charge, cost=cost, time=asked.time)
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
-    protector = Protector.of(release, problem.data, secret, asked, charging, coins)
+    protector = _protector_of(opened, secret, asked, charging, coins)
     protector.check(list(source.columns), source.name)
     with ExitStack() as stack:
         if charging is not None:
             stack.enter_context(charging.opened(progress))
-            if asked.time is not None and release.walker is None and not charging.by_calendar:
+            if asked.time is not None and walker is None and not charging.by_calendar:
                 cure = f"privopt budget {charging.to.path} --set AMOUNT --per day makes one"
                 raise UsageError(f"apply: {dashes}time must be left out: the ledger has no limit by calendar; {cure}")
             digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
@@ -125,14 +122,15 @@ def _applied(
                         f"{batch.folder}: changed: {asked.batch} was charged, and its record is gone"
                     )
                 batch.begin(digest)
-        rows, write = 0, stack.enter_context(target)
-        for frame in _parts(source, whole=asked.time is not None and release.walker is not None):
+        rows, write, begun = 0, stack.enter_context(target), time.perf_counter()
+        for frame in _parts(source, protector, whole=asked.time is not None and walker is not None):
             with naming(source.name):
                 made = protector.protect(frame, rows)
             write(made)
             rows += len(frame)
             if progress is not None:
-                progress(f"{rows:,} rows protected", 0, None, None)
+                rate = rows / max(time.perf_counter() - begun, 1e-9)
+                progress(f"{rows:,} rows protected, {rate:,.0f} a second", 0, None, None)
         done = Applied(
             rows=rows,
             refused=dict(protector.refused),
@@ -140,6 +138,7 @@ def _applied(
             warnings=protector.warnings([*source.columns, *source.index]),
             protector=protector,
             sequence=protector.sequence if protector.keeps else None,
+            counts=protector.counts,
         )
         if not done.reported:
             raise protector.nothing(source.place)
@@ -147,7 +146,7 @@ def _applied(
 
 
 def _read_through(
-    source: GeoSource, charging: Charging, protector: Protector, digest: Digest | None, progress: Progress | None
+    source: GeoSource, charging: Charging, protector: Protecting, digest: Digest | None, progress: Progress | None
 ) -> None:
     """Read a table whole before anybody is charged, so that a broken row at its end costs nothing."""
     rows = 0
@@ -174,242 +173,50 @@ def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoS
         "subject": asked.whose,
         "time": asked.time,
         "prefix": asked.prefix,
+        "text": asked.text,
+        "unknown": asked.unknown,
     }
     digest.add(b"options", json.dumps(options, sort_keys=True).encode())
     return digest
 
 
-def _parts(source: GeoSource, *, whole: bool) -> Iterator[nw.DataFrame[Any]]:
-    """The rows of a table in batches, or at once."""
+def _parts(source: GeoSource, protector: Protecting, *, whole: bool) -> Iterator[nw.DataFrame[Any]]:
+    """Yield the rows of a table in parts, or at once; in small parts where a release draws for itself, slowly maybe."""
     batches = source.batches()
+    if isinstance(protector, SampledProtector):
+        return (frame[start : start + SAMPLED] for frame in batches for start in range(0, max(1, len(frame)), SAMPLED))
     if not whole:
         return batches
     held = list(batches)
     return iter(held if len(held) == 1 else [nw.concat(held)])
 
 
-# --- from a file into a file ------------------------------------------------------------------------------
-
-
-def apply(
-    folder: Path,
-    table: Path,
-    out: Path,
-    secret: Secret,
-    *,
-    max_snap: float | None = None,
-    seed: int | None = None,
-    charge: Charge | None = None,
-    subject: str | None = None,
-    time: str | None = None,
-    prefix: str | None = None,
-    positions: Mapping[str, Sequence[str]] | None = None,
-    batch: str | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> Applied:
-    """Write a table with a report in each row, in place of the columns that hold the secret.
-
-    Args:
-        folder: the release; it is checked before it is used.
-        table: CSV or Parquet.
-        out: the same, by its own ending; written whole or not at all.
-        secret: the columns that hold it, of all positions.
-        max_snap, seed, charge, subject, time, prefix, positions, batch: as of :class:`Application`.
-        force: replace ``out``.
-        progress: called with how many rows are done.
+def _protector_of(
+    opened: Opened, secret: Secret, asked: Application, charging: Charging | None, coins: Coins | None
+) -> Protecting:
+    """Choose what protects the rows: a matrix, row by row or word by word, or whatever draws for itself.
 
     Raises:
-        DoesNotHoldError: the release, or the ledger, does not hold.
-        InputError: a table, or a ledger, that will not do.
-        UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
-        StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
+        UsageError: the release draws nothing, or only for itself where a matrix is needed.
     """
-    asked = Application(
-        max_snap=max_snap,
-        seed=seed,
-        charge=charge,
-        subject=subject,
-        time=time,
-        prefix=prefix,
-        positions=positions or {},
-        batch=batch,
-    )
-    ending = ending_of(out, "--out")
-    if batch is None:
-        return _apply_file(folder, table, out, ending, secret, asked, None, force=force, progress=progress)
-    if charge is None:
-        raise UsageError("--batch NAME must have --ledger FILE and --subject COLUMN beside it, got it alone")
-    with Batch(ledger=charge.path, name=batch, target=out).opened() as begun:
-        if (counts := begun.counts) is not None:
-            _check_same(begun, folder, table)
-            done = f"batch {batch} is finished: {out} is as it was written, and nothing was charged again"
-            return Applied(**counts, notes=(done,), warnings=())
-        begun.check_open()
-        force = force or begun.left_target
-        applied = _apply_file(folder, table, out, ending, secret, asked, begun, force=force, progress=progress)
-        begun.finish({"rows": applied.rows, "refused": dict(applied.refused)}, _source_text(folder, table))
-        return applied
-
-
-def _source_text(folder: Path, table: Path) -> str:
-    """What a finished batch was made of, without a digest of secrets: release, file and its size in bytes."""
-    return f"{sha256(folder / SUMS)} {table.name} {table.stat().st_size}"
-
-
-def _check_same(batch: Batch, folder: Path, table: Path) -> None:
-    """Refuse to take another table, or another release, for what a finished batch was made of.
-
-    Raises:
-        UsageError: it is another.
-    """
-    if batch.record.get("source") != _source_text(folder, table):
-        raise UsageError(f"batch {batch.name} must be of the table and release that it was finished with, got others")
-
-
-def _apply_file(
-    folder: Path,
-    table: Path,
-    out: Path,
-    ending: str,
-    secret: Secret,
-    asked: Application,
-    batch: Batch | None,
-    *,
-    force: bool,
-    progress: Progress | None,
-) -> Applied:
-    check_files({"--out": out}, force=force, read=[table], folders=[folder])
-    if asked.charge is not None:
-        asked.charge.check_apart(folder, table, out)
-    source = GeoSource.of_file(table)
-    if secret.geometry:
-        secret.check(list(source.columns), source.name)
-        if table.suffix.lower() == ".csv":
-            found = "CSV, which holds no points in binary"
-            raise InputError([Fault(source.name, f"column {secret.columns[0]}", found, "GeoParquet")])
-    target = _file(out, ending, force, progress, batch)
-    purpose = f"apply {table.name}"
-    return _applied(
-        open_verified(folder),
-        source,
-        secret,
-        asked,
-        target,
-        purpose=purpose,
-        dashes="--",
-        batch=batch,
-        progress=progress,
-    )
-
-
-@contextmanager
-def _file(
-    out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
-) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
-    """What writes batches into a file, which appears whole, or not at all."""
-    with new_file(out, force=force) as path:
-        writer = TableWriter(path, ending)
-        yield lambda made: writer.write(made.to_native())
-        if progress is not None:
-            progress("writing", 0, None, None)
-        writer.finish()
-        if batch is not None:
-            batch.begin_writing()
-
-
-# --- in memory --------------------------------------------------------------------------------------------
-
-
-def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked: Application) -> tuple[T, list[str]]:
-    """The same kind of table with reports in place of the secret's columns, and what its user must know.
-
-    Args:
-        opened: the release.
-        table: of whatever library; or an array of ids or positions.
-        columns: of the secret, by what they hold: ``id``, ``lat``, ``lon``, ``x``, ``y``, ``geometry``.
-        asked: how.
-
-    Raises:
-        UsageError, InputError: as of :meth:`privopt.api.released.Released.apply`.
-    """
-    if isinstance(table, np.ndarray):
-        return _array(opened, table, asked)  # type: ignore[return-value]
-    source = GeoSource.of_memory(table)
-    if source.active is not None and not any(columns.values()):
-        columns = {"geometry": source.active}
-    frames: list[nw.DataFrame[Any]] = []
-    done = _applied(opened, source, whole_secret(columns, asked.positions), asked, nullcontext(frames.append))
-    [made], left, result = frames, done.rows - done.reported, opened.result
-    notes = [f"{left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}"] if left else []
-    notes += limits_of(result.guarantee)
-    notes += [] if done.sequence is None else [done.sequence]
-    notes += [f"this release: {result.mark}"] if result.mark else []
-    notes += [f"this table: {SEEDED}"] if asked.seed is not None else []
-    notes += done.warnings
-    if isinstance(table, Mapping):
-        return made.to_dict(as_series=False), notes  # type: ignore[return-value]
-    native = _bare(made.to_native())
-    return native if source.active is None or done.protector is None else _with_points(
-        table, native, source.active, done.protector
-    ), notes
+    release, problem = opened.release, opened.problem
+    if isinstance(release, MatrixRelease) and isinstance(problem, MetricInstance):
+        if asked.text is not None:
+            return TextProtector.of(release, secret, asked, charging, coins)
+        return Protector.of(release, problem.data, secret, asked, charging, coins)
+    if type(release).sample is Release.sample or asked.text is not None:
+        matrix_of(opened)
+    return SampledProtector.of(release, secret, asked, charging)
 
 
 def whole_secret(columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]]) -> Secret:
     """The columns that hold the secret: of one position, or of all that are named.
 
     Raises:
-        UsageError: no position, one of several kinds, or positions beside one.
+        UsageError: no position, one of several kinds, or positions together with one.
     """
     if not positions:
         return Secret.of(**columns)
     if beside := [name for name, column in columns.items() if column is not None]:
         raise UsageError(f"{beside[0]} must be left out beside positions: they name the columns of the secret")
     return Secret(kind="id", columns=tuple(column for given in positions.values() for column in given))
-
-
-def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
-    if asked.subject is not None:
-        raise UsageError("table: found an array, wanted a table with a column of subjects")
-    release, problem = matrix_of(opened)
-    asked = evolve(asked, prefix=None, positions={})
-    if given.ndim == 1:
-        ids, notes = protected(opened, {"id": given.tolist()}, {"id": "id"}, asked)
-        return np.array(ids[REPORT], dtype=object), notes
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
-    ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
-    table = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
-    made, notes = protected(opened, table, dict(zip(ends, ends, strict=True)), asked)
-    if f"{REPORT}_{ends[0]}" not in made:
-        raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
-    return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T, notes
-
-
-def _bare(table: T) -> T:
-    """A table without metadata: they may describe columns that are gone, to the box around all positions."""
-    native: Any = table
-    if nw.dependencies.is_pyarrow_table(native):
-        schema = native.schema.remove_metadata()
-        for place, column in enumerate(schema):
-            schema = schema.set(place, column.remove_metadata())
-        return cast("T", type(native).from_arrays(native.columns, schema=schema))
-    if nw.dependencies.is_pandas_dataframe(native):
-        native.attrs = {}
-    return table
-
-
-def _with_points(table: object, made: T, column: str, protector: Protector) -> T:
-    """A GeoDataFrame again, its geometry the places of reports."""
-    if protector.outputs is None:
-        return made
-    before, native = cast("Any", table), cast("Any", made)
-    first, second = (
-        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
-        for name in protector.places(protector.reports[0])
-    )
-    degrees = protector.outputs.kind == "geographic"
-    across, up = (second, first) if degrees else (first, second)
-    points = type(before[column]).from_xy(across, up, index=native.index, crs=4326 if degrees else None)
-    points[np.isnan(across)] = None
-    return cast("T", type(before)(native.assign(**{column: points}), geometry=column))

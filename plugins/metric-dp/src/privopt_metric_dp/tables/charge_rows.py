@@ -17,25 +17,28 @@ import narwhals as nw
 import numpy as np
 from attrs import define, evolve, field
 
-from privopt.arrays import Ints
+from privopt.arrays import Bools, Ints
 from privopt.errors import UsageError
 from privopt.interfaces import Progress
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import sequence_of, window_text
 from privopt.ledger.entries import Cost, account_name
-from privopt.ledger.kept_reports import SEQUENCE, Sticky
+from privopt.ledger.kept_reports import SEQUENCE, WITHIN, Sticky
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
 from privopt.ledger.subject_columns import subjects_of
 from privopt_metric_dp.tables.nearest_record import REASONS
 
-__all__ = ["Charging", "Drawn"]
+__all__ = ["Charging", "Drawn", "Places"]
 
 
 Drawn = tuple[Ints, Ints]
 """(B, P) outputs of the P positions of each row, -1 for none; and (B,) why not, as a place in :data:`REASONS`, else
 -1."""
+
+Places = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
+"""(B,) place of each row; (B,) why it has none, else -1; and further places whose kept report is given too, by row."""
 
 _SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
@@ -111,7 +114,7 @@ class Charging:
         self,
         frame: nw.DataFrame[Any],
         draw: Callable[[Ints], Drawn],
-        places: Callable[[Ints], tuple[Ints, Ints]],
+        places: Callable[[Ints], Places],
         positions: int,
     ) -> Drawn:
         """Charge the rows of a table, durably, and then draw for those that the limit allows.
@@ -120,61 +123,103 @@ class Charging:
             frame: the table.
             positions: that each row has.
             draw: draws the reports of some rows, by their numbers in the table.
-            places: the places of some rows, fixed functions of their positions, and why they have none, else -1.
+            places: the places of some rows and those nearby, fixed functions of their positions, and why they have
+                none, else -1.
         """
+        if self._kept is None:
+            granted, reason = self.granted(frame)
+            outputs = np.full((len(frame), positions), -1, dtype=np.int64)
+            rows = np.flatnonzero(granted)
+            outputs[rows], reason[rows] = draw(rows)
+            return outputs, reason
+        outputs = np.full((len(frame), 1), -1, dtype=np.int64)
+        some, whose, when, reason = self._named(frame)
+        for part in _by_period(when) if self.by_calendar else [np.arange(len(some))]:
+            rows, of_part = some[part], [whose[number] for number in part.tolist()]
+            period = when[part[0]] if self.by_calendar else None
+            outputs[rows], reason[rows] = self._again(self._kept, rows, of_part, period, draw, places)
+        return outputs, reason
+
+    def _named(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str], Ints]:
+        """Which rows have a subject, and a period where there is a calendar; whom and when; and why the others not."""
         names, periods = self.subjects(frame), self.periods(frame)
-        outputs = np.full((len(names), positions), -1, dtype=np.int64)
-        reason = np.full(len(names), _NOBODY, dtype=np.int64)
         named = np.array([name is not None for name in names], dtype=bool)
         timed = np.array([period is not None or not self.by_calendar for period in periods], dtype=bool)
-        reason[named & ~timed] = _NO_TIME
+        reason = np.where(named, np.where(timed, -1, _NO_TIME), _NOBODY)
         some = np.flatnonzero(named & timed)
         whose = [name for name, good in zip(names, named & timed, strict=True) if name is not None and good]
         when = [period for period, good in zip(periods, named & timed, strict=True) if period is not None and good]
-        if self._kept is not None:
-            for part in _by_period(when) if self.by_calendar else [np.arange(len(some))]:
-                rows, of_part = some[part], [whose[number] for number in part.tolist()]
-                period = when[part[0]] if self.by_calendar else None
-                outputs[rows], reason[rows] = self._again(self._kept, rows, of_part, period, draw, places)
-            return outputs, reason
-        allowed = self.charge if self.paid is None else partial(self._pay, self.paid)
-        granted = some[np.array(allowed(whose, self.cost, when), dtype=bool)]
-        reason[some] = _SPENT
-        outputs[granted], reason[granted] = draw(granted)
-        return outputs, reason
+        return some, whose, when, reason
 
-    def charge(self, whose: Sequence[str], cost: Cost, periods: Sequence[str]) -> list[bool]:
+    def granted(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
+        """Charge the rows of a table, durably; those alone that are granted may be drawn for.
+
+        Args:
+            frame: the table.
+            times: (B,) by how much each row's cost is multiplied, 0 for a row without a draw; None for once.
+
+        Returns:
+            (B,) whether each row is granted; and (B,) why not, as a place in :data:`REASONS`, else -1.
+        """
+        some, whose, when, reason = self._named(frame)
+        counts = None if times is None else times[some].tolist()
+        allowed = self.charge if self.paid is None else partial(self._pay, self.paid)
+        granted = np.zeros(len(frame), dtype=bool)
+        granted[some] = allowed(whose, self.cost, when, counts)
+        reason[some[~granted[some]]] = _SPENT
+        return granted, reason
+
+    def charge(
+        self, whose: Sequence[str], cost: Cost, periods: Sequence[str], times: Sequence[int] | None = None
+    ) -> list[bool]:
         """Charge a row to each subject, in a period each where there is a calendar; whether the limit allows it."""
-        granted = self._ledger.charge_each(whose, cost, periods if self.by_calendar else None)
+        granted = self._ledger.charge_each(whose, cost, periods if self.by_calendar else None, times)
         self.charged += sum(granted)
         return granted
 
-    def _pay(self, paid: Counter[str], whose: Sequence[str], cost: Cost, periods: Sequence[str]) -> list[bool]:
+    def _pay(
+        self,
+        paid: Counter[str],
+        whose: Sequence[str],
+        cost: Cost,
+        periods: Sequence[str],
+        times: Sequence[int] | None = None,
+    ) -> list[bool]:
         """Charge the rows of a batch that no earlier run has charged.
 
-        All rows of an account cost the same and are charged in order, and none after one that was refused. So what
-        earlier runs charged are its first rows, and how many they are is in the ledger.
+        All rows of an account are charged in order, and none after one that was refused. So what earlier runs charged
+        are its first rows that cost anything, and how many they are is in the ledger. Where rows cost alike the ledger
+        itself refuses all after the first; else they are charged in rounds, one row of each account in each.
         """
         called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
         accounts = [
             account_name(called[name], period)
             for name, period in zip(whose, periods if periods else repeat(None, len(whose)), strict=True)
         ]
-        granted = np.zeros(len(whose), dtype=bool)
-        due = []
+        granted = [False] * len(whose)
+        rounds: dict[int, list[int]] = {}
+        before: Counter[str] = Counter()
         for number, account in enumerate(accounts):
-            if paid[account]:
-                paid[account] -= 1
+            free = times is not None and not times[number]
+            if free or paid[account]:
+                paid[account] -= not free
                 granted[number] = True
-            elif account not in self._refused:
-                due.append(number)
-        when = [periods[number] for number in due] if periods else []
-        allowed = self.charge([whose[number] for number in due], cost, when)
-        for number, good in zip(due, allowed, strict=True):
-            granted[number] = good
-            if not good:
-                self._refused.add(accounts[number])
-        return [bool(each) for each in granted]
+                continue
+            rounds.setdefault(0 if times is None else before[account], []).append(number)
+            before[account] += 1
+        for part in rounds.values():
+            due = [number for number in part if accounts[number] not in self._refused]
+            allowed = self.charge(
+                [whose[number] for number in due],
+                cost,
+                [periods[number] for number in due] if periods else [],
+                None if times is None else [times[number] for number in due],
+            )
+            for number, good in zip(due, allowed, strict=True):
+                granted[number] = good
+                if not good:
+                    self._refused.add(accounts[number])
+        return granted
 
     def _again(
         self,
@@ -183,13 +228,14 @@ class Charging:
         whose: list[str],
         period: str | None,
         draw: Callable[[Ints], Drawn],
-        places: Callable[[Ints], tuple[Ints, Ints]],
+        places: Callable[[Ints], Places],
     ) -> Drawn:
-        numbers, reason = places(rows)
+        numbers, reason, nearby = places(rows)
         at = ["" if why >= 0 else str(place) for place, why in zip(numbers.tolist(), reason.tolist(), strict=True)]
         called = {name: self._ledger.name_of(name) for name in set(whose)}
         visits = [(called[name], place) for name, place in zip(whose, at, strict=True)]
-        with sticky.visits(self.cost.mechanism, visits) as kept:
+        near = None if nearby is None else [[str(place) for place in of] for of in nearby]
+        with sticky.visits(self.cost.mechanism, visits, near) as kept:
             first = np.array(kept.first, dtype=np.int64)
             periods = None if period is None else [period] * len(first)
             booked = self._ledger.booked([whose[number] for number in first.tolist()], self.cost, periods)
@@ -207,6 +253,8 @@ class Charging:
     @property
     def sequence(self) -> str:
         """What holds of all reports of a subject, and what does not, in words."""
+        if self.to.within is not None:
+            return f"{SEQUENCE}; {WITHIN}{window_text(self._ledger.limit)}"
         if self.to.sticky:
             return f"{SEQUENCE}{window_text(self._ledger.limit)}"
         return sequence_of(self.cost, self._ledger.limit, "row with a subject")

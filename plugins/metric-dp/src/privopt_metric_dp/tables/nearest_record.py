@@ -42,9 +42,12 @@ REASONS: Final = (
     "budget spent",
     "no subject",
     "no time",
+    "no text",
+    "no known word",
 )
-"""Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. The
-last three come with a ledger (:mod:`privopt_metric_dp.tables.charge_rows`). A row that has a report: -1."""
+"""Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. A
+budget, subjects and times come with a ledger (:mod:`privopt_metric_dp.tables.charge_rows`), the last two with text. A
+row that has a report: -1."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
 

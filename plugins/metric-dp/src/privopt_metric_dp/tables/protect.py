@@ -1,10 +1,8 @@
-"""A table in, the same kind of table out: the secret's columns gone, a report drawn for each row."""
+"""A table in, the same kind of table out: the secret's columns gone, a report drawn for each row from a matrix."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
@@ -15,10 +13,9 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Ints
 from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, prefixed
-from privopt.declare.exact_text import exact_text
-from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError, cut
+from privopt.errors import DoesNotHoldError, UsageError
 from privopt.interfaces import Guarantee
-from privopt.ledger.batches import Coins, Digest
+from privopt.ledger.batches import Coins
 from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
 from privopt.specs import NOTHING
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -29,18 +26,17 @@ from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.projection import Projection
-from privopt_metric_dp.tables.application import Application, check_asked, limits_of, positions_asked, words_of
-from privopt_metric_dp.tables.charge_rows import Charging, Drawn
-from privopt_metric_dp.tables.column_names import like_places, like_positions
-from privopt_metric_dp.tables.leaky_columns import Telling
-from privopt_metric_dp.tables.nearest_record import REASONS, Snap, Strays
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_metric_dp.tables.application import Application, check_asked, limits_of, positions_asked
+from privopt_metric_dp.tables.charge_rows import Charging, Drawn, Places
+from privopt_metric_dp.tables.near_cells import Near
+from privopt_metric_dp.tables.nearest_record import Snap, Strays
+from privopt_metric_dp.tables.protecting import SEEDED, Protecting, several
+from privopt_metric_dp.tables.secret_columns import Secret, positions_of
 from privopt_metric_dp.tables.trace_rows import Traced, Tracer
 from privopt_metric_dp.traces.interpolate import Ways
 
 __all__ = ["Protector"]
 
-SEEDED: Final = "seeded"
 _READ: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE: Final = {
     2: f"what holds is between points of streets, in the lengths of ways along them: a position is read {_READ} and "
@@ -53,40 +49,34 @@ _EVERYWHERE: Final = {
 
 
 @frozen(kw_only=True, eq=False)
-class Protector:
-    """Draws one report a row, exactly as a release was certified, and counts what got none.
+class Protector(Protecting):
+    """Draws one report a row from a matrix, exactly as it was certified.
 
     Attributes:
         release: whose rows are drawn from.
-        secret: the columns that are left out.
         positions: of a row: the prefix of each one's added columns, None for nothing, and its own columns.
         snap: finds each row's record.
         outputs: where reports lie, where they lie anywhere.
         source: of random bytes.
         marked: whether a seed is that source.
-        charging: charges each report to its subject, before the secret is looked at; None to charge nobody.
         tracer: draws reports of traces, where the release reports these.
         coins: of a batch, from which each draw has a stream of its own; None for ``source``.
+        near: finds the places whose kept report is given at a position too; None where a place's own is alone.
         ways: to outputs, which these go by where positions are reported as they are; None where as their records.
-        refused: how often each reason has come so far.
         strays: positions far from every record, so far.
-        telling: columns that stay and tell the secret whatever their names are, so far.
     """
 
     release: MatrixRelease
-    secret: Secret
     positions: tuple[tuple[str | None, Secret], ...]
     snap: Snap
     outputs: Space | None
     source: Source
     marked: bool
-    charging: Charging | None = None
     tracer: Tracer | None = None
     ways: Ways | None = None
+    near: Near | None = None
     coins: Coins | None = None
-    refused: Counter[str] = field(factory=Counter)
     strays: Strays = field(init=False)
-    telling: Telling = field(init=False, factory=Telling)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "strays", Strays(reach=self.snap.reach))
@@ -119,11 +109,9 @@ class Protector:
             raise UsageError(f"seed: found {asked.seed}, wanted a whole number of at least 0")
         if asked.seed is not None and charging is not None:
             raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
-        if asked.prefix is not None and not asked.prefix.strip():
-            raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
         positions = positions_asked(secret, asked, data)
         kind = positions[0][1].kind
-        check_asked(positions, release, asked)
+        check_asked(positions, asked, traces=release.walker is not None)
         source = seeded(asked.seed)
         places = data.records if data.region is not None or data.records.on_map is not None else None
         around = None
@@ -146,13 +134,14 @@ class Protector:
             charging=charging,
             tracer=Tracer.of(release, data, asked.whose, asked.time, source, charging),
             coins=coins,
+            near=_near(asked, release, data, kind),
             ways=None if around is None or release.walker is None else Ways.of(data),
         )
 
     @property
-    def keeps(self) -> bool:
-        """Whether the first report of each subject's place is kept and repeated."""
-        return self.charging is not None and self.charging.to.sticky
+    def secrets(self) -> tuple[Secret, ...]:
+        """The columns of each position."""
+        return tuple(columns for _, columns in self.positions)
 
     @property
     def first_position(self) -> Secret:
@@ -191,34 +180,14 @@ class Protector:
         return (*reports, *self._traces, *self._marks)
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table that lacks the secret's columns, or has some that are to be added."""
-        self.secret.check(names, table)
-        if self.charging is not None:
-            when = {} if self.charging.time is None else {self.charging.time: "when each row was"}
-            self.secret.check_beside({self.charging.subject: "whom each row is about", **when}, names, table)
+        """Refuse a table as any is, and one without the columns that traces need."""
+        super().check(names, table)
         if self.tracer is not None:
             when = {} if self.tracer.time is None else {self.tracer.time: "when each row was"}
             self.secret.check_beside({self.tracer.subject: "whose each row is", **when}, names, table)
-        faults = [
-            Fault(
-                table,
-                f"column {name}",
-                "a column of that name",
-                "none: reports go there, or under a prefix",
-            )
-            for name in self.added
-            if name in names and name not in (*self.secret.columns, *self.secret.also)
-        ]
-        if faults:
-            raise InputError(faults)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """The table without the secret's columns, with reports; what is refused has none, and is counted.
-
-        Args:
-            frame: rows of the table.
-            first: number of the first of them in the whole table.
-        """
+        """Draw for rows whose subjects were charged, where they are to be."""
         traced: Traced | None = None
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
@@ -237,9 +206,7 @@ class Protector:
             )
             if not (drawn.min(initial=0) >= -1 and drawn.max(initial=0) < len(self.release.outputs)):
                 raise DoesNotHoldError("kept reports: changed: an output that the release does not have")
-        for why, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
-            if count:
-                self.refused[REASONS[why]] += count
+        self.refuse(reason)
         columns = []
         for at, report in enumerate(self.reports):
             place = pl.Series(np.ascontiguousarray(drawn[:, at])).replace(-1, None)
@@ -251,18 +218,7 @@ class Protector:
             of_kept, of_first = self._traces
             columns += [pl.Series(of_kept, traced.kept), pl.Series(of_first, traced.first)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
-        backend = frame.implementation
-        made = [
-            nw.from_native(column, series_only=True)
-            if backend.is_polars()
-            else nw.new_series(
-                column.name, column.to_list(), nw.from_native(column, series_only=True).dtype, backend=backend
-            )
-            for column in columns
-        ]
-        left = self.secret.without(frame)
-        self.telling.look(left, frame.select(*self.secret.columns))
-        return left.with_columns(*made)
+        return self.with_columns(frame, columns)
 
     def _drawn(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> Drawn:
         """A report for each position of some rows, by its output's number: for all of a row's positions, or none."""
@@ -296,29 +252,17 @@ class Protector:
 
         return RowStreams(read, np.arange(len(rows)))
 
-    def add_rows(self, digest: Digest, frame: nw.DataFrame[Any], first: int) -> None:
-        """Add rows to the digest of a batch: their numbers, secrets, subjects and times.
-
-        Args:
-            digest: is changed.
-            frame: rows of the table.
-            first: number of the first of them in the whole table.
-        """
-        assert self.charging is not None  # a batch has a ledger
-        whose = [name or "" for name in self.charging.subjects(frame)]
-        when = [period or "" for period in self.charging.periods(frame)]
-        secrets = [columns.bytes_of(frame) for _, columns in self.positions]
-        for number, (name, period, *of_row) in enumerate(zip(whose, when, *secrets, strict=True), start=first):
-            digest.add(b"row", number.to_bytes(8, "big"), name.encode("utf-8"), period.encode(), *of_row)
-
     def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
         """(B, K) steps from the positions of some rows to all outputs."""
         assert self.ways is not None  # whoever asks has looked
         return self.ways.of_points(self.snap.snapped(frame[rows], self.first_position))
 
-    def _places(self, frame: nw.DataFrame[Any]) -> tuple[Ints, Ints]:
-        """The place of each row, fixed beforehand: its record, or its vertex; and why it has none, else -1."""
-        return self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
+    def _places(self, frame: nw.DataFrame[Any]) -> Places:
+        """Find each row's place, fixed beforehand: its record, or its vertex; why it has none; and places nearby."""
+        numbers, reason = self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
+        if self.near is None:
+            return numbers, reason, None
+        return numbers, reason, self.near.places_of(positions_of(frame, self.first_position)[0], reason)
 
     @property
     def sequence(self) -> str | None:
@@ -326,43 +270,14 @@ class Protector:
         counted = self.tracer or self.charging
         return None if counted is None else counted.sequence
 
-    def nothing(self, table: str) -> UsageError:
-        """The error of a table of which no row could be reported, and what was charged for it."""
-        why = words_of(self.refused) or "it has no rows"
-        charged = 0 if self.charging is None else self.charging.charged
-        all_the_same = f"; {charged:,} rows were charged all the same" if charged else ""
-        return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
-
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """What the table's owner must look at before publishing it, a sentence each.
-
-        Args:
-            names: of the table's columns before, and of its index.
-        """
-        gone = {*self.secret.columns, *self.secret.also, *self.secret.beside}
-        left = [name for name in names if name not in gone]
-        copies = [name for name in self.telling.same if name not in gone]
-        left = [name for name in left if name not in copies]
-        positions = [*like_positions(left), *self.telling.positions]
-        places = [*like_places(left), *self.telling.places]
-        return (
-            *_stays(copies, "equal to what is protected, which nothing protects there"),
-            *_stays(self.secret.beside, "of geometries, which nothing protects"),
-            *_stays(positions, "named like positions, which nothing protects"),
-            *_stays(places, "named like places, which may tell where and which nothing protects"),
-            *self.strays.note,
-        )
+        """Return what any table's owner must look at, and positions that are far away."""
+        return (*super().warnings(names), *self.strays.note)
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """What whoever publishes such a table must know, a sentence each, from what the release promises."""
         less = (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)))
-        if len(self.positions) > 1:
-            epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} each:"
-            less = (
-                *less,
-                f"what holds of a row adds up over its {len(self.positions)} positions,{epsilon} between tables in "
-                "which the same rows have usable positions, for a row is reported whole or not at all",
-            )
+        less = (*less, *several(len(self.positions), guarantee))
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return less
         if self.snap.region is not None:
@@ -377,17 +292,25 @@ class Protector:
         )
 
 
-def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
-    """A sentence about columns that tell more than their row's report does; nothing where there are none."""
-    if not names:
-        return ()
-    listed = ", ".join(map(cut, names[:10])) + (", ..." if len(names) > 10 else "")
-    found, them = (
-        (f"columns {listed} stay as they are and are", "them")
-        if len(names) > 1
-        else (f"column {listed} stays as it is and is", "it")
-    )
-    return (f"{found} {telling}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)
+def _near(asked: Application, release: MatrixRelease, data: MetricData, kind: str) -> Near | None:
+    """Prepare to find kept reports of cells nearby, where that is asked for.
+
+    Raises:
+        UsageError: no kept reports, no positions, or less than half a cell's diagonal.
+    """
+    within = None if asked.charge is None else asked.charge.within
+    if within is None or asked.charge is None:
+        return None
+    if not asked.charge.sticky:
+        raise UsageError("sticky-within must be given with sticky: it repeats kept reports")
+    if kind == "id":
+        raise UsageError("sticky-within must have positions to measure from, got ids")
+    centres = data.records
+    if data.region is None:
+        return Near.of(centres, within, release.records.tolist())
+    if centres.projection is not None and kind == "geographic":
+        centres = _on_earth(centres, centres.projection)
+    return Near.of(centres, within, None)
 
 
 def _on_earth(space: Space, projection: Projection) -> Space:

@@ -33,16 +33,16 @@ __all__ = ["Traced", "Tracer", "check_subject"]
 _SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
 
-def check_subject(release: MatrixRelease, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
+def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
     """Refuse columns that mean nothing for a release, or the lack of those that it needs.
 
     Args:
-        release: what is drawn from.
+        walker: of a release that reports traces.
         subject, time: columns.
         charged: whether a ledger charges the subjects.
         dashes: what options begin with where they are named.
     """
-    if release.walker is not None:
+    if walker is not None:
         if subject is None:
             found = f"no {dashes}subject, wanted a column that says whose each row is"
             raise UsageError(f"apply: found {found}: this release reports traces")

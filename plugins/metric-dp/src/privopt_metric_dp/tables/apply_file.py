@@ -1,0 +1,159 @@
+"""``privopt apply``: from a file into a file, in one piece or as a batch that can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import narwhals as nw
+
+from privopt.declare.table_files import TableWriter, ending_of
+from privopt.errors import Fault, InputError, UsageError
+from privopt.files.release_folder import SUMS, sha256
+from privopt.interfaces import Progress
+from privopt.ledger.batches import Batch
+from privopt.ledger.charge import Charge
+from privopt.run.publish import check_files, new_file
+from privopt.run.verify import open_verified
+from privopt_metric_dp.tables.application import Application
+from privopt_metric_dp.tables.apply_table import Applied, applied
+from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_metric_dp.tables.table_source import GeoSource
+
+__all__ = ["apply"]
+
+
+def apply(
+    folder: Path,
+    table: Path,
+    out: Path,
+    secret: Secret,
+    *,
+    max_snap: float | None = None,
+    seed: int | None = None,
+    charge: Charge | None = None,
+    subject: str | None = None,
+    time: str | None = None,
+    prefix: str | None = None,
+    positions: Mapping[str, Sequence[str]] | None = None,
+    batch: str | None = None,
+    text: str | None = None,
+    unknown: Literal["drop", "mask"] = "drop",
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Applied:
+    """Write a table with a report in each row, in place of the columns that hold the secret.
+
+    Args:
+        folder: the release; it is checked before it is used.
+        table: CSV or Parquet.
+        out: the same, by its own ending; written whole or not at all.
+        secret: the columns that hold it, of all positions.
+        max_snap, seed, charge, subject, time, prefix, positions, batch, text, unknown: as of
+            :class:`Application`.
+        force: replace ``out``.
+        progress: called with how many rows are done.
+
+    Raises:
+        DoesNotHoldError: the release, or the ledger, does not hold.
+        InputError: a table, or a ledger, that will not do.
+        UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
+        StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
+    """
+    asked = Application(
+        max_snap=max_snap,
+        seed=seed,
+        charge=charge,
+        subject=subject,
+        time=time,
+        prefix=prefix,
+        positions=positions or {},
+        batch=batch,
+        text=text,
+        unknown=unknown,
+    )
+    ending = ending_of(out, "--out")
+    if batch is None:
+        return _apply_file(folder, table, out, ending, secret, asked, None, force=force, progress=progress)
+    if charge is None:
+        raise UsageError("--batch NAME must have --ledger FILE and --subject COLUMN beside it, got it alone")
+    with Batch(ledger=charge.path, name=batch, target=out).opened() as begun:
+        if (counts := begun.counts) is not None:
+            _check_same(begun, folder, table)
+            done = f"batch {batch} is finished: {out} is as it was written, and nothing was charged again"
+            return Applied(**counts, notes=(done,), warnings=())
+        begun.check_open()
+        force = force or begun.left_target
+        made = _apply_file(folder, table, out, ending, secret, asked, begun, force=force, progress=progress)
+        begun.finish(
+            {"rows": made.rows, "refused": dict(made.refused), "counts": dict(made.counts)}, _source_text(folder, table)
+        )
+        return made
+
+
+def _source_text(folder: Path, table: Path) -> str:
+    """What a finished batch was made of, without a digest of secrets: release, file and its size in bytes."""
+    return f"{sha256(folder / SUMS)} {table.name} {table.stat().st_size}"
+
+
+def _check_same(batch: Batch, folder: Path, table: Path) -> None:
+    """Refuse to take another table, or another release, for what a finished batch was made of.
+
+    Raises:
+        UsageError: it is another.
+    """
+    if batch.record.get("source") != _source_text(folder, table):
+        raise UsageError(f"batch {batch.name} must be of the table and release that it was finished with, got others")
+
+
+def _apply_file(
+    folder: Path,
+    table: Path,
+    out: Path,
+    ending: str,
+    secret: Secret,
+    asked: Application,
+    batch: Batch | None,
+    *,
+    force: bool,
+    progress: Progress | None,
+) -> Applied:
+    check_files({"--out": out}, force=force, read=[table], folders=[folder])
+    if asked.charge is not None:
+        asked.charge.check_apart(folder, table, out)
+    source = GeoSource.of_file(table)
+    if secret.geometry:
+        secret.check(list(source.columns), source.name)
+        if table.suffix.lower() == ".csv":
+            found = "CSV, which holds no points in binary"
+            raise InputError([Fault(source.name, f"column {secret.columns[0]}", found, "GeoParquet")])
+    target = _file(out, ending, force, progress, batch)
+    purpose = f"apply {table.name}"
+    return applied(
+        open_verified(folder),
+        source,
+        secret,
+        asked,
+        target,
+        purpose=purpose,
+        dashes="--",
+        batch=batch,
+        progress=progress,
+    )
+
+
+@contextmanager
+def _file(
+    out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
+) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
+    """What writes batches into a file, which appears whole, or not at all."""
+    with new_file(out, force=force) as path:
+        writer = TableWriter(path, ending)
+        yield lambda made: writer.write(made.to_native())
+        if progress is not None:
+            progress("writing", 0, None, None)
+        writer.finish()
+        if batch is not None:
+            batch.begin_writing()

@@ -1,0 +1,108 @@
+"""Apply a release to a table or an array in memory, of whatever library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import narwhals as nw
+import numpy as np
+from attrs import evolve
+
+from privopt.declare.column_texts import REPORT
+from privopt.errors import UsageError
+from privopt.interfaces.result import SEEDED
+from privopt.run.verify import Opened
+from privopt_metric_dp.tables.application import Application, limits_of, words_of
+from privopt_metric_dp.tables.apply_table import applied, matrix_of, whole_secret
+from privopt_metric_dp.tables.protect import Protector
+from privopt_metric_dp.tables.table_source import GeoSource
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["protected"]
+
+T = TypeVar("T")
+
+
+def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked: Application) -> tuple[T, list[str]]:
+    """The same kind of table with reports in place of the secret's columns, and what its user must know.
+
+    Args:
+        opened: the release.
+        table: of whatever library; or an array of ids or positions.
+        columns: of the secret, by what they hold: ``id``, ``lat``, ``lon``, ``x``, ``y``, ``geometry``.
+        asked: how.
+
+    Raises:
+        UsageError, InputError: as of :meth:`privopt.api.released.Released.apply`.
+    """
+    if isinstance(table, np.ndarray):
+        return _array(opened, table, asked)  # type: ignore[return-value]
+    source = GeoSource.of_memory(table)
+    if source.active is not None and not any(columns.values()):
+        columns = {"geometry": source.active}
+    frames: list[nw.DataFrame[Any]] = []
+    done = applied(opened, source, whole_secret(columns, asked.positions), asked, nullcontext(frames.append))
+    made, left, result = nw.concat(frames) if len(frames) > 1 else frames[0], done.rows - done.reported, opened.result
+    notes = [f"{left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}"] if left else []
+    notes += limits_of(result.guarantee)
+    notes += [] if done.sequence is None else [done.sequence]
+    notes += [f"this release: {result.mark}"] if result.mark else []
+    notes += [f"this table: {SEEDED}"] if asked.seed is not None else []
+    notes += done.warnings
+    if isinstance(table, Mapping):
+        return made.to_dict(as_series=False), notes  # type: ignore[return-value]
+    native = _bare(made.to_native())
+    if source.active is not None and isinstance(done.protector, Protector):
+        native = _with_points(table, native, source.active, done.protector)
+    return native, notes
+
+
+def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
+    if asked.subject is not None:
+        raise UsageError("table: found an array, wanted a table with a column of subjects")
+    release, problem = matrix_of(opened)
+    asked = evolve(asked, prefix=None, positions={})
+    if given.ndim == 1:
+        ids, notes = protected(opened, {"id": given.tolist()}, {"id": "id"}, asked)
+        return np.array(ids[REPORT], dtype=object), notes
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
+    ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
+    table = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
+    made, notes = protected(opened, table, dict(zip(ends, ends, strict=True)), asked)
+    if f"{REPORT}_{ends[0]}" not in made:
+        raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
+    return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T, notes
+
+
+def _bare(table: T) -> T:
+    """A table without metadata: they may describe columns that are gone, to the box around all positions."""
+    native: Any = table
+    if nw.dependencies.is_pyarrow_table(native):
+        schema = native.schema.remove_metadata()
+        for place, column in enumerate(schema):
+            schema = schema.set(place, column.remove_metadata())
+        return cast("T", type(native).from_arrays(native.columns, schema=schema))
+    if nw.dependencies.is_pandas_dataframe(native):
+        native.attrs = {}
+    return table
+
+
+def _with_points(table: object, made: T, column: str, protector: Protector) -> T:
+    """A GeoDataFrame again, its geometry the places of reports."""
+    if protector.outputs is None:
+        return made
+    before, native = cast("Any", table), cast("Any", made)
+    first, second = (
+        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
+        for name in protector.places(protector.reports[0])
+    )
+    degrees = protector.outputs.kind == "geographic"
+    across, up = (second, first) if degrees else (first, second)
+    points = type(before[column]).from_xy(across, up, index=native.index, crs=4326 if degrees else None)
+    points[np.isnan(across)] = None
+    return cast("T", type(before)(native.assign(**{column: points}), geometry=column))

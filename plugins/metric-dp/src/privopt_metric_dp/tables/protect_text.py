@@ -1,0 +1,191 @@
+"""Columns of sentences, word by word: what stays of a sentence is protected words and masks between single spaces."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import field, frozen
+
+from privopt.arrays import Ints
+from privopt.declare.column_texts import texts_of
+from privopt.declare.exact_text import exact_text
+from privopt.errors import UsageError
+from privopt.interfaces import Guarantee
+from privopt.ledger.batches import Coins, secrets_of
+from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.tables.application import Application, check_asked, limits_of
+from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.nearest_record import REASONS
+from privopt_metric_dp.tables.protecting import SEEDED, Protecting
+from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_metric_dp.tables.words_of_text import split_words, vocabulary, word_number
+
+__all__ = ["MASK", "TextProtector"]
+
+MASK: Final = "[mask]"
+"""What stands for a word that no record is, with ``--unknown mask``."""
+
+_NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
+
+
+@frozen(kw_only=True, eq=False)
+class TextProtector(Protecting):
+    """Draws one report for each known word of a sentence.
+
+    Which rows are charged, and how much, follows from how many known words each has: that is public (``drop``), or the
+    pattern of known and unknown words is (``mask``).
+
+    Attributes:
+        release: whose records are words.
+        numbers: of its records, by word.
+        masks: whether a mask replaces an unknown word; it is dropped otherwise.
+        source: of random bytes.
+        marked: whether a seed is that source.
+        coins: of a batch, from which each word has a stream of its own; None for ``source``.
+        said: how many words were reported, dropped and masked so far.
+    """
+
+    release: MatrixRelease
+    numbers: dict[str, int]
+    masks: bool
+    source: Source
+    marked: bool
+    coins: Coins | None = None
+    said: dict[str, int] = field(factory=lambda: {"words": 0, "dropped": 0, "masked": 0})
+
+    @classmethod
+    def of(
+        cls,
+        release: MatrixRelease,
+        secret: Secret,
+        asked: Application,
+        charging: Charging | None = None,
+        coins: Coins | None = None,
+    ) -> TextProtector:
+        """Prepare for tables.
+
+        Args:
+            release: to draw from.
+            secret: the column of sentences.
+            asked: how.
+            charging: charges each row by its words; to be opened before the first row.
+            coins: of the batch, where there is one.
+
+        Raises:
+            UsageError: options that a sentence cannot have.
+        """
+        beside = {
+            "max-snap": asked.max_snap is not None,
+            "prefix": asked.prefix is not None,
+            "positions": bool(asked.positions),
+            "sticky": asked.charge is not None and asked.charge.sticky,
+        }
+        if found := [name for name, here in beside.items() if here]:
+            raise UsageError(f"{found[0]} must be omitted with text, whose words are reported each by itself")
+        if release.walker is not None:
+            raise UsageError("text must be of words that are reported one by one, got a release that reports traces")
+        if asked.unknown not in ("drop", "mask"):
+            raise UsageError(f"unknown must be drop or mask, got {asked.unknown!r}")
+        if asked.seed is not None and (asked.seed < 0 or charging is not None):
+            wanted = "a whole number of at least 0, and no ledger beside it: no epsilon covers what a seed draws"
+            raise UsageError(f"seed must be {wanted}, got {asked.seed}")
+        check_asked((), asked, traces=False)
+        return cls(
+            release=release,
+            secret=secret,
+            charging=charging,
+            numbers=vocabulary(release.records.tolist()),
+            masks=asked.unknown == "mask",
+            source=seeded(asked.seed),
+            marked=asked.seed is not None,
+            coins=coins,
+        )
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The column of sentences."""
+        return (self.secret,)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The mark of a table that a seed drew: sentences stay in their column."""
+        return (SEEDED,) if self.marked else ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Words that were reported, dropped, and masked where they are."""
+        return {name: count for name, count in self.said.items() if name != "masked" or self.masks}
+
+    def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
+        """Draw for the known words of rows whose subjects were charged, where they are to be."""
+        texts = texts_of(frame[self.secret.columns[0]]).to_list()
+        words = [[word_number(self.numbers, word) for word in split_words(text or "")] for text in texts]
+        known = np.array([sum(number >= 0 for number in row) for row in words], dtype=np.int64)
+        none = (known == 0) if not self.masks else np.array([not row for row in words], dtype=bool)
+        reason = np.where(none, _NO_WORD, -1)
+        reason[[text is None for text in texts]] = _NO_TEXT
+        if self.charging is not None:
+            granted, why = self.charging.granted(frame, known)
+            reason = np.where(granted, reason, why)
+        self.refuse(reason)
+        good = np.flatnonzero(reason < 0)
+        made: list[str | None] = [None] * len(words)
+        reports = iter(self._drawn(words, good, first))
+        for row in good.tolist():
+            parts = [next(reports) if number >= 0 else MASK for number in words[row] if number >= 0 or self.masks]
+            made[row] = " ".join(parts)
+            unknown = len(words[row]) - int(known[row])
+            self.said["words"] += int(known[row])
+            self.said["masked" if self.masks else "dropped"] += unknown
+        order = frame.columns
+        marks = [pl.Series(SEEDED, [True] * len(made), dtype=pl.Boolean)] if self.marked else []
+        text = pl.Series(self.secret.columns[0], made, dtype=pl.String)
+        return self.with_columns(frame, [text, *marks]).select(*order, *self.added)
+
+    def _drawn(self, words: list[list[int]], rows: Ints, first: int) -> list[str]:
+        """A report for each known word of some rows, one after another.
+
+        Args:
+            words: records of the words of each row, -1 for an unknown word.
+            rows: numbers of the rows to draw for.
+            first: number of the first row in the whole table.
+        """
+        places = [(row, at) for row in rows.tolist() for at, number in enumerate(words[row]) if number >= 0]
+        records = np.array([words[row][at] for row, at in places], dtype=np.int64)
+        source = self.source
+        if self.coins is not None:
+            coins, secrets = self.coins, secrets_of([self.release.records[records].tolist()])
+
+            def read(place: int, start: int, count: int) -> bytes:
+                row, at = places[place]
+                return coins.stream("output", first + row, f"word {at}", secrets[place], start, count)
+
+            source = RowStreams(read, np.arange(len(places)))
+        drawn: list[str] = self.release.outputs[draw_each(self.release.weights, records, source=source)].tolist()
+        return drawn
+
+    def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
+        """Say what is public of a sentence, and what its words add up to."""
+        alike = (
+            "row by row, the same pattern of known and unknown words"
+            if self.masks
+            else "row by row, the same number of known words"
+        )
+        each = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} times"
+        public = (
+            "the words' number, their order and the masks stay visible"
+            if self.masks
+            else ("how many known words a sentence has, and their order, stay visible")
+        )
+        lines = [
+            f"what holds of a sentence adds up over its words,{each} the sum of their distances, between tables whose "
+            f"rows have, {alike}: {public}"
+        ]
+        if self.charging is not None:
+            lines.append("each row is charged by its number of known words, which charges and refusals tell")
+        return (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)), *lines)

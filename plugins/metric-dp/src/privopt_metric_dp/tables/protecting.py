@@ -1,0 +1,191 @@
+"""What protects rows of tables in whatever way: counts of refusals, charges, and what the table's owner must know."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import field, frozen
+
+from privopt.arrays import Ints
+from privopt.declare.exact_text import exact_text
+from privopt.errors import Fault, InputError, UsageError, cut
+from privopt.interfaces import Guarantee
+from privopt.ledger.batches import Digest
+from privopt_metric_dp.tables.application import words_of
+from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.column_names import like_places, like_positions
+from privopt_metric_dp.tables.leaky_columns import Telling
+from privopt_metric_dp.tables.nearest_record import REASONS
+from privopt_metric_dp.tables.secret_columns import Secret
+
+__all__ = ["SEEDED", "Protecting", "several"]
+
+SEEDED: Final = "seeded"
+"""The column that marks a table that a seed drew."""
+
+
+@frozen(kw_only=True, eq=False)
+class Protecting(ABC):
+    """Puts reports into tables in place of the secret, and counts the rows that get none.
+
+    Attributes:
+        secret: the columns that are left out.
+        charging: charges each row to its subject, before the secret is looked at; None to charge no one.
+        refused: how often each reason has come so far.
+        telling: columns that stay and tell the secret whatever their names are, so far.
+    """
+
+    secret: Secret
+    charging: Charging | None = None
+    refused: Counter[str] = field(factory=Counter)
+    telling: Telling = field(init=False, factory=Telling)
+
+    @property
+    @abstractmethod
+    def added(self) -> tuple[str, ...]:
+        """Names of the columns that come to the table."""
+
+    @property
+    @abstractmethod
+    def secrets(self) -> tuple[Secret, ...]:
+        """The columns of each of a row's secrets."""
+
+    @abstractmethod
+    def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
+        """Return the table without the secret's columns, with reports; what is refused has none, and is counted.
+
+        Args:
+            frame: rows of the table.
+            first: number of the first of them in the whole table.
+        """
+
+    @property
+    def sequence(self) -> str | None:
+        """What holds of all reports of a subject, where that is counted."""
+        return None if self.charging is None else self.charging.sequence
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the first report of each subject's place is kept and repeated."""
+        return self.charging is not None and self.charging.to.sticky
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What ``apply --json`` counts in addition to rows and refusals, by name."""
+        return {}
+
+    def check(self, names: list[str], table: str) -> None:
+        """Refuse a table that lacks the secret's columns, or has some that are to be added.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        self.secret.check(names, table)
+        if self.charging is not None:
+            when = {} if self.charging.time is None else {self.charging.time: "when each row was"}
+            self.secret.check_beside({self.charging.subject: "whom each row is about", **when}, names, table)
+        wanted = "none: reports go there, or under a prefix"
+        faults = [
+            Fault(table, f"column {name}", "a column of that name", wanted)
+            for name in self.added
+            if name in names and name not in (*self.secret.columns, *self.secret.also)
+        ]
+        if faults:
+            raise InputError(faults)
+
+    def add_rows(self, digest: Digest, frame: nw.DataFrame[Any], first: int) -> None:
+        """Add rows to the digest of a batch: their numbers, secrets, subjects and times.
+
+        Args:
+            digest: is changed.
+            frame: rows of the table.
+            first: number of the first of them in the whole table.
+        """
+        assert self.charging is not None  # a batch has a ledger
+        whose = [name or "" for name in self.charging.subjects(frame)]
+        when = [period or "" for period in self.charging.periods(frame)]
+        secrets = [columns.bytes_of(frame) for columns in self.secrets]
+        for number, (name, period, *of_row) in enumerate(zip(whose, when, *secrets, strict=True), start=first):
+            digest.add(b"row", number.to_bytes(8, "big"), name.encode("utf-8"), period.encode(), *of_row)
+
+    def refuse(self, reason: Ints) -> None:
+        """Count rows by why they have no report, as places in :data:`REASONS`; -1 of those that have one."""
+        for why, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
+            if count:
+                self.refused[REASONS[why]] += count
+
+    def with_columns(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
+        """Return rows without the secret's columns and with others, and look at what stays."""
+        backend = frame.implementation
+        made = [
+            nw.from_native(column, series_only=True)
+            if backend.is_polars()
+            else nw.new_series(
+                column.name, column.to_list(), nw.from_native(column, series_only=True).dtype, backend=backend
+            )
+            for column in columns
+        ]
+        left = self.secret.without(frame)
+        self.telling.look(left, frame.select(*self.secret.columns))
+        return left.with_columns(*made)
+
+    def nothing(self, table: str) -> UsageError:
+        """Return the error of a table without a single report, and what was charged for it."""
+        why = words_of(self.refused) or "it has no rows"
+        charged = 0 if self.charging is None else self.charging.charged
+        all_the_same = f"; {charged:,} rows were charged all the same" if charged else ""
+        return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
+
+    @abstractmethod
+    def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
+        """Return what the publisher of such a table must know, a sentence each, from what the release promises."""
+
+    def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return what the table's owner must look at before publishing it, a sentence each.
+
+        Args:
+            names: of the table's columns before, and of its index.
+        """
+        gone = {*self.secret.columns, *self.secret.also, *self.secret.beside}
+        left = [name for name in names if name not in gone]
+        copies = [name for name in self.telling.same if name not in gone]
+        left = [name for name in left if name not in copies]
+        positions = [*like_positions(left), *self.telling.positions]
+        places = [*like_places(left), *self.telling.places]
+        return (
+            *_stays(copies, "equal to what is protected, which nothing protects there"),
+            *_stays(self.secret.beside, "of geometries, which nothing protects"),
+            *_stays(positions, "named like positions, which nothing protects"),
+            *_stays(places, "named like places, which may tell where and which nothing protects"),
+        )
+
+
+def several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
+    """Say what holds of a row with several positions, in a sentence; nothing of one."""
+    if count < 2:
+        return ()
+    epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} each:"
+    return (
+        f"what holds of a row adds up over its {count} positions,{epsilon} between tables in "
+        "which the same rows have usable positions, for a row is reported whole or not at all",
+    )
+
+
+def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
+    """Say of columns that they tell more than their row's report does, in a sentence; nothing where there are none."""
+    if not names:
+        return ()
+    listed = ", ".join(map(cut, names[:10])) + (", ..." if len(names) > 10 else "")
+    found, them = (
+        (f"columns {listed} stay as they are and are", "them")
+        if len(names) > 1
+        else (f"column {listed} stays as it is and is", "it")
+    )
+    return (f"{found} {telling}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)

@@ -1,0 +1,115 @@
+"""Rows of tables by a release that draws for itself: whatever samples can be applied, with or without a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import frozen
+
+from privopt.declare.column_texts import REPORT, prefixed, texts_of
+from privopt.errors import UnknownNameError, UsageError
+from privopt.interfaces import Guarantee, Release
+from privopt_metric_dp.tables.application import Application, check_asked, limits_of
+from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.nearest_record import REASONS
+from privopt_metric_dp.tables.protecting import Protecting, several
+from privopt_metric_dp.tables.secret_columns import Secret
+
+__all__ = ["SampledProtector"]
+
+_UNKNOWN: Final = REASONS.index("unknown id")
+
+
+@frozen(kw_only=True, eq=False)
+class SampledProtector(Protecting):
+    """Draws one report a row by :meth:`privopt.interfaces.release.Release.sample`, for ids alone.
+
+    Attributes:
+        release: that draws, from the operating system's entropy.
+        positions: of a row: the prefix of each one's added column, None for nothing, and its own column.
+    """
+
+    release: Release
+    positions: tuple[tuple[str | None, Secret], ...]
+
+    @classmethod
+    def of(
+        cls, release: Release, secret: Secret, asked: Application, charging: Charging | None = None
+    ) -> SampledProtector:
+        """Prepare for tables.
+
+        Args:
+            release: to draw with.
+            secret: the columns that hold the secret.
+            asked: how.
+            charging: charges each row to its subject; to be opened before the first row.
+
+        Raises:
+            UsageError: positions, or what takes a matrix: a seed, a batch, kept reports.
+        """
+        given = list(asked.positions.items()) or [(asked.prefix, secret.columns)]
+        if secret.kind != "id" or any(len(columns) != 1 for _, columns in given):
+            raise UsageError("columns of the secret must be id, got a position: this release draws for its records")
+        with_matrix = {
+            "seed": asked.seed is not None,
+            "batch": asked.batch is not None,
+            "sticky": asked.charge is not None and asked.charge.sticky,
+            "max-snap": asked.max_snap is not None,
+        }
+        if found := [name for name, here in with_matrix.items() if here]:
+            raise UsageError(f"{found[0]} must be omitted: this release draws for itself, and has no matrix")
+        positions = tuple((name, Secret.of(id=columns[0])) for name, columns in given)
+        check_asked(positions, asked, traces=False)
+        return cls(release=release, secret=secret, charging=charging, positions=positions)
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The column of each position."""
+        return tuple(columns for _, columns in self.positions)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """One column of reports a position."""
+        return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
+
+    def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
+        """Draw for rows whose subjects were charged, where they are to be."""
+        granted, reason = np.ones(len(frame), dtype=bool), np.full(len(frame), -1, dtype=np.int64)
+        if self.charging is not None:
+            granted, reason = self.charging.granted(frame)
+        rows = np.flatnonzero(granted)
+        drawn = [self._drawn(texts_of(frame[columns.columns[0]]).gather(rows).to_list()) for columns in self.secrets]
+        whole = np.array([all(report is not None for report in row) for row in zip(*drawn, strict=True)], dtype=bool)
+        reason[rows[~whole]] = _UNKNOWN
+        self.refuse(reason)
+        columns = []
+        for name, reports in zip(self.added, drawn, strict=True):
+            texts = np.full(len(frame), None, dtype=object)
+            texts[rows[whole]] = np.array(reports, dtype=object)[whole]
+            columns.append(pl.Series(name, texts.tolist(), dtype=pl.String))
+        return self.with_columns(frame, columns)
+
+    def _drawn(self, ids: Sequence[str | None]) -> list[str | None]:
+        """A report for each id, None for one that no record has."""
+        rows_of: dict[str, list[int]] = {}
+        for row, name in enumerate(ids):
+            if name is not None:
+                rows_of.setdefault(name, []).append(row)
+        found: list[str | None] = [None] * len(ids)
+        for name, rows in rows_of.items():
+            try:
+                drawn = self.release.sample(name, len(rows))
+            except UnknownNameError:
+                continue
+            for row, report in zip(rows, drawn, strict=True):
+                found[row] = report
+        return found
+
+    def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
+        """Say what the release does not promise, and what holds of sequences and of several positions."""
+        sequence = () if self.sequence is None else (self.sequence,)
+        return (*limits_of(guarantee), *sequence, *several(len(self.positions), guarantee))

@@ -1,0 +1,100 @@
+"""`audit` of a release without a matrix: what its channel states is measured, and what it draws is held against it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from attrs import evolve, frozen
+
+from privopt.interfaces import Channel, Guarantee, Release
+from privopt.run.attack_channel import attack_channel
+
+
+@frozen(kw_only=True, eq=False)
+class Answers(Release):
+    """Draws as a channel states, or always the truth."""
+
+    channel_of: Channel
+    honest: bool = True
+
+    def write(self, folder):
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, folder, problem):
+        raise NotImplementedError
+
+    def sample(self, input_id, count):
+        if not self.honest:
+            return [input_id] * count
+        row = self.channel_of.probabilities[self.channel_of.inputs.index(input_id)]
+        return np.random.default_rng(0).choice(self.channel_of.outputs, count, p=row).tolist()
+
+
+def guaranteed(epsilon, unit=""):
+    return Guarantee(
+        kind="local-dp" if not unit else "metric-dp", epsilon=epsilon, unit=unit, scope="all-pairs", statement=""
+    )
+
+
+def randomised_response(count, epsilon):
+    z = np.ones((count, count)) + (math.exp(epsilon) - 1) * np.eye(count)
+    ids = [f"a{n}" for n in range(count)]
+    return Channel(inputs=ids, outputs=ids, probabilities=z / z.sum(axis=1, keepdims=True))
+
+
+def test_randomised_response_achieves_its_epsilon_and_its_closed_forms():
+    channel = randomised_response(5, 1.5)
+    found = attack_channel(channel, Answers(channel_of=channel), guaranteed(1.5))
+    assert found["epsilon"]["achieved"] == pytest.approx(1.5, rel=1e-12)
+    assert found["bayes_error"] == pytest.approx(4 / (4 + math.exp(1.5)), rel=1e-12)
+    assert found["entropy_bits"] == pytest.approx(math.log2(5), rel=1e-12)
+    assert 1.2 < found["statistical"]["epsilon_lower"] <= 1.5
+    lying = attack_channel(channel, Answers(channel_of=channel, honest=False), guaranteed(1.5))
+    assert lying["statistical"]["epsilon_lower"] > 5
+
+
+def test_distances_are_divided_by_and_zeros_are_infinite():
+    places = np.arange(4.0)
+    z = np.exp(-np.abs(places[:, None] - places))
+    line = Channel(
+        inputs=list("abcd"),
+        outputs=list("abcd"),
+        probabilities=z / z.sum(axis=1, keepdims=True),
+        prior=np.array([0.7, 0.1, 0.1, 0.1]),
+        distances=lambda rows: np.abs(places[rows][:, None] - places),
+        unit="km",
+    )
+    rows = np.log(line.probabilities)
+    worst = max(np.abs(rows[i] - rows[j]).max() / (j - i) for i in range(4) for j in range(i + 1, 4))
+    found = attack_channel(line, Answers(channel_of=line), guaranteed(2, "per km"))
+    assert found["epsilon"]["achieved"] == pytest.approx(worst, rel=1e-12)
+    assert found["bayes_error"] == pytest.approx(1 - (line.prior[:, None] * line.probabilities).max(axis=0).sum())
+    bare = evolve(line, distances=None)
+    assert attack_channel(bare, Answers(channel_of=bare), guaranteed(2, "per km"))["epsilon"]["achieved"] is None
+    split = evolve(line, probabilities=np.eye(4))
+    assert attack_channel(split, Answers(channel_of=split), guaranteed(2, "per km"))["epsilon"]["achieved"] == math.inf
+
+
+def test_the_command_measures_a_release_without_a_matrix(tmp_path, monkeypatch):
+    from helpers.charging import said
+
+    from privopt.command.new import new_plugin
+    from privopt.registry import Registered, registry, using
+    from privopt.run.solve import solve
+
+    folder = new_plugin("acme-heard", tmp_path, "sampler")
+    monkeypatch.syspath_prepend(str(folder / "src"))
+    import acme_heard
+
+    [spec] = acme_heard.privopt_mechanisms()
+    found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin="acme-heard", version="0.1.0")}
+    with using(registry().with_instead(mechanisms=found)):
+        solve("acme-heard", folder / "example.toml", tmp_path / "out")
+        code, out, err = said("audit", tmp_path / "out", "--json")
+    assert code == 0, err
+    audited = json.loads(out)
+    assert 0 < audited["bayes_error"] < 1
+    assert audited["entropy_bits"] > 0
+    assert audited["epsilon"]["achieved"] is None  # per step, and the channel states no distances

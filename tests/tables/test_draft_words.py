@@ -1,0 +1,74 @@
+"""`init --vectors`: epsilon proposed by how many others hide a word; the report of words has the field's figures."""
+
+import re
+
+import numpy as np
+import pytest
+from helpers.charging import said
+
+from privopt.errors import InputError, UsageError
+from privopt.run.solve import solve
+from privopt.run.verify import open_verified
+from privopt_metric_dp.report.word_figures import DRAWS, word_figures, word_section
+from privopt_metric_dp.studies.draft_words import RANKS, init_words
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    np.save(folder / "v.npy", np.random.default_rng(4).normal(size=(120, 5)))
+    (folder / "w.txt").write_text("".join(f"word{n}\n" for n in range(120)))
+    return folder
+
+
+def test_of_most_words_so_many_others_are_within_a_factor_of_e(folder):
+    made = init_words("exponential", folder / "v.npy", folder / "w.txt", folder / "p.toml")
+    vectors = np.load(folder / "v.npy")
+    away = np.sort(np.linalg.norm(vectors[:, None] - vectors, axis=2), axis=1)
+    epsilon = float(re.search(r"^epsilon = (.*)$", made.text, re.M)[1])
+    assert ((epsilon * away <= 1).sum(axis=1) - 1 >= RANKS[0]).mean() >= 0.95
+    assert epsilon == pytest.approx(1 / np.quantile(away[:, RANKS[0]], 0.95, method="higher"), rel=0.11)
+    (twenty,) = re.findall(r"at least 20 others: epsilon ([\d.]+)", "\n".join(made.notes))
+    assert ((float(twenty) * away <= 1).sum(axis=1) - 1 >= 20).mean() >= 0.95
+    assert any("by a factor of at most e, 2.72" in note for note in made.notes)
+    assert all(line.startswith("#") for line in made.text.splitlines() if "at least" in line)
+    solve("exponential", folder / "p.toml", folder / "out")  # as it stands
+
+
+def test_the_command_and_what_it_refuses(folder, tmp_path):
+    given = ["init", "exponential", "--vectors", folder / "v.npy", "--out", tmp_path / "p.toml"]
+    code, _, err = said(*given)
+    assert (code, "each row of v.npy is taken for a word, 120 of them" in err) == (0, True), err
+    code, _, err = said(*given, "--within", "1", "--force")
+    assert (code, "--vectors takes --ids and no places" in err) == (2, True)
+    code, _, err = said("init", "exponential", "--ids", folder / "w.txt", "--out", tmp_path / "q.toml")
+    assert (code, "one of the three" in err) == (2, True)
+    np.save(tmp_path / "few.npy", np.eye(5))
+    with pytest.raises(InputError, match="more than 11"):
+        init_words("exponential", tmp_path / "few.npy", None, tmp_path / "q.toml")
+    np.save(tmp_path / "same.npy", np.ones((30, 2)))
+    with pytest.raises(InputError, match="apart from one another"):
+        init_words("exponential", tmp_path / "same.npy", None, tmp_path / "q.toml")
+    with pytest.raises(UsageError, match="must be over places or words"):
+        init_words("hierarchical-dp", folder / "v.npy", None, tmp_path / "q.toml")
+
+
+def test_the_figures_of_the_field(folder, tmp_path):
+    if not (folder / "out").exists():
+        init_words("exponential", folder / "v.npy", folder / "w.txt", folder / "p.toml", force=True)
+        solve("exponential", folder / "p.toml", folder / "out")
+    opened = open_verified(folder / "out")
+    release, data = opened.release, opened.problem.data
+    found = word_figures(release, data)
+    z = release.probabilities
+    assert found.stays == pytest.approx(np.diag(z))
+    assert found.distinct == pytest.approx((1 - (1 - z) ** DRAWS).sum(axis=1), rel=1e-9)
+    assert found.away == pytest.approx((z * data.to_outputs).sum(axis=1))
+    shown = word_section(release, data)
+    assert shown.html.count("<tr>") >= 3 + 12
+    assert "word0" in shown.html
+    code, _, err = said("report", folder / "out")
+    assert code == 0, err
+    page = (folder / "out" / "report.html").read_text()
+    assert "What replaces some words" in page
+    assert "Under a limit of 6 reports each subject may spend" in page
