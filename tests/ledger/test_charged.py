@@ -17,6 +17,7 @@ import privopt as po
 from privopt.errors import InputError, StoppedError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.ledger.charge import Charge
+from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.tables import apply_file as module
 from privopt_metric_dp.tables.apply_file import apply
@@ -341,3 +342,23 @@ def test_a_name_with_a_line_break_is_one_line_of_budget(tmp_path):
     code, out, _ = said("budget", tmp_path / "l")
     assert code == 0
     assert out.splitlines()[1:] == ["anna bert 0 spent  0.5 spent, 1 charges"]
+
+
+def test_a_cost_that_is_multiplied_holds_in_the_chain(tmp_path):
+    cost = Cost(epsilon="0.5", unit="per km")
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.set_limit("2.5")
+        assert ledger.charge_each(["anna", "bert", "anna", "anna", "anna"], cost, times=[2, 0, 4, 3, 0]) == [
+            True,
+            True,
+            False,
+            True,
+            True,
+        ]
+        ledger.check()
+        account = ledger.account("anna")
+        assert (account.spent, account.left) == (Fraction(5, 2), 0)
+        assert [charge.cost.epsilon for charge in ledger.charges()] == [1, Fraction(3, 2)]
+        assert cost.times(3).epsilon == Fraction(3, 2)
+        assert Cost(rho="0.1", unit="u").times(2).rho == Fraction(1, 5)
+        assert Cost(epsilon=1, delta="1e-6", unit="u").times(2).delta == Fraction(2, 10**6)
