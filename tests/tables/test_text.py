@@ -196,3 +196,18 @@ def test_what_a_sentence_cannot_have_says_so(words, tmp_path, more, words_of_err
     assert (code, "--unknown must be given with --text" in err) == (2, True)
     with pytest.raises(UsageError, match="drop or mask"):
         apply(words, rows, tmp_path / "o.csv", TEXT, text="said", unknown="keep")
+
+
+def test_in_memory(words):
+    import privopt as po
+
+    release = po.open(words)
+    frame = pl.DataFrame({"said": ["the cat sat", "30"], "n": [1, 2]})
+    with pytest.warns(UserWarning, match="1 of 2 rows without a report"):
+        made = release.apply(frame, text="said")
+    assert made.columns == ["said", "n"]
+    assert len(made["said"][0].split(" ")) == 3
+    with pytest.raises(UsageError, match="id must be omitted with text"):
+        release.apply(frame, text="said", id="n")
+    with pytest.raises(UsageError, match="sticky_within must be given with a ledger"):
+        release.apply(frame, id="said", sticky_within=1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from attrs import frozen
 
@@ -48,6 +48,9 @@ class ReleasedMatrix(Released):
         sticky: bool = False,
         prefix: str | None = None,
         positions: Mapping[str, Sequence[str]] | None = None,
+        sticky_within: float | None = None,
+        text: str | None = None,
+        unknown: Literal["drop", "mask"] = "drop",
     ) -> T:
         """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
@@ -77,6 +80,9 @@ class ReleasedMatrix(Released):
             positions: several positions of each row, in place of ``id``, ``lat`` and so on: the columns of each, two
                 coordinates or one id, by the name that its added columns begin with. A row gets all its reports, or
                 none, and is charged epsilon for each column of reports, whatever can be used.
+            sticky_within: km from the centre of its cell up to which a kept report is repeated, with ``sticky``.
+            text: column of sentences, in place of ``id`` and so on, where records are words.
+            unknown: "drop" or "mask", for words of sentences that the release does not know.
 
         Raises:
             UsageError: a release without a matrix, positions that its records do not have, no table, no row that
@@ -86,7 +92,15 @@ class ReleasedMatrix(Released):
         if (ledger is not None and subject is None) or (sticky and ledger is None):
             raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
         columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
-        charge = None if ledger is None else Charge(ledger=ledger, subject=subject, sticky=sticky)
+        if text is not None:
+            if found := next((name for name, column in columns.items() if column is not None), None):
+                raise UsageError(f"apply: {found} must be omitted with text: sentences are the secret")
+            columns["id"] = text
+        charge = None
+        if ledger is not None:
+            charge = Charge(ledger=ledger, subject=subject, sticky=sticky, within=sticky_within)
+        elif sticky_within is not None:
+            raise UsageError("apply: sticky_within must be given with a ledger and sticky: it repeats kept reports")
         asked = Application(
             max_snap=max_snap,
             seed=seed,
@@ -95,6 +109,8 @@ class ReleasedMatrix(Released):
             time=time,
             prefix=prefix,
             positions=positions or {},
+            text=text,
+            unknown=unknown,
         )
         made, notes = protected(self.opened, table, columns, asked)
         warn_all(notes)

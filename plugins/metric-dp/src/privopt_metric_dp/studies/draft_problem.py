@@ -96,7 +96,7 @@ def init(
     check_file(out.absolute(), force=force)
     made = draft(mechanism, points, out.absolute().parent, roads=roads, within=within, factor=factor)
     with new_file(out, force=force) as path:
-        path.writeproblem_text(made.text, "utf-8")
+        path.write_text(made.text, "utf-8")
     return made
 
 
@@ -123,7 +123,7 @@ def init_from_map(
             new_file(points, force=force) as own_points,
             new_file(roads, force=force) as own_roads,
         ):
-            path.writeproblem_text(made.text, "utf-8")
+            path.write_text(made.text, "utf-8")
             copyfile(tables[0], own_points)
             copyfile(tables[1], own_roads)
     written = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from attrs import frozen
@@ -21,6 +21,8 @@ from privopt_metric_dp.space.places import Space
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
+else:
+    cKDTree = Any
 
 __all__ = ["Near"]
 

@@ -51,7 +51,8 @@ class SampledProtector(Protecting):
         Raises:
             UsageError: positions, or what takes a matrix: a seed, a batch, kept reports.
         """
-        given = list(asked.positions.items()) or [(asked.prefix, secret.columns)]
+        given: list[tuple[str | None, Sequence[str]]] = list(asked.positions.items())
+        given = given or [(asked.prefix, secret.columns)]
         if secret.kind != "id" or any(len(columns) != 1 for _, columns in given):
             raise UsageError("columns of the secret must be id, got a position: this release draws for its records")
         with_matrix = {
