@@ -361,4 +361,4 @@ def test_a_cost_that_is_multiplied_holds_in_the_chain(tmp_path):
         assert [charge.cost.epsilon for charge in ledger.charges()] == [1, Fraction(3, 2)]
         assert cost.times(3).epsilon == Fraction(3, 2)
         assert Cost(rho="0.1", unit="u").times(2).rho == Fraction(1, 5)
-        assert Cost(epsilon=1, delta="1e-6", unit="u").times(2).delta == Fraction(2, 10**6)
+        assert Cost(epsilon=1, delta="1/1000", unit="u").times(2).delta == Fraction(1, 500)

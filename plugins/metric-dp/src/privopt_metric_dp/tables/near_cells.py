@@ -20,9 +20,9 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 from privopt_metric_dp.space.places import Space
 
 if TYPE_CHECKING:
-    from scipy.spatial import cKDTree
+    from scipy.spatial import cKDTree as Tree
 else:
-    cKDTree = Any
+    Tree = Any
 
 __all__ = ["Near"]
 
@@ -38,7 +38,7 @@ class Near:
         reach: up to which distance in the tree a centre is near.
     """
 
-    tree: cKDTree
+    tree: Tree
     numbers: Ints
     geographic: bool
     reach: float
