@@ -52,7 +52,7 @@ def test_solve_refuses_pipes_devices_and_folders_at_once(privopt, tmp_path, make
     problem = write_toy(tmp_path / "toy")
     (problem.parent / "points.csv").unlink()
     make(problem.parent / "points.csv")
-    done = privopt("solve", "exponential", problem, "--out", tmp_path / "out")
+    done = privopt("solve", "exponential", problem, "--out", tmp_path / "out", "--quiet")
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("problem.toml: records.points: found 'points.csv', which")
     assert word in done.stderr
@@ -62,7 +62,7 @@ def test_solve_refuses_pipes_devices_and_folders_at_once(privopt, tmp_path, make
 
 def test_a_problem_file_that_is_a_pipe_is_refused(privopt, tmp_path):
     os.mkfifo(tmp_path / "problem.toml")
-    done = privopt("solve", "exponential", tmp_path / "problem.toml", "--out", tmp_path / "out")
+    done = privopt("solve", "exponential", tmp_path / "problem.toml", "--out", tmp_path / "out", "--quiet")
     assert done.returncode == 2
     assert done.stderr == "problem.toml: found a pipe, wanted a problem file in TOML\n"
 
