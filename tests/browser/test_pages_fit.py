@@ -1,0 +1,55 @@
+"""The documentation at three widths, light and dark: pages fit, tables wrap or scroll, text has enough contrast."""
+
+import pytest
+
+PAGES = [
+    "index",
+    "guide/tutorial",
+    "guide/tables",
+    "guide/guarantees",
+    "guide/questions",
+    "guide/repeated",
+    "guide/solvers",
+    "used-for/choose-epsilon",
+    "reports",
+    "reference/command-line",
+    "reference/files",
+    "reference/python",
+]
+MEASURE = """() => {
+  const luminance = (colour) => {
+    const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number);
+    const linear = (x) => (x / 255 <= 0.03928 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
+    return [0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b), a];
+  };
+  const behind = (element) => {
+    for (; element; element = element.parentElement) {
+      const [value, alpha] = luminance(getComputedStyle(element).backgroundColor);
+      if (alpha > 0.5) return value;
+    }
+    return 1;
+  };
+  const faint = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const style = getComputedStyle(element);
+    const shown = element.offsetParent && style.visibility !== "hidden";
+    if (!shown || ![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
+    const [one, other] = [luminance(style.color)[0], behind(element)];
+    if ((Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05) < 4.5) faint.push(element.tagName + " " + style.color);
+  }
+  const cut = [...document.querySelectorAll("table")].filter((table) => {
+    const box = table.parentElement;
+    return table.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX !== "auto";
+  });
+  return [document.documentElement.scrollWidth - innerWidth, cut.length, [...new Set(faint)]];
+}"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (768, "light"), (1440, "light"), (1440, "dark")])
+def test_pages_fit_and_can_be_read(browser, site, width, scheme):
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for name in PAGES:
+        page.goto((site / f"{name}.html").as_uri())
+        wider, cut, faint = page.evaluate(MEASURE)
+        assert (wider <= 0, cut, faint) == (True, 0, []), f"{name} at {width} pixels, {scheme}"
+    page.close()
