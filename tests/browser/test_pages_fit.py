@@ -35,7 +35,8 @@ MEASURE = """() => {
     const shown = element.offsetParent && style.visibility !== "hidden";
     if (!shown || ![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
     const [one, other] = [luminance(style.color)[0], behind(element)];
-    if ((Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05) < 4.5) faint.push(element.tagName + " " + style.color);
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < 4.5) faint.push(element.tagName + " " + style.color);
   }
   const cut = [...document.querySelectorAll("table")].filter((table) => {
     const box = table.parentElement;
