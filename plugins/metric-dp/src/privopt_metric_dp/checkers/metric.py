@@ -153,6 +153,9 @@ class Metric:
 
     def _measure_along(self, streets: list[Road]) -> None:
         """Shortest ways over roads, all of which may be gone both ways."""
+        joined = {name for road in streets for name in road[:2]}
+        alone = [name for name in [*self.points, *self.outputs.ids] if name not in joined]
+        need(not alone, f"distance: no road begins or ends at {alone[:1]}", 2)
         self.network = Network(streets)
         self.place = {name: i for i, name in enumerate(self.points)}
         self.streets, self.roads = streets, self.network.lengths
