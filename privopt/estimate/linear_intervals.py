@@ -40,7 +40,7 @@ intervals 3 % wider, a fiftieth 1 % wider, for worse weights (tests/bench/bench_
 RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
 """Of the regressions, relative to the mean eigenvalue."""
 
-MUCH: Final = 10**10
+MUCH: Final = 2 * 10**9
 """Groups times records times outputs above which a fifth of the ridges are tried."""
 
 BLOCK: Final = 1 << 24

@@ -144,7 +144,9 @@ def test_each_known_word_is_charged_and_a_shorter_sentence_that_fits_is_reported
     code, out, _ = said("budget", tmp_path / "book", "--json")
     (anna,) = json.loads(out)["subjects"]
     assert (code, Fraction(anna["spent"]), anna["reports"]) == (0, Fraction(3, 2), 2)
-    assert any("charges and refusals" in note for note in done.notes)
+    (charged_so,) = [note for note in done.notes if "charges and refusals show how many" in note]
+    assert "at epsilon 0.5 times their number" in charged_so
+    assert not any("tell nothing of it" in note for note in done.notes)
 
 
 def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_path, monkeypatch):

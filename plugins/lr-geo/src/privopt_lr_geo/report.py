@@ -18,7 +18,7 @@ from privopt_lr_geo.privacy import meaning
 from privopt_lr_geo.problem import CLOSE, LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.report.explorer import Explored, explorer, fits
+from privopt_metric_dp.report.explorer import Explored, explorer
 from privopt_metric_dp.report.figures import convergence, layout, spread_from
 from privopt_metric_dp.report.pages import meaning_section, space_features, trajectory_of
 from privopt_metric_dp.solvers.exponential import exponential
@@ -42,9 +42,10 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         """Return users' rows and losses, LR set and range, what the server saw, what is left open, convergence."""
         drawn, central = self.figures(problem, release, result), result.method != "exact"
         made = [meaning_section(meaning(problem, release, result))]
-        if fits(release.probabilities):
-            lead = "Choose a user, by the list or by a click on the map, to see where its report falls."
-            made.append(explorer(_explored(problem, release, central), lead, "Where a user's report falls"))
+        lead = "Choose a user, by the list or by a click on the map, to see where its report falls."
+        explored = explorer(_explored(problem, release, central), lead, "Where a user's report falls")
+        if explored is not None:
+            made.append(explored)
         elif "row" in drawn:
             made.append(figure_section("Where one user's report falls", drawn["row"], "One of them."))
         lead = "The mean over the users of what each loses by its own row; shorter is better."

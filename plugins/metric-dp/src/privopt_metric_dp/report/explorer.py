@@ -16,7 +16,7 @@ from privopt.arrays import Floats
 from privopt.interfaces.report_parts import Section
 from privopt.report.page import script_json
 
-__all__ = ["Explored", "explorer", "fits"]
+__all__ = ["Explored", "explorer"]
 
 
 STEPS: Final = (255, 63, 15)
@@ -64,11 +64,6 @@ class Explored:
     marking: str = ""
 
 
-def fits(probabilities: Floats) -> bool:
-    """Whether a matrix is small enough for the map."""
-    return _packed(probabilities) is not None
-
-
 def _packed(z: Floats) -> tuple[int, str] | None:
     """Return the shares in the finest steps that fit, and how many steps; None if none do."""
     if z.size > MOST_ENTRIES:
@@ -88,10 +83,11 @@ def _short(values: Floats) -> list[float]:
     return [float(f"{value:.6g}") for value in values.ravel().tolist()]
 
 
-def explorer(shown: Explored, lead: str = "", title: str = "Where a release falls") -> Section:
-    """The section, of a matrix that :func:`fits`; there is room for one on a page."""
+def explorer(shown: Explored, lead: str = "", title: str = "Where a release falls") -> Section | None:
+    """Return the section, None of a matrix too large for the map; a page can hold one."""
     packed = _packed(shown.probabilities)
-    assert packed is not None  # the caller has asked
+    if packed is None:
+        return None
     content: dict[str, Any] = {
         "records": list(shown.rows),
         "outputs": list(shown.outputs),

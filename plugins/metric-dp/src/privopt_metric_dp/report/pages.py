@@ -21,7 +21,7 @@ from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report import figures
-from privopt_metric_dp.report.explorer import Explored, explorer, fits
+from privopt_metric_dp.report.explorer import Explored, explorer
 from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space
@@ -135,9 +135,10 @@ def metric_sections(
     attacked = _attacked(release, data)
     made = _figures(release, data, result, loss, attacked)
     sections = []
-    if fits(release.probabilities):
-        lead = "Choose a record, by the list or by a click on the map, to see where its release falls."
-        sections.append(explorer(_explored(release, data, loss), lead))
+    lead = "Choose a record, by the list or by a click on the map, to see where its release falls."
+    explored = explorer(_explored(release, data, loss), lead)
+    if explored is not None:
+        sections.append(explored)
     else:
         lead = f"One of {len(release.records):,} records; too many for a map to explore."
         sections.append(figure_section("Where a release falls", made["release-from-one-record"], lead))

@@ -81,7 +81,9 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
     lead = (
         "How often a word is reported as itself, how many different words replace it, and how far away they are, from "
         "the probabilities of the release. In a sentence each word is reported by itself (apply --text): epsilon "
-        "counts once for each word, and how many words a sentence has, and their order, stay visible."
+        "counts once for each word, and how many words a sentence has, and their order, stay visible. So sentences are "
+        "protected among those of the same number of known words, or with masks of the same pattern of known and "
+        "unknown words."
     )
     listed = np.argsort(-data.prior, kind="stable")[:LISTED].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}

@@ -23,7 +23,7 @@ from privopt.interfaces import Progress
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import sequence_of, window_text
-from privopt.ledger.entries import Cost, account_name
+from privopt.ledger.entries import Cost, account_name, said
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, Sticky
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
@@ -258,6 +258,16 @@ class Charging:
         if self.to.sticky:
             return f"{SEQUENCE}{window_text(self._ledger.limit)}"
         return sequence_of(self.cost, self._ledger.limit, "row with a subject")
+
+    @property
+    def sequence_of_words(self) -> str:
+        """The same of rows whose cost is multiplied by their known words, which charges and refusals then show."""
+        price = f"{self.cost.account} {said(self.cost.amount)} {self.cost.unit}".rstrip()
+        return (
+            f"what holds of all words of a subject: as much as of one, at {price} times their number; each row with a "
+            "subject is charged for its known words, so charges and refusals show how many it has"
+            f"{window_text(self._ledger.limit)}"
+        )
 
 
 def _by_period(periods: Sequence[str]) -> list[Ints]:

@@ -117,6 +117,11 @@ class TextProtector(Protecting):
         return (SEEDED,) if self.marked else ()
 
     @property
+    def sequence(self) -> str | None:
+        """What holds of all words of a subject, where they are charged."""
+        return None if self.charging is None else self.charging.sequence_of_words
+
+    @property
     def counts(self) -> dict[str, int]:
         """Words that were reported, dropped, and masked where they are."""
         return {name: count for name, count in self.said.items() if name != "masked" or self.masks}
@@ -186,6 +191,4 @@ class TextProtector(Protecting):
             f"what holds of a sentence adds up over its words,{each} the sum of their distances, between tables whose "
             f"rows have, {alike}: {public}"
         ]
-        if self.charging is not None:
-            lines.append("each row is charged by its number of known words, which charges and refusals tell")
         return (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)), *lines)
