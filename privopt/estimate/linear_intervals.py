@@ -41,7 +41,8 @@ RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
 """Of the regressions, relative to the mean eigenvalue."""
 
 MUCH: Final = 2 * 10**9
-"""Groups times records times outputs above which a fifth of the ridges are tried."""
+"""Groups times records times outputs above which a fifth of the ridges are tried. Over 700 single records that made
+intervals 0.2 % wider on average, and none of the medians; over 2,032 it took 10.5 s of one core, with all 36 s."""
 
 BLOCK: Final = 1 << 24
 """Entries of the groups that are worked on at once."""

@@ -114,6 +114,15 @@ def test_a_curve_of_another_problem_is_refused(problem, tmp_path):
         write_curves(problem, NAMES[:1], "1:4:3", out, None, Options())
 
 
+def test_a_curve_of_own_matrices_alone_is_gone_on_with(problem, tmp_path):
+    np.save(tmp_path / "mine.npy", np.full((6, 6), 1 / 6))
+    given = (problem, ["hierarchical-dp"], "1:4:3", tmp_path / "c.csv", None, Options(), [tmp_path / "mine.npy"])
+    write_curves(*given)
+    before = (tmp_path / "c.csv").read_bytes()
+    write_curves(*given)
+    assert (tmp_path / "c.csv").read_bytes() == before
+
+
 def test_a_file_that_stands_there_stays_until_there_is_a_point(problem, tmp_path, monkeypatch):
     out = tmp_path / "c.csv"
     out.write_text("mine")

@@ -147,14 +147,18 @@ class Growing:
             found, wanted = str(error).partition("\n")[0], "a table of curve; --force begins again"
             raise InputError([Fault(str(self.path), "", found, wanted)]) from None
 
-    def append(self, point: Point) -> None:
-        """Write a point at the file's end, durably."""
-        line = CurveTable.of([point])
+    def start(self) -> None:
+        """Replace what another command left, once there is something to write."""
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.unlink(missing_ok=True)
             self.mark.write_text(self._digest, "utf-8")
             self._digest = None
+
+    def append(self, point: Point) -> None:
+        """Write a point at the file's end, durably."""
+        line = CurveTable.of([point])
+        self.start()
         with self.path.open("ab") as file:
             file.write(line.write_csv(include_header=file.tell() == 0).encode())
             file.flush()

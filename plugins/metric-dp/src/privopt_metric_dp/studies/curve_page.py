@@ -81,6 +81,7 @@ def write_curves(
     check_files({"--out": out, "--report": report, "--latex": latex}, force=replaced, read=[problem, *matrices])
     source = File.read(problem, wanted="a problem file in TOML")
     found = draw_curves(source, mechanisms, values, options, matrices, tell, growing)
+    growing.start()
     with ExitStack() as made:  # all are made before the first gets its name
         if figures is not None:
             for name, figure in figures_of(found.points, found.unit, found.distance_unit).items():
