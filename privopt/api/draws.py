@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
 from privopt.errors import UsageError, cut
-from privopt.interfaces import Progress, Release, Result
+from privopt.interfaces import Progress, Release
 from privopt.ledger.charge import Charge
+from privopt.run.verify import Opened
 
 __all__ = ["Draw", "Sampled", "draw_of", "in_blocks", "sampled"]
 
@@ -59,9 +59,7 @@ def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
     return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
 
 
-def sampled(
-    draw: Draw, count: int, charge: Charge, folder: Path, result: Result, progress: Progress | None = None
-) -> Sampled:
+def sampled(draw: Draw, count: int, charge: Charge, opened: Opened, progress: Progress | None = None) -> Sampled:
     """Charge draws to their subject, durably, and then draw.
 
     All are charged, or as many as the limit allows; which is no function of the secret, for that is not looked at
@@ -71,7 +69,7 @@ def sampled(
         draw: for the secret.
         count: draws.
         charge: whom, and where.
-        folder, result: of the release.
+        opened: the release.
         progress: called with what is being done.
 
     Raises:
@@ -86,7 +84,7 @@ def sampled(
 
     subject = charge.subject or ""
     subject_name(subject)  # what is none is refused before a ledger is made
-    cost = cost_of(folder, result, "sample")
+    cost = cost_of(opened.folder, opened.result, opened.relation, "sample")
     with charge.opened(progress) as ledger:
         if progress is not None:
             progress("charging", 0, None, None)

@@ -165,7 +165,7 @@ class Released:
         if ledger is None or subject is None:
             raise UsageError("sample: found one of ledger and subject, wanted both: draws are charged to a subject")
         charge = Charge(ledger=ledger, subject=subject)
-        made = sampled(draw, int(count), charge, self.opened.folder, self.result)
+        made = sampled(draw, int(count), charge, self.opened)
         warn_all([made.refused] if made.refused is not None else [])
         return list(chain.from_iterable(made.reports))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from privopt.command.terminal import complain, say, say_json
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 from privopt.ledger.cost_of_report import limit_text
-from privopt.ledger.entries import EPSILON, Account, Charge, Sum, added, amount_of, said
+from privopt.ledger.entries import EPSILON, Account, Charge, Limit, Sum, added, amount_of, said
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 
@@ -20,8 +20,8 @@ __all__ = ["delta_given", "limit_given", "show_accounts"]
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
 """Notions whose amounts come to an (epsilon, delta); "": charged by hand, without a notion."""
 
-PER_DISTANCE: Final = frozenset({"per km", "per unit"})
-"""Units of metric differential privacy."""
+DIGITS: Final = 40
+"""Of an amount before its point, and behind it, at most (:func:`privopt.ledger.entries.amount_of`)."""
 
 SPENT_AT_DELTA: Final = (
     "what is said at a delta holds for a limit always; for what was spent where amounts were fixed beforehand, and not "
@@ -47,13 +47,17 @@ def limit_given(amount: str, window: str | None) -> dict[str, Any]:
 
 
 def _decimal(text: str) -> str:
-    """Return a number that is written with an exponent as a plain decimal: deltas are."""
+    """Return a number that is written with an exponent as a plain decimal: deltas are.
+
+    One with more digits than an amount may have stays as it is, to be refused: 1e-9999999999 would fill the memory.
+    """
     from decimal import Decimal, InvalidOperation
 
     try:
-        return f"{Decimal(text.strip()):f}" if "e" in text.lower() and len(text) < 20 else text
+        value = Decimal(text.strip()) if "e" in text.lower() and len(text) < 20 else None
     except InvalidOperation:
         return text
+    return text if value is None or not value.is_finite() or abs(value.adjusted()) > DIGITS else f"{value:f}"
 
 
 def show_accounts(
@@ -72,12 +76,8 @@ def show_accounts(
         shown = [_in_json(book, unit, accounts, totals, delta, alone=alone) for unit, accounts in units.items()]
         together = shown[0] if alone else {"units": shown}
         if delta is not None and not alone:
-            limits = {unit: limit.sum for unit in units if (limit := book.limit_of(unit)) is not None}
-            together |= {
-                "delta": exact_text(delta),
-                "epsilon": _text(total_epsilon(limits, delta) if len(limits) == len(units) else None),
-                "subjects": [{"subject": name, "epsilon": _text(own)} for name, own in totals.items()],
-            }
+            together |= _limits_together(book, units, delta)
+            together["subjects"] = [{"subject": name, "epsilon": _text(own)} for name, own in totals.items()]
         say_json(json.dumps(together, indent=2, ensure_ascii=False))
         return
     for unit, accounts in units.items():
@@ -87,7 +87,7 @@ def show_accounts(
 def _by_distance(charge: Charge) -> str:
     """Name the notion of a charge that comes to no epsilon at a delta; empty for one that does."""
     notion, unit = charge.cost.notion, charge.cost.unit
-    if notion in ADD_UP_WITH_DELTA and (notion or unit not in PER_DISTANCE):
+    if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
         return ""
     return f"{notion or 'no notion'} ({unit})"
 
@@ -135,11 +135,7 @@ def _in_json(
         "limit": None if limit is None else said(limit.sum),
         **({} if plain else {"relation": book.unit}),
     }
-    if limit is not None and limit.calendar is not None:
-        shown |= {"per": limit.calendar.per, "zone": limit.calendar.zone}
-    else:
-        within = None if limit is None or limit.hours is None else exact_text(limit.hours)
-        shown["window_hours"] = None if within is None else _number(within)
+    shown |= _period_of(limit)
     subjects = [account.to_json() for account in accounts]
     if delta is not None:
         at = None if limit is None else total_epsilon({unit: limit.sum}, delta)
@@ -147,6 +143,25 @@ def _in_json(
         for own in subjects:
             own["epsilon"] = _text(totals[str(own["subject"])])
     return {**shown, "subjects": subjects}
+
+
+def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
+    """Return what the limits of all units come to, with the one period that all are of; no total where they differ."""
+    limits = {unit: book.limit_of(unit) for unit in units}
+    known = {unit: limit for unit, limit in limits.items() if limit is not None}
+    periods = [_period_of(limit) for limit in known.values()]
+    whole = len(known) == len(limits) and all(period == periods[0] for period in periods)
+    if len(known) == len(limits) and not whole:
+        complain(f"{book.path}: limits are of different periods, so they come to no epsilon together")
+    total = total_epsilon({unit: limit.sum for unit, limit in known.items()}, delta) if whole else None
+    return {"delta": exact_text(delta), "epsilon": _text(total), **(periods[0] if whole else {})}
+
+
+def _period_of(limit: Limit | None) -> dict[str, Any]:
+    """Return the period that a limit is of, as JSON has it."""
+    if limit is not None and limit.calendar is not None:
+        return {"per": limit.calendar.per, "zone": limit.calendar.zone}
+    return {"window_hours": None if limit is None or limit.hours is None else _number(exact_text(limit.hours))}
 
 
 def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:

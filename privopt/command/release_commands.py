@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from privopt.api.draws import Draw
     from privopt.ledger.charge import Charge
+    from privopt.run.verify import Opened
 
 __all__ = ["audit", "estimate", "sample"]
 
@@ -80,28 +81,26 @@ def sample(
         charge.check_apart(folder)
     say_when_compiling()
     position = at or xy
-    if position is not None:
-        with progress_display(quiet=False) as progress:
-            opened = open_verified(folder, progress=progress)
+    with progress_display(quiet=False) as progress:
+        opened = None if position is None and charge is None else open_verified(folder, progress=progress)
+        alone = open_to_sample(folder, progress=progress) if position is None else None
+    if position is not None and opened is not None:
         draw = handle_of(opened).draws_at(position, degrees=at is not None, note=lambda said: complain(f"note: {said}"))
-    else:
-        with progress_display(quiet=False) as progress:
-            name, release = open_to_sample(folder, progress=progress)
-        draw = draw_of(name, release, str(input_id))
-    drawn = in_blocks(draw, count) if charge is None else _charged(draw, count, charge, folder)
+    elif alone is not None:
+        draw = draw_of(*alone, str(input_id))
+    drawn = in_blocks(draw, count) if charge is None or opened is None else _charged(draw, count, charge, opened)
     warn_of_no_privacy(folder)
     for block in drawn:
         say_ids(block)
 
 
-def _charged(draw: Draw, count: int, charge: Charge, folder: Path) -> Iterator[list[str]]:
+def _charged(draw: Draw, count: int, charge: Charge, opened: Opened) -> Iterator[list[str]]:
     """As many draws as the limit allows, charged before; what else is to be said of them on standard error."""
     from privopt.api.draws import sampled
     from privopt.command.terminal import progress_display
-    from privopt.run.result_file import read_result
 
     with progress_display(quiet=False) as progress:
-        made = sampled(draw, count, charge, folder, read_result(folder), progress)
+        made = sampled(draw, count, charge, opened, progress)
     complain(f"note: {made.sequence}")
     if made.refused is not None:
         complain(f"{charge.path}: {made.refused}")

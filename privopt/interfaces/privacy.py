@@ -101,6 +101,11 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     def guarantee(self) -> Guarantee:
         """What a release that satisfies it may claim."""
 
+    @property
+    def relation(self) -> str:
+        """What a ledger's amounts are for, which no other adds up to: the guarantee's unit, and by which distance."""
+        return self.guarantee.unit
+
     def emit(self, model: Model, **symbols: Any) -> None:
         """Add its rows to a model; ``symbols`` are the variables and indices they speak of."""
         raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")

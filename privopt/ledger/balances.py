@@ -207,10 +207,11 @@ class Booking:
         return "" if said is None else said.purpose
 
     @property
-    def first(self) -> Terms | None:
-        """The first charge's terms, whose unit is the ledger's; None without one."""
-        row = self.connection.execute("SELECT id FROM terms WHERE kind LIKE 'charge%' ORDER BY id LIMIT 1").fetchone()
-        return None if row is None else self.terms_of(row[0])
+    def unit(self) -> str | None:
+        """The unit of all charges: the first one's, with the distance behind it once one has named that."""
+        last = "SELECT unit FROM terms WHERE kind LIKE 'charge%' ORDER BY id DESC LIMIT 1"
+        row = self.connection.execute(last).fetchone()
+        return None if row is None else str(row[0])
 
     def knows_others(self, name: str) -> bool:
         """Return whether anybody was charged under another name."""

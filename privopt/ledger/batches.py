@@ -104,6 +104,7 @@ class Batch:
     target: Path = field(default=Path())
     folder: Path = field(init=False)
     _lock: int = field(init=False, default=-1, repr=False)
+    _fresh: bool = field(init=False, default=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not self.name.strip() or len(self.name) > LONGEST_NAME or not self.name.isprintable():
@@ -115,7 +116,7 @@ class Batch:
 
     @contextmanager
     def opened(self) -> Iterator[Self]:
-        """With its folder made, and locked against a second run of the batch.
+        """With its folder made, and locked against a second run; a batch that does not begin leaves no key behind.
 
         Raises:
             UsageError: another process runs it, or others may enter the folder.
@@ -136,6 +137,8 @@ class Batch:
                 raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
             yield self
         finally:
+            if self._fresh and not self.record:  # nothing was charged under a key that this run made
+                self._delete_key()
             os.close(self._lock)
 
     # --- its record -------------------------------------------------------------------------------------------
@@ -202,6 +205,7 @@ class Batch:
         path = self.folder / _KEY
         if self.record and not path.exists():
             raise DoesNotHoldError(f"{path}: changed: the key of a batch that began is gone")
+        self._fresh = self._fresh or not path.exists()
         return key_at(path, make=True)
 
     def fingerprint(self) -> str:
@@ -247,15 +251,16 @@ class Batch:
                 "name another batch for them"
             )
 
-    def begin_writing(self) -> None:
-        """Note, durably, that the target is about to get its name."""
-        self._write({**self.record, "state": "writing"})
+    def begin_writing(self, made: Path) -> None:
+        """Note, durably, that a finished file is about to get the target's name."""
+        self._write({**self.record, "state": "writing", "sha256": _sha256(made)})
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch may have left its target."""
+        """Whether an unfinished run of the batch has left its target, which is as it was written."""
         record = self.record
-        return record.get("state") == "writing" and record.get("target") == str(self.target)
+        mine = record.get("state") == "writing" and record.get("target") == str(self.target)
+        return mine and self.target.is_file() and _sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str) -> None:
         """Delete the key, once the table is durable; the record stays, so that the name is never used again.

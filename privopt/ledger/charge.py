@@ -11,7 +11,7 @@ from attrs import AttrsInstance, fields, frozen, has
 
 from privopt.declare import File, files_of
 from privopt.errors import UsageError, cut
-from privopt.interfaces import Guarantee, Progress, Release
+from privopt.interfaces import PrivacyConstraint, Progress, Release
 from privopt.ledger.cost_of_report import priced
 from privopt.ledger.entries import said
 from privopt.ledger.ledger import Ledger
@@ -74,7 +74,7 @@ class Charge:
 
     def charge_solve(
         self,
-        guarantee: Guarantee,
+        privacy: PrivacyConstraint[Any],
         declared: AttrsInstance,
         release: type[Release],
         *,
@@ -86,7 +86,7 @@ class Charge:
         """Charge a release whose noise is about to be drawn, durably.
 
         Args:
-            guarantee: of what is about to be drawn.
+            privacy: of what is about to be drawn.
             declared: the problem, which names its secret files.
             release: what will be published: one result, or what later draws come from.
             seeded: whether a seed would draw it.
@@ -104,11 +104,11 @@ class Charge:
             InputError: no ledger, or one of another unit.
         """
         mark = "a seed, and no epsilon covers what it draws" if seeded else None
-        cost = priced(guarantee, mechanism, purpose, mark=mark)
+        cost = priced(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
         if isinstance(cost, str):
             raise UsageError(f"--ledger: found {cost}; wanted a method whose noise can be charged")
         if release.sample is not Release.sample:
-            found = f"{guarantee.kind}, whose reports are drawn later"
+            found = f"{privacy.guarantee.kind}, whose reports are drawn later"
             raise UsageError(f"--ledger: found {found}; wanted one that draws noise now: apply charges those")
         alike = dict.fromkeys(file.name for file in _of_tables_named(declared) if file.secret)
         if self.subject is None and len(alike) > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from privopt.errors import DoesNotHoldError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.ledger.balances import Booking, Entry
-from privopt.ledger.entries import BEGINNING, Sum, Terms, account_parts, added, chained, sum_of, unit_of
+from privopt.ledger.entries import BEGINNING, Sum, Terms, account_parts, added, chained, continues, sum_of, unit_of
 
 __all__ = ["check_chain", "head_of"]
 
@@ -69,7 +69,7 @@ class _Walk:
         self.totals: dict[int, tuple[Sum, int]] = {}
         self.seen: set[int] = set()
         self.before, self.number, self.time = BEGINNING, 0, 0
-        self.first: Terms | None = None
+        self.unit: str | None = None
 
     def wrong(self, entry: Entry, why: str) -> DoesNotHoldError:
         name = None if entry.subject is None else self.names.get(entry.subject)
@@ -97,9 +97,9 @@ class _Walk:
         self.before, self.number, self.time = entry.hash, entry.number, entry.time
 
     def _add(self, entry: Entry, subject: int, terms: Terms) -> None:
-        self.first = self.first or terms
-        if terms.unit != self.first.unit:
-            raise self.wrong(entry, "its unit is not the first charge's")
+        if self.unit is not None and not continues(terms.unit, self.unit):
+            raise self.wrong(entry, "its unit is not that of the charges before")
+        self.unit = terms.unit
         unit = unit_of(terms.kind, "charge")
         if account_parts(self.names[subject])[2] != unit:
             raise self.wrong(entry, f"a charge of {unit} in an account of another unit")

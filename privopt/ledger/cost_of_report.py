@@ -24,25 +24,26 @@ REPORTS: Final = 6
 """Reports of a limit by which a report page explains it."""
 
 
-def cost_of(folder: Path, result: Result, purpose: str) -> Cost:
+def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
     """What one report of the release in a folder costs."""
-    cost = priced(result.guarantee, sha256(folder / SUMS), purpose, mark=result.mark)
+    cost = priced(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
     if isinstance(cost, str):
         raise UsageError(f"{folder}: found {cost}, wanted a release whose reports cost what can be charged")
     return cost
 
 
-def priced(guarantee: Guarantee, mechanism: str, purpose: str, *, mark: str | None = None) -> Cost | str:
+def priced(guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None) -> Cost | str:
     """What one draw under a guarantee costs; or, in words, what it is that no ledger can count.
 
     Args:
         guarantee: of what is drawn.
+        relation: what its amounts are for (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
         mechanism, purpose: as of :class:`Cost`.
         mark: words for a draw without privacy, whatever its guarantee says.
     """
     if mark:
         return mark
-    told = partial(Cost, unit=guarantee.unit, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
+    told = partial(Cost, unit=relation, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
     rho, delta = (guarantee.extra.get(f"{name}_text") for name in ("rho", "delta"))
     if rho is not None:
         return told(rho=Fraction(rho))
@@ -96,8 +97,9 @@ def limit_text(limit: Limit, unit: str) -> str:
     if unit and limit.account == EPSILON:
         distance = unit.removeprefix("per ")
         pair, exponent = f"two secrets one {distance} apart", amount
-        if distance == "km":
-            pair, exponent = f"two places {float(APART):g} km apart", amount * APART
+        if distance.split()[0] == "km":
+            way = distance.removeprefix("km")
+            pair, exponent = f"two places {float(APART):g} km apart{way}", amount * APART
         elif distance == unit:
             pair = "two values"
         text += f"; someone who knows all {of_them} of a subject tells {pair} by {_factor(exponent)}"

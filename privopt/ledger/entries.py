@@ -23,6 +23,7 @@ __all__ = [
     "LONGEST",
     "MICROS",
     "PAIR",
+    "PER_DISTANCE",
     "RHO",
     "UNITS",
     "Account",
@@ -37,6 +38,7 @@ __all__ = [
     "added",
     "amount_of",
     "chained",
+    "continues",
     "said",
     "sum_of",
     "unit_of",
@@ -60,6 +62,9 @@ BETWEEN: Final = "\x1f"
 """What stands between a subject's name, a unit but epsilon, and a period in the name of an account: no name holds a
 control character."""
 
+PER_DISTANCE: Final = ("per km", "per unit of distance")
+"""Units of metric differential privacy. Behind them stands by which distance; older versions left that out."""
+
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
 Amount = str | int | Fraction
@@ -68,6 +73,15 @@ Amount = str | int | Fraction
 
 Sum = tuple[Fraction, ...]
 """What charges come to: one number, or epsilon and delta."""
+
+
+def continues(unit: str, before: str) -> bool:
+    """Return whether a charge's unit goes on with those before: the same, or one that names the distance first.
+
+    >>> continues("per km by road", "per km"), continues("per km by road", "per km as the crow flies")
+    (True, False)
+    """
+    return unit == before or (before in PER_DISTANCE and unit.startswith(f"{before} "))
 
 
 def unit_of(kind: str, what: str) -> str:

@@ -32,6 +32,7 @@ from privopt.ledger.entries import (
     Terms,
     account_name,
     account_parts,
+    continues,
     said,
 )
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
@@ -298,8 +299,8 @@ class Ledger:
     @contextmanager
     def _charging(self, cost: Cost) -> Iterator[tuple[Booking, Terms, Limit | None]]:
         with self._booking() as book:
-            known = cost.unit if book.first is None else book.first.unit
-            if cost.unit != known:
+            known = book.unit
+            if known is not None and not continues(cost.unit, known):
                 wanted = f"{known or 'none'}, as charged: what another relation bounds is for another file"
                 raise InputError([Fault(str(self.path), "unit", cost.unit or "none", wanted)])
             limit = book.limit_of(cost.account)
@@ -320,9 +321,9 @@ class Ledger:
 
     @property
     def unit(self) -> str | None:
-        """Whom all amounts are for, the first charge's relation; None before it."""
+        """What all amounts are for: whom, or which distance; None before the first charge."""
         with self._reading() as book:
-            return None if book.first is None else book.first.unit
+            return book.unit
 
     @property
     def limit(self) -> Limit | None:

@@ -118,7 +118,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             mechanism.check_problem(problem, method.name)
             if options.charged is not None:
                 stays = options.charged.charge_solve(
-                    privacy.guarantee,
+                    privacy,
                     declared,
                     mechanism.release_class,
                     seeded=options.seed is not None,

@@ -69,6 +69,11 @@ class Opened:
     stated: Mapping[str, Any]
     verdict: Word | None = None
 
+    @property
+    def relation(self) -> str:
+        """What a ledger's amounts are for that charges its draws (:attr:`PrivacyConstraint.relation`)."""
+        return str(self.mechanism.privacy(self.problem, self.method.name).relation)
+
 
 @frozen(kw_only=True)
 class Verdict:

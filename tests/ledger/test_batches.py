@@ -143,6 +143,31 @@ def test_after_kills_every_row_has_its_one_report(job, tmp_path, kills):
             said("budget", tmp_path / "book", "--set", str(2 * (number // 4 + 2)))
 
 
+def test_an_unfinished_batch_replaces_its_own_table_alone(job, tmp_path, monkeypatch):
+    def killed(self, made):
+        noted(self, made)
+        raise KeyboardInterrupt
+
+    noted = Batch.begin_writing
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "begin_writing", killed)
+        assert said(*job)[0] in (1, 5)
+    (tmp_path / "safe.csv").write_text("somebody else's\n")
+    code, _, err = said(*job)
+    assert (code, "exists already" in err) == (2, True)
+    assert (tmp_path / "safe.csv").read_text() == "somebody else's\n"
+
+
+def test_an_empty_table_leaves_nothing_of_its_batch(job, tmp_path):
+    whole = (tmp_path / "trips.csv").read_text()
+    (tmp_path / "trips.csv").write_text("who,start,end\n")
+    code, _, err = said(*job)
+    assert (code, "it has no rows" in err) == (2, True)
+    assert {path.name for path in (tmp_path / "book.batches").rglob("*") if path.is_file()} == {"lock"}
+    (tmp_path / "trips.csv").write_text(whole)
+    assert said(*job)[0] == 0
+
+
 def test_other_data_release_or_options_are_refused(job, town, tmp_path, monkeypatch):
     monkeypatch.setattr(Batch, "finish", lambda *_: None)
     assert said(*job)[0] == 0

@@ -30,7 +30,7 @@ def test_every_row_is_charged_to_its_subject(town, tmp_path):
     assert done.refused == {"no subject": 2}
     assert [name for name, _ in charged(tmp_path / "l")] == ["anna", "bert", "anna"]
     cost = charged(tmp_path / "l")[0][1]
-    assert (cost.epsilon, cost.unit, cost.notion) == (Fraction(1, 2), "per km", "metric-dp")
+    assert (cost.epsilon, cost.unit, cost.notion) == (Fraction(1, 2), "per km as the crow flies", "metric-dp")
     assert (cost.mechanism, cost.purpose) == (sha256(town / SUMS), "apply t.csv")
     out = pl.read_csv(tmp_path / "o.csv")
     assert out.columns == ["who", "report", "report_x", "report_y"]
@@ -49,7 +49,7 @@ def test_the_first_reports_of_a_subject_fit_and_the_rest_are_refused(town, tmp_p
     code, out, err = said("budget", tmp_path / "l", "--json")
     found, head = json.loads(out), err.partition("head ")[2].partition(": ")[0]
     assert found == {
-        "unit": "per km",
+        "unit": "per km as the crow flies",
         "limit": "1.2",
         "window_hours": None,
         "subjects": [
@@ -311,7 +311,7 @@ def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
     with Ledger(tmp_path / "l") as ledger:
-        with pytest.raises(UsageError, match="found charges of metric-dp, per km"):
+        with pytest.raises(UsageError, match="found charges of metric-dp, per km as the crow flies"):
             ledger.to_opendp("anna")
         with pytest.raises(UsageError, match="found no charge of the subject"):
             ledger.to_opendp("bert")

@@ -24,13 +24,18 @@ def test_as_many_draws_come_as_the_limit_allows(town, tmp_path):
     said("budget", ledger, "--set", "1.2")
     code, out, err = said("sample", town, "--input", "p1", "-n", str(10**12), *options(ledger))
     assert (code, len(out.splitlines())) == (0, 2)
-    assert "note: what holds of all reports of a subject: as much as one promises, at epsilon 0.5 per km times" in err
+    assert "note: what holds of all reports of a subject: as much as one promises, at epsilon 0.5 per km as" in err
     assert "each draw counts, whatever its position" in err
     assert f"{ledger}: 999,999,999,998 of 1,000,000,000,000 draws refused: budget spent" in err
     assert "subject anna has 0.2 left, each takes 0.5" in err
     (name, cost), other = charged(ledger)
     assert (name, cost) == other
-    assert (name, cost.epsilon, cost.unit, cost.notion) == ("anna", Fraction(1, 2), "per km", "metric-dp")
+    assert (name, cost.epsilon, cost.unit, cost.notion) == (
+        "anna",
+        Fraction(1, 2),
+        "per km as the crow flies",
+        "metric-dp",
+    )
     assert (cost.mechanism, cost.purpose) == (sha256(town / SUMS), "sample")
     code, out, err = said("sample", town, "--xy", "1,1", *options(ledger))
     assert (code, out) == (2, "")
@@ -99,7 +104,7 @@ def test_what_apply_refuses_is_refused(town, example, tmp_path, monkeypatch):
         ledger.set_limit("0.2")
     code, out, err = said("sample", town, "--input", "p0", *options("l"))
     assert (code, out) == (2, "")
-    assert "unit: found per km, wanted per client, as charged" in err
+    assert "unit: found per km as the crow flies, wanted per client, as charged" in err
     with pytest.raises(InputError, match="unit"):
         release.sample("p0", ledger="l", subject="anna")
     raw = (tmp_path / "l").read_bytes()

@@ -94,7 +94,7 @@ class OwnKeeper(Keeper):
             self.ledger.set_limit(setting.limit, hours=setting.hours)
         opened = small_release().opened
         self.release, self.problem = matrix_of(opened)
-        self.cost = cost_of(opened.folder, opened.result, "check")
+        self.cost = cost_of(opened.folder, opened.result, opened.relation, "check")
         self.epsilon, self.secrets = self.cost.amount[0], self.release.records.tolist()
 
     @property

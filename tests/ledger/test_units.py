@@ -192,3 +192,49 @@ def test_epsilon_per_km_has_no_total_at_a_delta(tmp_path):
             book.charge("anna", Cost(epsilon="0.1", unit="per km", notion=notion))
         done = CliRunner().invoke(cli, ["budget", str(path), "--delta", "0.00001"])
         assert (done.exit_code, "leave --delta out" in done.stderr) == (2, True)
+
+
+def test_limits_of_different_periods_come_to_no_epsilon_together(tmp_path):
+    with Ledger(tmp_path / "l") as book:
+        book.set_limit(1, per="day", unit=EPSILON)
+        book.set_limit("0.5", unit=RHO)
+    found, said = told(tmp_path / "l", "--delta", "1e-6")
+    assert (found["epsilon"], "different periods" in said) == (None, True)
+    with Ledger(tmp_path / "l") as book:
+        book.set_limit("0.5", per="day", unit=RHO)
+    found, _ = told(tmp_path / "l", "--delta", "1e-6")
+    assert (found["per"], found["zone"]) == ("day", "UTC")
+    assert Fraction(found["epsilon"]) > 1
+
+
+@pytest.mark.parametrize("delta", ["1e-9999999999999999", "1e999999999999", "1e-41"])
+def test_a_delta_of_endless_digits_is_refused(tmp_path, delta):
+    with Ledger(tmp_path / "l") as book:
+        book.charge("anna", PURE)
+    done = CliRunner().invoke(cli, ["budget", str(tmp_path / "l"), "--delta", delta])
+    assert (done.exit_code, "wanted an amount" in done.stderr) == (2, True)
+
+
+def test_road_and_crow_do_not_add_up_and_older_ledgers_take_one_of_them(tmp_path):
+    road, crow = (
+        Cost(epsilon="0.5", unit=f"per km {way}", notion="metric-dp") for way in ("by road", "as the crow flies")
+    )
+    with Ledger(tmp_path / "new") as book:
+        book.charge("anna", crow)
+        with pytest.raises(InputError, match=r"found per km by road, wanted per km as the crow flies, as charged"):
+            book.charge("anna", road)
+    with Ledger(tmp_path / "old") as book:
+        book.charge("anna", Cost(epsilon="0.5", unit="per km", notion="metric-dp"))
+        book.charge("anna", road)
+        assert (book.unit, book.account("anna").spent) == ("per km by road", 1)
+        for other in (crow, Cost(epsilon="0.5", unit="per km", notion="metric-dp")):
+            with pytest.raises(InputError, match="wanted per km by road"):
+                book.charge("anna", other)
+        book.set_limit(2)
+        book.check()
+    done = CliRunner().invoke(cli, ["budget", str(tmp_path / "old")])
+    assert "tells two places 0.5 km apart by road by a factor" in done.stdout
+    with Ledger(tmp_path / "people") as book:
+        book.charge("anna", Cost(epsilon="0.5", unit="per individual"))
+        with pytest.raises(InputError):
+            book.charge("anna", Cost(epsilon="0.5", unit=WHO))

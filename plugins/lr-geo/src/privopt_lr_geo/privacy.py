@@ -57,7 +57,8 @@ class OwnMatrices(MetricDP):
         """Return the notion that methods benders and full keep."""
         statement = _OWN.format(radius=radius, epsilon=float(data.epsilon))
         extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
-        return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope="own-matrix", statement=statement, extra=extra)
+        unit = f"per {data.unit}"
+        return cls(epsilon=data.epsilon, unit=unit, scope="own-matrix", statement=statement, extra=extra, way=data.way)
 
     def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
         """Certify each user's matrix over the pairs inside its LR set.

@@ -92,6 +92,7 @@ class MetricDP(MatrixConstraint):
         within: greatest distance of a required pair where the scope is neighbours.
         statement: what is promised, in words; made from the scope where left out.
         extra: further fields of the guarantee.
+        way: by which distance it is, in words behind the unit.
         data: the problem's, from which distances are computed again; left out, the release's own stand.
     """
 
@@ -105,6 +106,7 @@ class MetricDP(MatrixConstraint):
     within: float | None = None
     statement: str = ""
     extra: dict[str, Any] = field(factory=dict)
+    way: str = ""
     data: MetricData | None = field(default=None, eq=False, repr=False)
 
     @classmethod
@@ -117,7 +119,8 @@ class MetricDP(MatrixConstraint):
         """The notion that a metric problem asks for."""
         scope = "all-pairs" if data.within is None else "neighbours"
         scope = scope if data.region is None else "everywhere"
-        return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within, data=data)
+        unit = f"per {data.unit}"
+        return cls(epsilon=data.epsilon, unit=unit, scope=scope, within=data.within, way=data.way, data=data)
 
     @classmethod
     def keys(cls) -> type | None:
@@ -162,6 +165,11 @@ class MetricDP(MatrixConstraint):
         return Guarantee(
             kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=statement, extra=extra
         )
+
+    @property
+    def relation(self) -> str:
+        """The unit, and by which distance: ``"per km by road"``."""
+        return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: Model, **symbols: Any) -> None:
         """Add the family ``geo-ind`` to a model.

@@ -110,6 +110,7 @@ class TraceDP(MetricDP):
             unit=fresh.unit,
             scope=fresh.scope,
             within=fresh.within,
+            way=fresh.way,
             data=data,
             terms=terms,
             statement=_STATEMENT.format(

@@ -74,6 +74,7 @@ class MetricData:
             those that are, or all records before any are.
         over: gives the same problem with some records (K,), in order, for its outputs, where they are chosen.
         along_streets: whether losses are distances, and these ways along undirected streets.
+        way: by which distance epsilon is, in words behind the unit.
     """
 
     records: Space
@@ -95,6 +96,7 @@ class MetricData:
     choose: int | None = None
     over: Callable[[Ints], MetricData] | None = None
     along_streets: bool = False
+    way: str = ""
 
     @property
     def distance(self) -> Metric:
@@ -300,6 +302,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
             choose=chosen,
             over=None if chosen is None else over,
             along_streets=ground is None and utility.kind == "distance" and problem.distance.kind == "graph",
+            way=problem.distance.way(records),
         )
 
     data = of(spaces)

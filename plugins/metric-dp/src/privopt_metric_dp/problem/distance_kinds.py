@@ -47,6 +47,10 @@ class Euclidean(DistanceKind):
         """Kilometres on a plane; vectors have a unit without a name."""
         return _UNNAMED if records.kind == "vector" else "km"
 
+    def way(self, records: Space) -> str:
+        """Straight lines."""
+        return "between vectors" if records.kind == "vector" else "as the crow flies"
+
 
 @frozen(kw_only=True)
 class Haversine(DistanceKind):
@@ -62,6 +66,10 @@ class Haversine(DistanceKind):
         """The plane onto which the points are projected; its distances do not exceed great circles."""
         HaversineMetric(records)  # refuses planar points
         return _plane(records, split_km, HaversineMetric, file)
+
+    def way(self, records: Space) -> str:
+        """Great circles."""
+        return "as the crow flies"
 
 
 @frozen(kw_only=True)
@@ -88,6 +96,10 @@ class Graph(DistanceKind):
         roads = Roads(names[:, 0], names[:, 1], region.km, source=self.edges.name)
         return Ground(region=region, records=vertices, metric=lambda outputs: RoadMetric(roads, vertices, outputs))
 
+    def way(self, records: Space) -> str:
+        """Along edges."""
+        return "by road"
+
 
 @frozen(kw_only=True)
 class Table(DistanceKind):
@@ -113,6 +125,10 @@ class Table(DistanceKind):
     def unit(self, records: Space) -> str:
         """A table has no named unit."""
         return _UNNAMED
+
+    def way(self, records: Space) -> str:
+        """As the table says."""
+        return "by a table of distances"
 
     def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
         """Distances to outputs that there are not."""

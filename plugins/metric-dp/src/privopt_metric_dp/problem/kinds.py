@@ -127,6 +127,10 @@ class DistanceKind(ABC):
         """Unit of distance, in the singular: what epsilon is per."""
         return "km"
 
+    def way(self, records: Space) -> str:
+        """By which distance epsilon is per unit, in words behind the unit: ledgers add no other one up to it."""
+        return f"by {self.kind} distance"
+
     def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
         """Keys that do not go together: (key, what was found, what is wanted). ``own``: there is no [outputs]."""
         yield from ()

@@ -156,4 +156,4 @@ def _file(
             progress("writing", 0, None, None)
         writer.finish()
         if batch is not None:
-            batch.begin_writing()
+            batch.begin_writing(path)

@@ -101,7 +101,7 @@ def applied(
     check_subject(walker, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
     secret, charging = source.whole(secret), None
     if asked.charge is not None:
-        cost = cost_of(opened.folder, opened.result, purpose).times(max(1, len(asked.positions)))
+        cost = cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(asked.positions)))
         charging = Charging(to=asked.charge, cost=cost, time=asked.time)
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
@@ -114,7 +114,8 @@ def applied(
                 cure = f"privopt budget {charging.to.path} --set AMOUNT --per day makes one"
                 raise UsageError(f"apply: {dashes}time must be left out: the ledger has no limit by calendar; {cure}")
             digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
-            _read_through(source, charging, protector, digest, progress)
+            if not _read_through(source, charging, protector, digest, progress):
+                raise protector.nothing(source.place)
             if batch is not None and digest is not None:
                 charging.begin(batch)
                 if charging.paid and not batch.record:
@@ -147,8 +148,8 @@ def applied(
 
 def _read_through(
     source: GeoSource, charging: Charging, protector: Protecting, digest: Digest | None, progress: Progress | None
-) -> None:
-    """Read a table whole before anybody is charged, so that a broken row at its end costs nothing."""
+) -> int:
+    """Read a table whole before anybody is charged, so that a broken row at its end costs nothing; its rows."""
     rows = 0
     for frame in source.batches():
         with naming(source.name):
@@ -160,6 +161,7 @@ def _read_through(
         rows += len(frame)
         if progress is not None:
             progress("reading", 0, None, None)
+    return rows
 
 
 def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoSource) -> Digest:
