@@ -6,24 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "Bools",
-    "Floats",
-    "Indices",
-    "Ints",
-    "Singles",
-    "Unsigned",
-    "doubles",
-    "no_doubles",
-    "read_only",
-    "slices",
-    "truths",
-]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Figure
+    from polars import DataFrame as DataFrame
+    from polars import Series as Series
+    from scipy.sparse import csr_array as csr_array
+else:  # libraries that are loaded late, where something is drawn or read
+    Figure = DataFrame = Series = csr_array = Any
 
 A = TypeVar("A", bound=NDArray[Any])
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from privopt.specs import KindSpec, RoleSpec, TemplateSpec, hookimpl
 
-__all__ = ["privopt_kinds", "privopt_roles", "privopt_templates"]
-
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:

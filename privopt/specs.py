@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pluggy
 from attrs import Attribute, field, frozen
@@ -120,6 +120,7 @@ class MechanismSpec:
         decomposes: whether it solves by decomposition, so that each registered decomposer's name is a method too.
     """
 
+    category: ClassVar[str] = "mechanism"
     name: str = field(validator=_name)
     target: str = field(validator=_target)
     guarantee: str = field(validator=_guarantee)
@@ -172,6 +173,11 @@ class KindSpec:
     target: str = field(validator=_target)
     summary: str
 
+    @property
+    def category(self) -> str:
+        """What its name is unique in: its role."""
+        return self.role
+
 
 @frozen(kw_only=True)
 class RoleSpec:
@@ -186,6 +192,7 @@ class RoleSpec:
         summary: one line.
     """
 
+    category: ClassVar[str] = "role"
     name: str = field(validator=_name)
     base: str = field(validator=_target)
     summary: str
@@ -201,6 +208,7 @@ class CommandSpec:
         summary: one line for ``privopt --help``.
     """
 
+    category: ClassVar[str] = "command"
     name: str = field(validator=_name)
     target: str = field(validator=_target)
     summary: str
@@ -215,6 +223,7 @@ class NameSpec:
         target: ``"package.module:name"``, imported when the name is first asked for.
     """
 
+    category: ClassVar[str] = "name"
     name: str = field(validator=_identifier)
     target: str = field(validator=_target)
 
@@ -229,6 +238,7 @@ class TraitSpec:
         target: ``"package.module:function"``: takes the release's class, tells whether it has the trait.
     """
 
+    category: ClassVar[str] = "trait"
     name: str = field(validator=_name)
     missing: str
     target: str = field(validator=_target)
@@ -243,6 +253,7 @@ class CheckSpec:
         target: ``"package.module:function"``, a function under :func:`privopt.testing.check`.
     """
 
+    category: ClassVar[str] = "check"
     name: str = field(validator=_name)
     target: str = field(validator=_target)
 
@@ -262,6 +273,11 @@ class KindCheckSpec:
     name: str = field(validator=_name)
     target: str = field(validator=_target)
 
+    @property
+    def category(self) -> str:
+        """What its name is unique in: the checks of that role's kinds."""
+        return f"check of each {self.role}"
+
 
 @frozen(kw_only=True)
 class TemplateSpec:
@@ -277,6 +293,7 @@ class TemplateSpec:
         needs: distributions that the project depends on beside privopt.
     """
 
+    category: ClassVar[str] = "template"
     name: str = field(validator=_name)
     package: str
     files: tuple[str, ...]

@@ -17,8 +17,6 @@ from privopt.interfaces import Progress, Release
 from privopt.ledger.charge import Charge
 from privopt.run.verify import Opened
 
-__all__ = ["Draw", "Sampled", "draw_of", "in_blocks", "sampled"]
-
 Draw = Callable[[int], list[str]]
 """So many reports of one secret, which is not looked at before it is called."""
 BLOCK: Final = 100_000

@@ -20,8 +20,7 @@ from privopt.declare.column_texts import REPORT
 from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
-from privopt.estimate.estimate_tables import estimates
-from privopt.estimate.leakage import leakage as leaked
+from privopt.estimate.estimate_tables import estimate_of
 from privopt.estimate.posterior import Prior, chances
 from privopt.estimate.shares import Asked, Estimate, Intervals
 from privopt.files.release_folder import check_sums
@@ -177,8 +176,6 @@ class Released:
         subject: str | None = None,
         by: Mapping[str, str] | None = None,
         also: Sequence[tuple[Released, object]] = (),
-        prior: Prior = None,
-        worth: float = 100.0,
         confidence: float = 0.95,
         gap: float = 1e-6,
         intervals: Intervals = "finite-sample",
@@ -193,9 +190,6 @@ class Released:
                 for several are not independent. Left out, reports are taken for different people's.
             by: group of each record, in whose place groups are estimated.
             also: further releases over the same records, each with its reports.
-            prior: for the most probable shares under a Dirichlet prior with these means, worth ``worth`` reports; left
-                out: maximum likelihood.
-            worth: see ``prior``.
             confidence: of the intervals.
             gap: to what ``method`` maximises, per report, at which to end: see :class:`Estimate`.
             intervals: ``"finite-sample"`` ones hold all at once, ``"asymptotic"`` ones each, for many reports.
@@ -207,34 +201,14 @@ class Released:
             InputError: reports that the release does not have.
         """
         others = [(release.opened, given) for release, given in also]
-        asked = Asked(worth=worth, confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
-        found = estimates(
-            self.opened, reports, asked, column=column, subject=subject, by=by, also=others, prior=prior
-        ).estimates[""]
+        asked = Asked(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
+        found = estimate_of(self.opened, reports, asked, column=column, subject=subject, by=by, also=others)
         warn_all([*found.notes, *self._marked()])
         return found
 
     def _marked(self) -> list[str]:
         """What is to be said of a release that is not to be used as it is."""
         return [f"this release: {self.result.mark}"] if self.result.mark else []
-
-    def estimate_batches(
-        self,
-        reports: object,
-        batch: str,
-        *,
-        column: str = REPORT,
-        subject: str | None = None,
-        asked: Asked | None = None,
-    ) -> dict[str, Estimate]:
-        """An estimate for each value of a column, an hour or a day say, by value; see :meth:`estimate`.
-
-        Of several reports of a subject the first in each batch counts. A warning names each batch without reports.
-        """
-        found = estimates(self.opened, reports, asked or Asked(), column=column, subject=subject, batch=batch)
-        notes = [f"{name}: {line}" for name, each in found.estimates.items() for line in each.notes]
-        warn_all([*notes, *found.left_out, *self._marked()])
-        return dict(found.estimates)
 
     def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
         """(N,) probability of each record, in their order, given one report.
@@ -245,20 +219,13 @@ class Released:
         """
         return chances(self.opened, report, prior)
 
-    def audit(
-        self, *, leakage: bool = False, gains: Path | str | None = None, over_time: int | None = None
-    ) -> Mapping[str, Any]:
+    def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
         """What an attacker gets from it: see ``privopt audit --json``.
 
         Args:
-            leakage: whether to add what it leaks: min-entropy leakage, capacities, error over distance.
-            gains: a file of gains, for the g-vulnerability.
             over_time: reports of one place, at most, for attacks on many reports.
         """
-        found = auditing.audit(self.opened.folder, over_time=over_time)
-        if leakage or gains is not None:
-            found["leakage"] = leaked(self.opened.folder, None if gains is None else Path(gains))
-        return found
+        return auditing.audit(self.opened.folder, over_time=over_time)
 
     def save(self, folder: Path | str, *, force: bool = False) -> Path:
         """Write it as a folder, as ``privopt solve`` does.

@@ -16,8 +16,6 @@ from mip import cbc
 
 from privopt.arrays import Floats
 
-__all__ = ["CbcModel", "answer"]
-
 _DECLARED = """
 void Cbc_loadProblem(Cbc_Model *model, const int numcols, const int numrows, const int *start, const int *index,
     const double *value, const double *collb, const double *colub, const double *obj, const double *rowlb,

@@ -27,22 +27,6 @@ if TYPE_CHECKING:
 else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
-__all__ = [
-    "BEARING",
-    "TOLERANCE",
-    "answer",
-    "call",
-    "create",
-    "highspy_module",
-    "load",
-    "new_solver",
-    "outcome_of",
-    "problem_arrays",
-    "run",
-    "settings_of",
-    "solve_arrays",
-]
-
 BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
 TOLERANCE = 1e-9
 

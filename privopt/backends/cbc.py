@@ -12,8 +12,6 @@ from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, 
 from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
 
-__all__ = ["BEARING", "Cbc", "problem_arrays"]
-
 LIBRARY = "privopt.backends._cbc_library"
 """What the worker process loads."""
 

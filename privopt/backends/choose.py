@@ -5,8 +5,6 @@ from __future__ import annotations
 from privopt.backends.base import Backend
 from privopt.registry import registry
 
-__all__ = ["get", "names"]
-
 
 def names() -> tuple[str, ...]:
     """Names of the backends, the default first."""

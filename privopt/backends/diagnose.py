@@ -22,8 +22,6 @@ from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
 
-__all__ = ["Clash", "Direction", "clash", "direction"]
-
 SHOWN = 6
 
 

@@ -7,8 +7,6 @@ from attrs import frozen
 from privopt.arrays import Floats
 from privopt.dsl.outcome import Outcome
 
-__all__ = ["Raw"]
-
 
 @frozen(eq=False, kw_only=True)
 class Raw:

@@ -15,8 +15,6 @@ from privopt.dsl.outcome import Outcome
 from privopt.dsl.solution import Solver
 from privopt.errors import SolverError
 
-__all__ = ["Answer", "Basis", "ColdSession", "Session", "elastic_ray"]
-
 ELASTIC = 1e-7
 """Infeasibility below this is the solver's tolerance."""
 

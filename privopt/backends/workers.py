@@ -18,8 +18,6 @@ from privopt.errors import PrivoptError, SolverDiedError, SolverError
 from privopt.execution.clock import clock, in_thread
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
-__all__ = ["GRACE_SECONDS", "Reply", "ask", "idle"]
-
 REUSED: Final = 200
 """After so many solves a worker is replaced."""
 KEPT: Final = 2

@@ -10,8 +10,6 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
-__all__ = ["checker_file"]
-
 CORE: Final = "privopt.checker"
 
 GROUP: Final = "privopt.checkers"

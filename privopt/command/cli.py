@@ -204,7 +204,6 @@ def solve(
     from privopt.command.terminal import progress_display, summary
     from privopt.files.release_folder import dump_json
     from privopt.ledger.charge import Charge
-    from privopt.registry import registry
     from privopt.run.options import Options
     from privopt.run.signatures import check_key
     from privopt.run.signatures import sign as sign_folder
@@ -216,10 +215,9 @@ def solve(
         raise UsageError("solve: found --subject or --hash-subjects, wanted --ledger FILE beside")
     charged = None if ledger is None else Charge(ledger=ledger, subject=subject, key=key)
     say_when_compiling(quiet=quiet)
-    limit, gap = options["time_limit"], options["gap"]
-    wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
+    limit = options["time_limit"]
     also = "" if ledger is None else f"; what {ledger} was charged stays charged"
-    with ending(limit, also=also), progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
+    with ending(limit, also=also), progress_display(quiet=quiet, limit=limit) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
         complain(f"warning: {line}")
@@ -274,7 +272,7 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--figures", type=PATH, metavar="FOLDER", help="Also SVG and PNG files there.")
-@click.option("--geo", type=PATH, metavar="FILE", help="Also a map: .geojson or .parquet.")
+@click.option("--geo", type=PATH, metavar="FILE", help="Also a map: .geojson.")
 @click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
 @guarded
 def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
@@ -303,7 +301,6 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
 @click.option("--method", metavar="NAME", help="One method; left out: every one that has a guarantee.")
 @click.option("--only", multiple=True, metavar="CHECK", help="One check alone; may be given again for more.")
 @click.option("--seed", type=SEED, default=0, show_default=True, metavar="N", help="Of the problems drawn.")
-@click.option("--junitxml", type=PATH, metavar="FILE", help="Results for a CI; replaced.")
 @click.option(
     "--fail-on-skip", is_flag=True, help="A check that applies and is skipped fails, unless the profile says why."
 )
@@ -314,17 +311,13 @@ def check(
     method: str | None,
     only: tuple[str, ...],
     seed: int,
-    junitxml: Path | None,
     fail_on_skip: bool,
     as_json: bool,
 ) -> int:
     """The conformance kit on an installed mechanism."""
-    from privopt.run.publish import check_file, new_file
     from privopt.testing.command import check as run
-    from privopt.testing.command import judge_skips, junit, table
+    from privopt.testing.command import judge_skips, table
 
-    if junitxml is not None:
-        check_file(junitxml, force=True, option="--junitxml")
     results = run(
         mechanism,
         method,
@@ -334,9 +327,6 @@ def check(
     )
     if fail_on_skip:
         results = judge_skips(results)
-    if junitxml is not None:
-        with new_file(junitxml, force=True) as target:
-            target.write_text(junit(mechanism, results), "utf-8")
     say_result([result.to_json() for result in results], table(results), as_json=as_json)
     return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
 

@@ -10,12 +10,11 @@ from typing import Any, Final
 from privopt.command.terminal import complain, say, say_json
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
+from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.cost_of_report import limit_text
-from privopt.ledger.entries import EPSILON, Account, Charge, Limit, Sum, added, amount_of, said
+from privopt.ledger.entries import EPSILON, Limit, Sum, added, amount_of, said
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
-
-__all__ = ["delta_given", "limit_given", "show_accounts"]
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
 """Notions whose amounts come to an (epsilon, delta); "": charged by hand, without a notion."""
@@ -152,7 +151,7 @@ def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dic
     periods = [_period_of(limit) for limit in known.values()]
     whole = len(known) == len(limits) and all(period == periods[0] for period in periods)
     if len(known) == len(limits) and not whole:
-        complain(f"{book.path}: limits are of different periods, so they come to no epsilon together")
+        complain(f"{book.path}: limits are of different periods, so no epsilon covers all of them")
     total = total_epsilon({unit: limit.sum for unit, limit in known.items()}, delta) if whole else None
     return {"delta": exact_text(delta), "epsilon": _text(total), **(periods[0] if whole else {})}
 
@@ -172,7 +171,11 @@ def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fractio
             spent = (own.spent,) if own.delta is None else (own.spent, own.delta)
             mine = sums.setdefault(own.subject, {})
             mine[unit] = added(mine[unit], spent) if unit in mine else spent
-    return {name: total_epsilon(own, delta, squares=book.squares(name)) for name, own in sums.items()}
+    squares: dict[str, Fraction] = {}
+    for charge in book.charges():
+        if charge.cost.account == EPSILON and charge.cost.epsilon is not None:
+            squares[charge.subject] = squares.get(charge.subject, Fraction(0)) + charge.cost.epsilon**2
+    return {name: total_epsilon(own, delta, squares=squares.get(name, Fraction(0))) for name, own in sums.items()}
 
 
 def _text(epsilon: Fraction | None) -> str | None:

@@ -15,13 +15,11 @@ from privopt.command.terminal import complain
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
+    from privopt.ledger.accounts import Account
     from privopt.ledger.charge import Charge
-    from privopt.ledger.entries import Account
     from privopt.ledger.ledger import Ledger
 else:
     Account = Charge = Ledger = Any
-
-__all__ = ["budget", "charge_of"]
 
 UNITS: Final = ("epsilon", "rho", "(epsilon, delta)")
 """Of :data:`privopt.ledger.entries.UNITS`, which nothing need load to list commands."""

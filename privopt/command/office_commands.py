@@ -12,8 +12,6 @@ import click
 from privopt.command.exit_codes import PATH, guarded, say_when_compiling, warn_of_no_privacy
 from privopt.command.terminal import complain, say
 
-__all__ = ["disclose", "sign"]
-
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)

@@ -19,8 +19,6 @@ from privopt.command.program import say_result
 from privopt.command.terminal import progress_display
 from privopt.errors import UsageError, faults_in
 
-__all__ = ["plan"]
-
 
 @click.command()
 @click.argument("mechanism")

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from privopt.ledger.charge import Charge
     from privopt.run.verify import Opened
 
-__all__ = ["audit", "estimate", "sample"]
-
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
@@ -114,9 +112,6 @@ def _charged(draw: Draw, count: int, charge: Charge, opened: Opened) -> Iterator
 @click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
 @click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: the first of each counts.")
 @click.option(
-    "--batch", metavar="COLUMN", callback=utf8, help="An estimate for each value: an hour, a day; 1,000 at most."
-)
-@click.option(
     "--also",
     type=(PATH, PATH),
     multiple=True,
@@ -124,8 +119,6 @@ def _charged(draw: Draw, count: int, charge: Charge, opened: Opened) -> Iterator
     help="A further release of the same records, and its reports: other people's, unless --subject says whose.",
 )
 @click.option("--by", "groups", type=PATH, metavar="FILE", help="Table id,group: groups instead.")
-@click.option("--prior", type=PATH, metavar="FILE", help="Table id,p or id,share: most probable shares.")
-@click.option("--worth", type=float, default=100.0, show_default=True, metavar="N", help="Reports it counts for.")
 @click.option(
     "--resolution",
     type=click.FloatRange(0),
@@ -149,15 +142,14 @@ def _charged(draw: Draw, count: int, charge: Charge, opened: Opened) -> Iterator
     show_default=True,
     metavar="G",
     help="Of the log-likelihood, per report, to its maximum: over all distributions (method maximum-likelihood), among "
-    "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all), with the prior's term "
-    "(maximum-a-posteriori).",
+    "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all).",
 )
 @click.option("--report", "page", type=PATH, metavar="FILE.html", help="Also one page, with a map.")
 @click.option(
     "--geo",
     type=PATH,
     metavar="FILE.geojson",
-    help="Also each record on the map with its share and interval, or its group's (GeoParquet by its ending).",
+    help="Also each record on the map with its share and interval, or its group's.",
 )
 @click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
@@ -169,11 +161,8 @@ def estimate(
     out: Path,
     column: str,
     subject: str | None,
-    batch: str | None,
     also: tuple[tuple[Path, Path], ...],
     groups: Path | None,
-    prior: Path | None,
-    worth: float,
     resolution: float | None,
     confidence: float,
     intervals: Literal["finite-sample", "asymptotic"],
@@ -189,7 +178,7 @@ def estimate(
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import Asked
 
-    asked = Asked(worth=worth, resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
+    asked = Asked(resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
     say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress:
         made = write_estimate(
@@ -199,43 +188,26 @@ def estimate(
             asked,
             column=column,
             subject=subject,
-            batch=batch,
             also=also,
             groups=groups,
-            prior=prior,
             page=page,
             geo=geo,
             force=force,
             progress=progress,
         )
     warn_of_no_privacy(folder)
-    batched = batch is not None
-    for line in made.left_out:
+    for line in made.notes:
         complain(f"note: {line}")
-    for name, found in made.estimates.items():
-        head = f"{name}: " if batched else ""
-        for line in found.notes:
-            complain(f"note: {head}{line}")
-        if found.skipped:
-            complain(f"{reports}: {head}{found.skipped:,} rows without a report were skipped")
-        if not quiet:
-            shares = f"{len(found.ids):,} shares from {found.n:,} reports"
-            complain(f"{out}: {head}{shares} ({found.method}{found.gaps})")
+    if made.skipped:
+        complain(f"{reports}: {made.skipped:,} rows without a report were skipped")
+    if not quiet:
+        complain(f"{out}: {len(made.ids):,} shares from {made.n:,} reports ({made.method}{made.gaps})")
     if as_json:
-        shown = {name: found.to_json() for name, found in made.estimates.items()}
-        batches = {"batches": shown, "notes": list(made.left_out)}
-        say_json(json.dumps(batches if batched else shown[""], indent=2, ensure_ascii=False))
+        say_json(json.dumps(made.to_json(), indent=2, ensure_ascii=False))
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--leakage", is_flag=True, help="Also min-entropy leakage, capacities, error over distance.")
-@click.option(
-    "--gains",
-    type=PATH,
-    metavar="FILE",
-    help="Also the g-vulnerability: table guess,id,gain, or .npy (guesses, records).",
-)
 @click.option(
     "--over-time",
     type=click.IntRange(1, 1_000_000),
@@ -246,7 +218,7 @@ def estimate(
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @guarded
-def audit(folder: Path, leakage: bool, gains: Path | None, over_time: int | None, as_json: bool) -> None:
+def audit(folder: Path, over_time: int | None, as_json: bool) -> None:
     """What an attacker gets from a release."""
     from privopt.command.terminal import progress_display
     from privopt.run.audit import audit as run
@@ -255,11 +227,5 @@ def audit(folder: Path, leakage: bool, gains: Path | None, over_time: int | None
     say_when_compiling()
     with progress_display(quiet=False) as progress:
         found = run(folder, over_time=over_time, progress=progress)
-        if leakage or gains is not None:
-            from privopt.estimate.leakage import leakage as leaked
-
-            if progress is not None:
-                progress("what it leaks", 0, None, None)
-            found["leakage"] = leaked(folder, gains)
     warn_of_no_privacy(folder)
     say_result(found, table(found).rstrip("\n"), as_json=as_json)

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -37,17 +35,10 @@ __all__ = [
     "say_ids",
     "say_json",
     "summary",
-    "time_left",
 ]
 
 PATIENCE: Final = 2.0
 """Seconds of work before any progress is shown."""
-
-REPORTS_KEPT: Final = 400
-"""Reports of progress that are kept, for the pace."""
-
-LONGEST_GUESS: Final = 10 * 86_400.0
-"""Seconds; a longer guess at the time left is not shown."""
 
 ATOMIC: Final = 4_096
 """Bytes that a pipe takes whole or not at all."""
@@ -110,14 +101,12 @@ class Report:
 
     Attributes:
         phase, iteration, lower, upper: as in :data:`privopt.interfaces.Progress`.
-        at: seconds since the start.
     """
 
     phase: str
     iteration: int = 0
     lower: float | None = None
     upper: float | None = None
-    at: float = 0.0
 
     @property
     def gap(self) -> float | None:
@@ -127,35 +116,13 @@ class Report:
         return max(0.0, self.upper - self.lower) / abs(self.upper)
 
 
-def time_left(past: Sequence[Report], now: float, *, limit: float | None, wanted: float | None) -> str:
-    """How long it may still take, in words: at the pace at which the gap has been closing, and until the limit.
-
-    Args:
-        past: reports, oldest first; the pace is that of its second half.
-        now: seconds since the start.
-        limit: seconds at which the run ends anyway, or None.
-        wanted: gap to close, or None where there is none to wait for.
-    """
-    rest = None if limit is None else max(0.0, limit - now)
-    guess = None
-    known = [(report.at, report.gap) for report in past if report.gap]
-    if wanted and len(known) >= 4:
-        start, first = known[len(known) // 2]
-        end, last = known[-1]
-        if last > wanted and last < first and end > start:
-            guess = (end - now) + (end - start) * math.log(last / wanted) / math.log(first / last)
-    if guess is not None and 0 < guess < LONGEST_GUESS and (rest is None or guess < rest):
-        return f"about {_clock(guess)} left"
-    return "" if rest is None else f"at most {_clock(rest)} left"
-
-
 def _clock(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _line(report: Report, seconds: float, left: str) -> str:
+def _line(report: Report, seconds: float, limit: float | None) -> str:
     parts = [f"{seconds:6.1f} s", printable(report.phase)]
     if report.iteration:
         parts.append(f"round {report.iteration}")
@@ -165,8 +132,8 @@ def _line(report: Report, seconds: float, left: str) -> str:
         parts.append(f"bound {report.lower:.9g}")
     if report.gap is not None:
         parts.append(f"gap {report.gap:.1e}")
-    if left:
-        parts.append(left)
+    if limit is not None:
+        parts.append(f"at most {_clock(max(0.0, limit - seconds))} left")
     return "  ".join(parts)
 
 
@@ -175,18 +142,16 @@ class _Display:
     still seen to work.
     """
 
-    def __init__(self, limit: float | None, wanted: float | None) -> None:
-        self.start = time.monotonic()
-        self.limit, self.wanted = limit, wanted
-        self.past: deque[Report] = deque([Report(phase="reading")], maxlen=REPORTS_KEPT)
+    def __init__(self, limit: float | None) -> None:
+        self.start, self.limit = time.monotonic(), limit
+        self.last = Report(phase="reading")
         self.spoken = False
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def tell(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         """Keep what is going on, for the thread to draw."""
-        at = time.monotonic() - self.start
-        self.past.append(Report(phase=phase, iteration=iteration, lower=lower, upper=upper, at=at))
+        self.last = Report(phase=phase, iteration=iteration, lower=lower, upper=upper)
         self.spoken = True
 
     def _run(self) -> None:
@@ -209,22 +174,20 @@ class _Display:
                 return
 
     def _text(self) -> str:
-        now, past = time.monotonic() - self.start, list(self.past)
-        same = [report for report in past if report.phase == past[-1].phase]
-        return _line(past[-1], now, time_left(same, now, limit=self.limit, wanted=self.wanted))
+        return _line(self.last, time.monotonic() - self.start, self.limit)
 
 
 @contextmanager
-def progress_display(*, quiet: bool, limit: float | None = None, gap: float | None = None) -> Iterator[Progress | None]:
+def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Progress | None]:
     """A callable that shows progress after two seconds of work; None where ``quiet``.
 
-    On a terminal one line is kept up to date; elsewhere a line comes every five seconds. ``limit`` (seconds) and the
-    ``gap`` asked for say how long it may still take.
+    On a terminal one line is kept up to date; elsewhere a line comes every five seconds. ``limit`` (seconds) says how
+    long it may still take.
     """
     if quiet:
         yield None
         return
-    display = _Display(limit, gap)
+    display = _Display(limit)
     display.thread.start()
     try:
         yield display.tell

@@ -13,7 +13,6 @@ from privopt.declare.schema import (
     one_of,
     positive,
 )
-from privopt.declare.show import problem_html
 from privopt.declare.toml import load_problem, structure
 
 __all__ = [
@@ -29,6 +28,5 @@ __all__ = [
     "non_negative",
     "one_of",
     "positive",
-    "problem_html",
     "structure",
 ]

@@ -14,8 +14,6 @@ from attrs import evolve
 from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError
 
-__all__ = ["FIRST", "KEPT", "REPORT", "STICKY", "TABLE", "naming", "prefixed", "texts_of"]
-
 STICKY: Final = "sticky"
 """The column that marks a table whose reports repeat."""
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from privopt.arrays import DataFrame
 from privopt.declare.frames import table_of
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_column
 from privopt.errors import Fault, Faults, InputError
 from privopt.files.regular import Unreadable, read_bytes
-
-if TYPE_CHECKING:
-    from polars import DataFrame
-else:
-    DataFrame = Any
 
 __all__ = ["read_columns", "write_columns"]
 

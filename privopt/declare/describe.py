@@ -14,8 +14,6 @@ from privopt.declare.schema import KEY, File, Folder, Key, show
 from privopt.errors import RegistryError, UsageError
 from privopt.registry import registry
 
-__all__ = ["KeyRow", "chosen", "describe_keys", "named"]
-
 
 def named(declared: Key, name: str) -> type | None:
     """The class that a table's key ``kind`` chooses by a name; None where there is none. No other kind is loaded."""

@@ -11,8 +11,6 @@ import numpy as np
 
 from privopt.errors import UsageError, cut
 
-__all__ = ["LONGEST_NUMBER", "MOST_EPSILONS", "StatedFraction", "epsilons_of", "exact_text"]
-
 
 class StatedFraction(Fraction):
     """A rational with the decimal that stands for it in a problem file; arithmetic gives plain fractions.

@@ -7,31 +7,11 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
+from privopt.arrays import DataFrame, Series
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
-
-if TYPE_CHECKING:
-    from polars import DataFrame, Series
-else:
-    DataFrame = Series = Any
-
-__all__ = [
-    "PARQUET",
-    "as_csv",
-    "csv_bytes",
-    "is_parquet",
-    "plain_rows",
-    "plain_texts",
-    "plainly",
-    "ragged",
-    "repeated",
-    "stripped",
-    "table_of",
-    "table_text",
-    "text_of",
-]
 
 PARQUET: Final = b"PAR1"
 """What a Parquet file begins with."""

@@ -9,8 +9,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["IsoTime", "read_iso_time"]
-
 _ISO: Final = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"([T ](?P<clock>[0-9]{2}:[0-9]{2}(:[0-9]{2})?)([.,](?P<part>[0-9]{1,60}))?"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from html import escape
 from typing import Any, Final
-
-__all__ = ["card", "grid", "shown"]
 
 CELL: Final = "text-align:left;padding:.15em .9em .15em 0;vertical-align:top"
 CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:nowrap"
@@ -43,12 +41,3 @@ def card(title: str, facts: Mapping[str, Any], *, more: str = "") -> str:
     )
     head = f'<caption style="{CAPTION}"><b>{escape(title)}</b></caption>'
     return f"<div><table>{head}<tbody>{rows}</tbody></table>{more}</div>"
-
-
-def grid(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table with a header, as markup."""
-    head = "".join(f'<th scope="col" style="{CELL}">{escape(name)}</th>' for name in header)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{CELL}">{shown(value)}</td>' for value in row) + "</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

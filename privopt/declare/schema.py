@@ -29,21 +29,6 @@ from attrs import NOTHING, AttrsInstance, define, field, frozen
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 
-__all__ = [
-    "KEY",
-    "File",
-    "Folder",
-    "Key",
-    "Wanted",
-    "at_least",
-    "between",
-    "files_of",
-    "key",
-    "non_negative",
-    "positive",
-    "share",
-]
-
 Check = Callable[[Any], str | None]
 """Takes a value; returns what was wanted instead, or None where the value will do."""
 

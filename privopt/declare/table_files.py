@@ -23,8 +23,6 @@ from privopt.declare.tables import stripped
 from privopt.errors import Fault, InputError, StoppedError, UsageError
 from privopt.files import Unreadable, open_regular
 
-__all__ = ["ENDINGS", "TableSource", "TableWriter", "ending_of", "refuse_table"]
-
 ENDINGS: Final = (".csv", ".parquet")
 
 LARGEST: Final = 1 << 50

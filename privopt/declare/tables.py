@@ -9,14 +9,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 from attrs import Factory, evolve, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Ints, no_doubles, read_only
+from privopt.arrays import Ints, Series, no_doubles, read_only
 from privopt.declare.frames import (
     as_csv,
     csv_bytes,
@@ -32,11 +32,6 @@ from privopt.declare.frames import (
 from privopt.declare.schema import File
 from privopt.errors import Fault, Faults, InputError
 from privopt.files.archive import parse_npy
-
-if TYPE_CHECKING:
-    from polars import Series
-else:
-    Series = Any
 
 __all__ = [
     "POINT",

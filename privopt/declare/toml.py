@@ -28,8 +28,6 @@ from privopt.errors import Fault, InputError, reason_of
 from privopt.files import Unreadable, open_regular, read_whole
 from privopt.files.sizes import expect, loading_bytes
 
-__all__ = ["UNKNOWN_KEY", "load_problem", "structure"]
-
 T = TypeVar("T")
 
 UNKNOWN_KEY: Final = "an unknown key"

@@ -11,8 +11,6 @@ import tomli_w
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 
-__all__ = ["to_toml"]
-
 
 def to_toml(tables: Mapping[str, object]) -> str:
     """TOML 1.0 of nested mappings, by tomli-w; rationals as the decimals that they are.

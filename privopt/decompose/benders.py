@@ -1,11 +1,10 @@
 """Benders decomposition of any compiled model whose columns are split into complicating ones and blocks.
 
-Multi-cut (one a block and round), feasibility cuts from rays, stabilised by in-out steps (Ben-Ameur and Neto 2007) or
-by levels (Lemaréchal, Nemirovskii and Nesterov 1995, with boxes for norms), cuts moved towards the core (Magnanti and
-Wong 1981). Every lower bound is evaluated on the whole form from the multipliers of master and cuts together, so it
-holds whatever a solver's tolerance; every upper bound is the cost of a point that was found. A dual vector of the
-whole form splits into one valid cut a block: ``Start`` takes such vectors, and a hook may bring more in every round
-(cross decomposition, Van Roy 1983).
+Multi-cut (one a block and round), feasibility cuts from rays, stabilised by in-out steps (Ben-Ameur and Neto 2007),
+cuts moved towards the core (Magnanti and Wong 1981). Every lower bound is evaluated on the whole form from the
+multipliers of master and cuts together, so it holds whatever a solver's tolerance; every upper bound is the cost of a
+point that was found. A dual vector of the whole form splits into one valid cut a block: ``Start`` takes such vectors,
+and a hook may bring more in every round (cross decomposition, Van Roy 1983).
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from privopt.decompose.blocks import Blocks
 from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
 from privopt.decompose.diagnose import explained, tell_unbounded
 from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
-from privopt.decompose.result import Improvement, Start, inside
+from privopt.decompose.result import Start, inside
 from privopt.decompose.split import Cut, Split, cut_of, split_form
 from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm
-from privopt.errors import InfeasibleError, SolverError, StoppedError, UsageError
+from privopt.errors import InfeasibleError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, clock, limit
 from privopt.execution.memory import resident
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
-__all__ = ["Benders", "Improvement", "Start"]
+__all__ = ["Benders", "Start"]
 
 LARGEST_BOX: Final = 1e8
 """Columns without bounds are kept within it, at most."""
@@ -43,7 +42,7 @@ PATIENCE: Final = 10
 """Rounds without a better bound or point after which cuts count for nothing: far out, rounding makes them."""
 
 #: (multipliers of the best bound, best point), both of the form as it was given -> what to use beside them
-Hook = Callable[[Floats | None, Floats | None], Improvement | None]
+Hook = Callable[[Floats | None, Floats | None], Start | None]
 Separator = Callable[[Floats], ValidRows | None]
 
 
@@ -60,8 +59,6 @@ class Benders(Decomposer):
 
     Attributes:
         solver: "highs" (warm) or "cbc" (from new each time, elastic blocks for rays); left out: the context's.
-        stabilise: "in-out", "level" or "none".
-        pareto: move cuts towards the core.
         rounds: at most.
         checkpoint_every: seconds between checkpoints, where the context has a folder for them.
         clean_after: cuts without a multiplier in so many master solves are dropped, while there are more than
@@ -70,8 +67,6 @@ class Benders(Decomposer):
     """
 
     solver: str = ""
-    stabilise: str = "in-out"
-    pareto: bool = True
     rounds: int = 10_000
     checkpoint_every: float = 30.0
     clean_after: int = 30
@@ -105,8 +100,6 @@ class Benders(Decomposer):
             ModelError: the blocks do not split the form.
             SolverError: a solver failed, or bounds crossed.
         """
-        if self.stabilise not in ("in-out", "level", "none"):
-            raise UsageError(f"stabilise {self.stabilise!r}, wanted in-out, level or none")
         options = self if self.solver else evolve(self, solver=context.solver)
         run = _Run(options, split_form(form, blocks), context, valid, improve)
         return run.solve(form, start)
@@ -200,7 +193,7 @@ class _Run:
                 self.note()
                 if self.done():
                     return "optimal"
-            if not self.context.fits(MARGIN * self.grown):
+            if MARGIN * self.grown > self.context.room:
                 self.full = True
                 return "feasible"
             held = resident()
@@ -268,13 +261,8 @@ class _Run:
     def query(self, z: Floats) -> Floats:
         """Where to ask the blocks: between the best point and the master's."""
         state = self.state
-        if state.centre is None or self.options.stabilise == "none" or state.share >= 1.0:
+        if state.centre is None or state.share >= 1.0:
             return z
-        if self.options.stabilise == "level" and np.isfinite(state.lower) and np.isfinite(state.upper):
-            level = state.lower + state.share * (state.upper - state.lower)
-            near = self.master.nearest(state.centre, level)
-            if near is not None:
-                return near
         return np.asarray(state.centre + state.share * (z - state.centre))
 
     def ask(self, z: Floats) -> list[BlockAnswer] | None:
@@ -283,8 +271,8 @@ class _Run:
         Raises:
             UnboundedError: a block has no bound.
         """
-        options, state = self.options, self.state
-        core = state.centre if options.pareto and state.centre is not None and state.centre is not z else None
+        state = self.state
+        core = state.centre if state.centre is not z else None
         answers = self.blocks.ask(state, z, core)
         for number, answer in enumerate(answers):
             if answer.outcome is Outcome.UNBOUNDED:

@@ -15,8 +15,6 @@ from privopt.errors import SolverError
 from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
-__all__ = ["BlockAnswer", "relax_block", "solve_block"]
-
 TOWARDS = 1e-4
 """How far the point is moved towards the core for the cut that no other dominates there."""
 

@@ -14,8 +14,6 @@ from privopt.decompose.state import State
 from privopt.errors import InfeasibleError
 from privopt.interfaces import SolveContext
 
-__all__ = ["Blocks"]
-
 
 class Blocks:
     """The blocks of a split form; each stays with the worker that keeps it warm."""

@@ -18,8 +18,6 @@ from privopt.errors import Fault, InputError, UsageError, reason_of
 from privopt.files import open_private, private_folder
 from privopt.files.archive import read_npz
 
-__all__ = ["NAME", "read_checkpoint", "write_checkpoint"]
-
 NAME: Final = "benders.npz"
 _NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")
 _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")

@@ -10,8 +10,6 @@ from privopt.decompose.split import Split
 from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError, UnboundedError
 
-__all__ = ["explained", "tell_unbounded"]
-
 
 def tell_unbounded(split: Split, solver: str, what: str, largest: float) -> None:
     """Raise the error that says what it means for the whole form that ``what`` has no bound.

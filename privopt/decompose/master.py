@@ -10,14 +10,12 @@ from attrs import frozen
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints
-from privopt.backends import Basis, Outcome, Session, get
+from privopt.backends import Basis, Outcome
 from privopt.backends.highs import BEARING
 from privopt.decompose.master_parts import Apart
 from privopt.decompose.split import CLOSE, Cut, Split, row_scale, sparse_rows
 from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
-
-__all__ = ["Master", "MasterAnswer", "ValidRows", "follows", "proved"]
 
 ACTIVE = 1e-12
 """Multipliers up to this count as none."""
@@ -128,8 +126,6 @@ class Master:
         self.blocks = len(split.pieces)
         self._known = np.zeros(self.blocks, dtype=bool)
         self._engine = Apart(self._form(), solver)
-        self._level: Session | None = None
-        self._level_basis: Basis | None = None
 
     @property
     def width(self) -> int:
@@ -209,17 +205,10 @@ class Master:
         self._known[opened] = True
         matrix = self._matrix(rows)
         low, high = np.full(len(rows), -np.inf), np.array([row.upper * row.scale for row in rows])
-        for kept in (self._engine, self._level):
-            if kept is not None:
-                if opened.size:
-                    free = np.full(len(opened), np.inf)
-                    kept.change_column_bounds(self.width + opened, -free, free)
-                wide = (
-                    matrix
-                    if kept is self._engine
-                    else sparse.hstack([matrix, sparse.csr_matrix((len(rows), 1))], format="csr")
-                )
-                kept.add_rows(wide, low, high)
+        if opened.size:
+            free = np.full(len(opened), np.inf)
+            self._engine.change_column_bounds(self.width + opened, -free, free)
+        self._engine.add_rows(matrix, low, high)
         self.rows.extend(rows)
         self.idle.extend([0] * len(rows))
 
@@ -287,60 +276,7 @@ class Master:
         old, places = [r for r, b in zip(old, basic.tolist(), strict=True) if b], places[basic]
         self._engine.delete_rows(places)
         self.basis = Basis(columns=self.basis.columns, rows=np.delete(self.basis.rows, places))
-        if self._level is not None:
-            self._level.delete_rows(np.array(old) + self._level_first)
-            self._level_basis = None
         gone = set(old)
         self.rows = [row for r, row in enumerate(self.rows) if r not in gone]
         self.idle = [idle for r, idle in enumerate(self.idle) if r not in gone]
         return len(old)
-
-    @property
-    def _level_first(self) -> int:
-        return self.split.outer_form.shape[0] + 2 * self.width + 1
-
-    def nearest(self, centre: Floats, level: float) -> Floats | None:
-        """The point nearest to ``centre`` (largest difference) whose model value is at most ``level``."""
-        if self._level is None:
-            self._level = self._level_engine()
-        n, first = self.width, self.split.outer_form.shape[0]
-        box = first + np.arange(2 * n)
-        self._level.change_row_bounds(box, np.full(2 * n, -np.inf), np.concatenate([centre, -centre]))
-        self._level.change_row_bounds(np.array([first + 2 * n]), np.array([-np.inf]), np.array([level]))
-        answer = self._level.solve(basis=self._level_basis)
-        self._level_basis = self._level.basis
-        if answer.outcome is not Outcome.OPTIMAL or answer.x is None:
-            return None
-        inner = self.split.outer_form
-        return np.asarray(np.clip(answer.x[:n], inner.col_lower, inner.col_upper))
-
-    def _level_engine(self) -> Session:
-        """Minimise t over ``|z - centre| <= t``, the model's value at most a level, and the master's own rows."""
-        form, n, m = self._form(), self.width, self.blocks
-        eye, none = sparse.identity(n, format="csr"), sparse.csr_matrix((n, m))
-        t = sparse.csr_matrix(-np.ones((n, 1)))
-        inner_rows = sparse.hstack([form.A, sparse.csr_matrix((form.shape[0], 1))], format="csr")
-        level_row = sparse.csr_matrix(np.concatenate([form.c, [0.0]])[None])
-        matrix = sparse.vstack(
-            [inner_rows, sparse.hstack([eye, none, t]), sparse.hstack([-eye, none, t]), level_row], format="csr"
-        )
-        free = np.where(self._known, np.inf, 0.0)
-        whole = StandardForm(
-            c=np.concatenate([np.zeros(n + m), [1.0]]),
-            A=matrix,
-            row_lower=np.concatenate([form.row_lower, np.full(2 * n + 1, -np.inf)]),
-            row_upper=np.concatenate([form.row_upper, np.full(2 * n + 1, np.inf)]),
-            col_lower=np.concatenate([form.col_lower[:n], -free, [0.0]]),
-            col_upper=np.concatenate([form.col_upper[:n], free, [np.inf]]),
-            integrality=np.zeros(n + m + 1, dtype=np.uint8),
-            families=form.families,
-        )
-        made = get(self.solver).session(whole)
-        if self.rows:
-            rows = self._matrix(self.rows)
-            made.add_rows(
-                sparse.hstack([rows, sparse.csr_matrix((len(self.rows), 1))], format="csr"),
-                np.full(len(self.rows), -np.inf),
-                np.array([row.upper * row.scale for row in self.rows]),
-            )
-        return made

@@ -18,9 +18,6 @@ from privopt.backends.session import ColdSession
 from privopt.decompose.split import restrict
 from privopt.dsl.form import StandardForm
 
-__all__ = ["Apart", "components"]
-
-
 LEAST = 2_000
 """Components of fewer columns are solved together, as many as make so many."""
 

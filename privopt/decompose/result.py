@@ -1,4 +1,4 @@
-"""What a decomposition begins with."""
+"""What a decomposition begins with, or is brought on the way."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
-__all__ = ["Improvement", "Start", "inside"]
-
 FEASIBLE: Final = 1e-6
 """A start may miss rows by this, relative."""
 
 
 @frozen(kw_only=True, eq=False)
 class Start:
-    """Where to begin.
+    """Where to begin, or what to use as well as what is known.
 
     Attributes:
         x: (n,) a feasible point of the whole form, or None.
@@ -30,11 +28,6 @@ class Start:
 
     x: Floats | None = None
     multipliers: Sequence[Floats] = ()
-
-
-@frozen(kw_only=True, eq=False)
-class Improvement(Start):
-    """What a hook brings in a round: the same two things."""
 
 
 def inside(form: StandardForm, x: Floats) -> Floats:

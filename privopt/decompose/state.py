@@ -12,8 +12,6 @@ from privopt.arrays import Floats
 from privopt.backends import Basis
 from privopt.errors import SolverError
 
-__all__ = ["State"]
-
 CROSSED: Final = 1e-6
 """Bounds that cross by more than this, relative to the size of the costs, are a fault; by less, rounding."""
 

@@ -16,8 +16,6 @@ from privopt.dsl.lowering import Block, Family, negative, privacy_terms, variabl
 from privopt.dsl.symbols import Index, Variable
 from privopt.errors import ModelError
 
-__all__ = ["LARGEST_LOG", "compile_model"]
-
 LARGEST_LOG = 700.0
 """Privacy rows are in the matrix with exp(min(L, 700)): e^709.8 is where doubles end."""
 
@@ -341,13 +339,6 @@ def _no_big_m(
 
 def _ready(block: Block, n: int) -> _Rows:
     source = block.matrix.tocoo()
-    made = FamilyBlock(name=block.name, start=0, stop=source.shape[0], kind="block", row_names=block.labels)
-    if block.log_ratio is not None:
-        by_row = block.matrix.tocsr()
-        pair = by_row.indices.reshape(-1, 2)
-        positive = by_row.data.reshape(-1, 2) > 0
-        left = block.columns[np.where(positive[:, 0], pair[:, 0], pair[:, 1])]
-        right = block.columns[np.where(positive[:, 0], pair[:, 1], pair[:, 0])]
-        return _ratio_rows(left, right, block.log_ratio, n, evolve(made, kind="privacy"))
     matrix = sparse.csr_matrix((source.data, (source.row, block.columns[source.col])), shape=(source.shape[0], n))
+    made = FamilyBlock(name=block.name, start=0, stop=source.shape[0], kind="block")
     return _Rows(matrix, block.lower, block.upper, made)

@@ -24,8 +24,6 @@ from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
-__all__ = ["Bearing", "Conditioned", "Tightening", "condition", "tightening_cost"]
-
 _UP = 2.0**-50
 
 

@@ -7,8 +7,6 @@ import numpy as np
 from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
 
-__all__ = ["dual_bound", "implied_bounds", "weak_duality"]
-
 
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0

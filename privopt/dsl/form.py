@@ -52,7 +52,6 @@ class FamilyBlock:
         log_ratio: privacy rows only: eps d of each row, shape (stop - start,), natural logarithms. The matrix
             holds exp of it where a double can; this array holds it always.
         left, right: privacy rows only: the columns of z_i and of z_j, shape (stop - start,).
-        row_names: block rows only: what the rows are called, where the block came with labels.
     """
 
     name: str
@@ -65,15 +64,12 @@ class FamilyBlock:
     log_ratio: Floats | None = None
     left: Ints | None = None
     right: Ints | None = None
-    row_names: tuple[Hashable, ...] | None = None
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def label(self, row: int) -> tuple[Hashable, ...]:
         """Labels of a row counted from the start of the family."""
-        if self.row_names is not None:
-            return (self.row_names[row],)
         if not self.indices and len(self) > 1:
             return (row,)
         return tuple(s.labels[int(p[row])] for s, p in zip(self.sets, self.positions, strict=True))
@@ -88,7 +84,7 @@ class FamilyBlock:
 
     def rows(self, labels: Sequence[Hashable]) -> Ints:
         """Rows (from the start of the family) with these labels; ModelError where there are none."""
-        if self.row_names is not None or not self.indices:
+        if not self.indices:
             found = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
         else:
             if len(labels) != len(self.indices):

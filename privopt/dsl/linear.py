@@ -17,8 +17,6 @@ from privopt.arrays import Floats, Ints
 from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Total, Variable
 from privopt.errors import ModelError
 
-__all__ = ["Binding", "Coefficient", "Eq", "Ge", "Le", "Term", "as_expression", "linear_terms", "restrict", "total"]
-
 Places = Mapping[Index, Ints]
 
 Expression: TypeAlias = sympy.Expr | float

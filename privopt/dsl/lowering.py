@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -25,8 +25,6 @@ from privopt.dsl.linear import (
 )
 from privopt.dsl.symbols import Index, Variable
 from privopt.errors import ModelError
-
-__all__ = ["Block", "Family", "Implication", "family", "implies", "piecewise_lines", "variable_block"]
 
 
 @frozen(eq=False)
@@ -94,8 +92,6 @@ class Block:
     lower: Floats
     upper: Floats
     columns: Ints
-    labels: tuple[Hashable, ...] | None = None
-    log_ratio: Floats | None = None
     kind: FamilyKind = field(default="block")
 
 
@@ -211,12 +207,7 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 
 def piecewise_lines(
-    name: str,
-    shape: tuple[int, ...],
-    breakpoints: ArrayLike,
-    values: ArrayLike | None,
-    slopes: ArrayLike | None,
-    start: ArrayLike,
+    name: str, shape: tuple[int, ...], breakpoints: ArrayLike, values: ArrayLike
 ) -> tuple[Floats, Floats, str]:
     """Lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
 
@@ -227,26 +218,11 @@ def piecewise_lines(
     at = np.broadcast_to(at, (*shape, at.shape[-1])) if at.ndim else at.reshape(1)
     if not np.isfinite(at).all() or (np.diff(at, axis=-1) <= 0).any():
         raise ModelError(f"piecewise {name}: breakpoints must be finite and rise")
-    if (values is None) == (slopes is None):
-        raise ModelError(f"piecewise {name}: give either values or slopes")
-    if values is not None:
-        heights = np.broadcast_to(np.asarray(values, dtype=np.float64), at.shape)
-        if at.shape[-1] < 2:
-            raise ModelError(f"piecewise {name}: one breakpoint with values makes no line; give slopes")
-        rise = np.diff(heights, axis=-1) / np.diff(at, axis=-1)
-        lift = heights[..., :-1] - rise * at[..., :-1]
-    else:
-        rise = np.asarray(slopes, dtype=np.float64)
-        if rise.shape[-1] != at.shape[-1] + 1:
-            raise ModelError(
-                f"piecewise {name}: {rise.shape[-1]} slopes for {at.shape[-1]} breakpoints, "
-                f"wanted {at.shape[-1] + 1}: the first and last reach to infinity"
-            )
-        rise = np.broadcast_to(rise, (*shape, rise.shape[-1]))
-        first = np.broadcast_to(np.asarray(start, dtype=np.float64), shape)[..., None]
-        inner = np.concatenate([np.zeros((*shape, 1)), np.cumsum(rise[..., 1:-1] * np.diff(at, axis=-1), axis=-1)], -1)
-        heights = first + inner
-        lift = np.concatenate([heights[..., :1], heights], -1) - rise * np.concatenate([at[..., :1], at], -1)
+    if at.shape[-1] < 2:
+        raise ModelError(f"piecewise {name}: one breakpoint makes no line, wanted two or more")
+    heights = np.broadcast_to(np.asarray(values, dtype=np.float64), at.shape)
+    rise = np.diff(heights, axis=-1) / np.diff(at, axis=-1)
+    lift = heights[..., :-1] - rise * at[..., :-1]
     if not (np.isfinite(rise).all() and np.isfinite(lift).all()):
         raise ModelError(f"piecewise {name}: a value or slope is not finite")
     bends = np.diff(rise, axis=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Unpack
 
 import numpy as np
@@ -20,8 +20,6 @@ from privopt.dsl.sets import IndexSet
 from privopt.dsl.solution import Solution, SolveOptions, Solver, solve_form
 from privopt.dsl.symbols import Index, Param, Source, Variable
 from privopt.errors import ModelError
-
-__all__ = ["Model"]
 
 Kind = Literal["continuous", "integer", "binary"]
 
@@ -186,10 +184,8 @@ class Model:
         name: str,
         expression: Expression,
         breakpoints: ArrayLike,
+        values: ArrayLike,
         *,
-        values: ArrayLike | None = None,
-        slopes: ArrayLike | None = None,
-        start: ArrayLike = 0.0,
         forall: Index | Sequence[Index] = (),
         where: Where | None = None,
     ) -> Variable:
@@ -201,10 +197,8 @@ class Model:
         Args:
             name: of the variable and of its rows.
             expression: linear expression that the function is applied to.
-            breakpoints: rising, shape (B,) or one row for each index tuple, shape (sizes of forall ..., B).
+            breakpoints: two or more, rising, shape (B,) or one row for each index tuple, (sizes of forall ..., B).
             values: the function at the breakpoints; its outer pieces go on beyond them.
-            slopes: instead of values: B + 1 slopes, the first left of all breakpoints.
-            start: with slopes: the function at the first breakpoint, a number or one for each index tuple.
             forall, where: as in ``require``.
 
         Returns:
@@ -212,7 +206,7 @@ class Model:
         """
         indices = (forall,) if isinstance(forall, Index) else tuple(forall)
         sets = tuple(i.index_set for i in indices)
-        rise, lift, bend = piecewise_lines(name, tuple(len(s) for s in sets), breakpoints, values, slopes, start)
+        rise, lift, bend = piecewise_lines(name, tuple(len(s) for s in sets), breakpoints, values)
         made = self.variable(name, *sets, lower=None)
         pieces = IndexSet(f"{name} pieces", rise.shape[-1])
         q = Index("q", pieces)
@@ -236,8 +230,6 @@ class Model:
         columns: Variable | Sequence[Variable] | Ints,
         lower: ArrayLike = -np.inf,
         upper: ArrayLike = np.inf,
-        labels: Sequence[Hashable] | None = None,
-        log_ratio: ArrayLike | None = None,
     ) -> None:
         """Ready rows ``lower <= matrix x[columns] <= upper``.
 
@@ -247,9 +239,6 @@ class Model:
             columns: the columns of the model that its columns are: a variable or several (row-major), or numbers
                 from ``Variable.columns``.
             lower, upper: numbers or arrays of one entry a row.
-            labels: what the rows are called.
-            log_ratio: makes it a privacy family: row r is ``z_i <= exp(log_ratio[r]) z_j``, where the matrix tells
-                i by a positive and j by a negative entry, whatever their size.
         """
         taken = sparse.csr_matrix(matrix, dtype=np.float64)
         if isinstance(columns, Variable):
@@ -263,28 +252,11 @@ class Model:
             raise ModelError(f"block {name}: matrix of shape {taken.shape} for {len(columns)} columns")
         if len(columns) and (columns.min() < 0 or columns.max() >= self._columns):
             raise ModelError(f"block {name}: column {columns.max()}, wanted 0 to {self._columns - 1}")
-        if labels is not None and len(labels) != rows:
-            raise ModelError(f"block {name}: {len(labels)} labels for {rows} rows")
         if not np.isfinite(taken.data).all():
             raise ModelError(f"block {name}: a coefficient is {taken.data[~np.isfinite(taken.data)][0]}")
-        if log_ratio is not None:
-            log_ratio = np.broadcast_to(np.asarray(log_ratio, dtype=np.float64), (rows,))
-            signs = np.sign(taken.data).reshape(-1, 2) if len(taken.data) == 2 * rows else np.ones((1, 2))
-            if (np.diff(taken.indptr) != 2).any() or (signs.sum(axis=1) != 0).any() or np.isnan(log_ratio).any():
-                raise ModelError(f"block {name}: log_ratio needs one positive and one negative entry in each row")
         sides = [_side(name, side, value, rows) for side, value in (("lower", lower), ("upper", upper))]
         self._claim(name, "block")
-        self.families.append(
-            Block(
-                name=name,
-                matrix=taken,
-                lower=sides[0],
-                upper=sides[1],
-                columns=columns,
-                labels=None if labels is None else tuple(labels),
-                log_ratio=log_ratio,
-            )
-        )
+        self.families.append(Block(name=name, matrix=taken, lower=sides[0], upper=sides[1], columns=columns))
 
     def compile(self) -> StandardForm:
         """Return the model as arrays; takes a second or two for 1e6 rows."""
@@ -310,12 +282,6 @@ class Model:
         return show.text(self)
 
     __repr__ = __str__
-
-    def _repr_latex_(self) -> str:
-        return show.latex(self)
-
-    def _repr_html_(self) -> str:
-        return show.html(self)
 
 
 def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> None:

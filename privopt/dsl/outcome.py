@@ -7,8 +7,6 @@ from attrs import frozen
 from privopt.arrays import Floats
 from privopt.dsl.condition import Tightening
 
-__all__ = ["Outcome", "Result"]
-
 
 class Outcome(Enum):
     """How a solve ended. A solver that dies or lies is none of these: it raises ``SolverError``."""

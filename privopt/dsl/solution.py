@@ -15,8 +15,6 @@ from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
 from privopt.registry import registry
 
-__all__ = ["Interrupted", "Solution", "SolveOptions", "Solver", "solve_form"]
-
 EXPLAIN_SECONDS = 20.0
 
 

@@ -40,13 +40,6 @@ class Index(sympy.Dummy):  # type: ignore[misc]
 
     _sympyrepr = _sympystr
 
-    def _latex(self, printer: Any) -> str:
-        return _latex_name(self.name)
-
-
-def _latex_name(name: str) -> str:
-    return name if len(name) == 1 else rf"\mathit{{{name.replace('_', chr(92) + '_')}}}"
-
 
 class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
     """What variables and parameters share: a name, sets, and ``[...]``."""
@@ -57,9 +50,6 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
         return str(self.name)
 
     _sympyrepr = _sympystr
-
-    def _latex(self, printer: Any) -> str:
-        return _latex_name(self.name)
 
     def __getitem__(self, key: Any) -> Access:
         indices = key if isinstance(key, tuple) else (key,)
@@ -214,20 +204,12 @@ class Access(sympy.Expr):  # type: ignore[misc]
         """The index expressions."""
         return tuple(self.args[1:])
 
-    def _named(self, printer: Any, printed: Callable[[Any], str]) -> list[str]:
-        return [
-            str(s.labels[int(x)]) if x.is_Integer else printed(x)
-            for x, s in zip(self.indices, self.base.axes(len(self.indices)), strict=True)
-        ]
-
     def _sympystr(self, printer: Any) -> str:
-        return f"{self.base.name}[{', '.join(self._named(printer, printer._print))}]"
+        places = zip(self.indices, self.base.axes(len(self.indices)), strict=True)
+        named = [str(s.labels[int(x)]) if x.is_Integer else printer._print(x) for x, s in places]
+        return f"{self.base.name}[{', '.join(named)}]"
 
     _sympyrepr = _sympystr
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        text = f"{_latex_name(self.base.name)}_{{{','.join(self._named(printer, printer._print))}}}"
-        return text if exp is None else f"{text}^{{{exp}}}"
 
 
 class Restriction(sympy.Dummy):  # type: ignore[misc]
@@ -281,13 +263,3 @@ class Total(sympy.Expr):  # type: ignore[misc]
         return f"sum({printer._print(self.body)} for {over}{where})"
 
     _sympyrepr = _sympystr
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        over = r",\, ".join(rf"{_latex_name(x.name)} \in {_latex_name(x.index_set.name)}" for x in self.over)
-        kept = self.restriction
-        if kept is not None:
-            over += rf" :\, ({','.join(_latex_name(x.name) for x in kept.indices)}) \in T"
-        body = printer._print(self.body)
-        body = rf"\left({body}\right)" if self.body.is_Add else body
-        text = rf"\sum_{{{over}}} {body}"
-        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"

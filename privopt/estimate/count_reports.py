@@ -1,11 +1,10 @@
-"""Reports counted from tables, in files or in memory, and what is estimated beside them: groups and priors."""
+"""Reports counted from tables, in files or in memory, and the groups that are estimated in place of records."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import narwhals as nw
 import numpy as np
@@ -22,42 +21,37 @@ from privopt.estimate.shares import Observed
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.ledger.subject_columns import subjects_of
 
-__all__ = ["count_all", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
-
-BATCHES: Final = 1_000
-"""Batches of one table, at most: more are no hours or days, but each row's own time."""
-
 
 @define
 class Counter:
-    """Counts reports, batch of rows by batch of rows.
+    """Counts reports, some rows after others.
 
     Attributes:
         channel: whose outputs they are.
         table: name of the table, for faults.
         column: that holds the reports.
-        subject: column of who sent each; of each only the first report of a batch counts, for several are not
-            independent. Of traces it is the first in time, in the batch that it lies in: which of the others are fresh
-            depends on the reports before.
-        batch: column whose values are counted apart; None for one batch, called "".
-        known: batch and subject of the reports that count; shared by the counters of several releases, for one person's
-            reports to two of them are no more independent.
+        subject: column of who sent each; of each only the first report counts, for several are not independent. Of
+            traces it is the first in time: which of the others are fresh depends on the reports before.
+        known: subjects of the reports that count; shared by the counters of several releases, for one person's reports
+            to two of them are no more independent.
     """
 
     channel: Channel
     table: str
     column: str
     subject: str | None
-    batch: str | None
-    known: set[tuple[str, str]]
-    _found: dict[str, Observed] = field(factory=dict)
+    known: set[str]
+    found: Observed = field(init=False)
     _rows: int = 0
     _traced: bool = False
     _mark: str = FIRST
 
+    def __attrs_post_init__(self) -> None:
+        self.found = Observed(channel=self.channel, counts=np.zeros(len(self.channel.outputs), dtype=np.int64))
+
     def check(self, names: Sequence[str]) -> None:
         """Refuse a table without the columns."""
-        wanted = [name for name in (self.column, self.subject, self.batch) if name is not None]
+        wanted = [name for name in (self.column, self.subject) if name is not None]
         shown = ", ".join(names)
         faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
         own = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
@@ -82,8 +76,7 @@ class Counter:
         """Count rows.
 
         Raises:
-            InputError: an output that the release does not have, a report of nobody where subjects are asked for, or
-                more than :data:`BATCHES` batches.
+            InputError: an output that the release does not have, or a report of nobody where subjects are asked for.
         """
         place = {name: k for k, name in enumerate(self.channel.outputs)}
         report = self._texts(frame, self.column)
@@ -96,34 +89,22 @@ class Counter:
             found = f"{value}, an output that the release does not have ({len(unknown):,} such rows)"
             wanted = f"one of its {len(place):,}, or nothing"
             raise InputError([Fault(self.table, f"row {row:,}, column {self.column}", found, wanted)])
-        batch = pl.Series("batch", [""]).new_from_index(0, len(frame))
-        if self.batch is not None:
-            batch = self._texts(frame, self.batch).fill_null("")
-            several = self._found.keys() | set(batch.unique().to_list())
-            if len(several) > BATCHES:
-                found = f"more than {BATCHES:,} values, of which each would be an estimate of its own"
-                raise InputError(
-                    [Fault(self.table, f"column {self.batch}", found, "an hour or a day, say, of each row")]
-                )
-        first = self._first(frame, batch, there)
+        first = self._first(frame, there)
         self._rows += len(frame)
-        rows = pl.DataFrame({"batch": batch, "at": at, "there": there, "first": first})
-        for (name,), part in rows.group_by("batch", maintain_order=True):
-            kept = part.filter(pl.col("there") & pl.col("first"))["at"].to_numpy()
-            before = self._found.get(str(name), self._none)
-            self._found[str(name)] = Observed(
-                channel=self.channel,
-                counts=before.counts + np.bincount(kept, minlength=len(place)),
-                skipped=before.skipped + int((~part["there"]).sum()),
-                repeated=before.repeated + int((part["there"] & ~part["first"]).sum()),
-            )
+        before, kept = self.found, at.filter(there & first).to_numpy()
+        self.found = Observed(
+            channel=self.channel,
+            counts=before.counts + np.bincount(kept, minlength=len(place)),
+            skipped=before.skipped + int((~there).sum()),
+            repeated=before.repeated + int((there & ~first).sum()),
+        )
 
     def _texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
-    def _first(self, frame: pl.DataFrame, batch: pl.Series, there: pl.Series) -> pl.Series:
-        """Whether each row with a report is its subject's first of its batch."""
+    def _first(self, frame: pl.DataFrame, there: pl.Series) -> pl.Series:
+        """Whether each row with a report is its subject's first."""
         if self.subject is None:
             return pl.Series([True]).new_from_index(0, len(frame))
         with naming(self.table):
@@ -135,10 +116,10 @@ class Counter:
             raise InputError([Fault(self.table, f"row {row:,}, column {self.subject}", found, "who sent each report")])
         made = []
         may = there & self._marked(frame[self._mark]) if self._traced else there
-        for key, good in zip(zip(batch.to_list(), names.to_list(), strict=True), may.to_list(), strict=True):
-            made.append(key not in self.known and (good or not self._traced))
+        for name, good in zip(names.to_list(), may.to_list(), strict=True):
+            made.append(name not in self.known and (good or not self._traced))
             if good:
-                self.known.add(key)
+                self.known.add(name)
         return pl.Series(made, dtype=pl.Boolean)
 
     def _marked(self, marks: pl.Series) -> pl.Series:
@@ -150,36 +131,22 @@ class Counter:
             raise InputError([Fault(self.table, where, f"neither ({len(odd):,} such rows)", "true or false")])
         return said == "true"
 
-    def found(self) -> dict[str, Observed]:
-        """Batches by name, in order of their names."""
-        return {name: self._found[name] for name in sorted(self._found)} or {"": self._none}
 
-    @property
-    def _none(self) -> Observed:
-        return Observed(channel=self.channel, counts=np.zeros(len(self.channel.outputs), dtype=np.int64))
-
-
-def count_all(
-    tables: Iterable[tuple[Channel, TableSource]],
-    *,
-    column: str,
-    subject: str | None,
-    batch: str | None,
-) -> list[dict[str, Observed]]:
-    """The reports of several releases, of each by batch.
+def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None) -> list[Observed]:
+    """The reports of several releases.
 
     Args:
         tables: of each the channel, and a table of its reports.
-        column, subject, batch: as of :class:`Counter`.
+        column, subject: as of :class:`Counter`.
     """
-    known: set[tuple[str, str]] = set()
+    known: set[str] = set()
     made = []
     for channel, source in tables:
-        counter = Counter(channel=channel, table=source.name, column=column, subject=subject, batch=batch, known=known)
+        counter = Counter(channel=channel, table=source.name, column=column, subject=subject, known=known)
         counter.check(source.columns)
         for frame in source.batches():
             counter.add(frame.to_polars())
-        made.append(counter.found())
+        made.append(counter.found)
     return made
 
 
@@ -213,23 +180,3 @@ def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
     for place, name in group.items():
         made.setdefault(name, []).append(place)
     return {name: np.array(places, dtype=np.int64) for name, places in made.items()}
-
-
-def read_prior(path: Path, ids: Sequence[str]) -> Floats:
-    """(N,) weights, from a table id,p; or id,share, as an estimate is written.
-
-    Raises:
-        InputError: records that are unknown, missing or there twice, or weights without a finite sum above 0.
-    """
-    file = File(name=path.name, path=path)
-    weights = [Column(name=name, least=0.0, optional=True) for name in ("p", "share")]
-    table = read_table(file, [Column(name="id", kind="id"), *weights])
-    column = next((name for name in ("p", "share") if name in table), None)
-    if column is None:
-        raise InputError([Fault(path.name, "header", "no column p, and no share", "columns id, p; or id, share")])
-    made = np.zeros(len(ids))
-    made[each_once(file, table["id"], ids)] = table[column]
-    if not 0 < (total := made.sum()) < np.inf:
-        wanted = "weights with a finite sum above 0"
-        raise InputError([Fault(path.name, f"column {column}", f"a sum of {total:g}", wanted)])
-    return made

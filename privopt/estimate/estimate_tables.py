@@ -1,4 +1,4 @@
-"""``privopt estimate``: reports in tables, shares of the truth by batch; from files into a file, or in memory."""
+"""``privopt estimate``: reports in tables, shares of the truth; from files into a file, or in memory."""
 
 from __future__ import annotations
 
@@ -7,36 +7,20 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-from attrs import evolve, frozen
+from attrs import evolve
 
 from privopt.arrays import Ints
 from privopt.declare.problems_in_memory import frame_of, values_of
 from privopt.declare.table_files import TableSource
 from privopt.errors import UsageError
-from privopt.estimate.count_reports import count_all, groups_of, noisy_counts_of, read_groups, read_prior
+from privopt.estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
 from privopt.estimate.page import estimate_page, share_layer
-from privopt.estimate.posterior import Prior, channel_of, prior_of
+from privopt.estimate.posterior import channel_of
 from privopt.estimate.shares import Asked, Estimate, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.report.map_files import write_layer
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import Opened, open_verified
-
-__all__ = ["Batches", "estimates", "write_estimate"]
-
-
-@frozen(kw_only=True)
-class Batches:
-    """Estimates of all batches.
-
-    Attributes:
-        estimates: by batch; of one alone under "".
-        left_out: of each batch without an estimate, a sentence.
-    """
-
-    estimates: Mapping[str, Estimate]
-    left_out: tuple[str, ...] = ()
 
 
 def _estimated(
@@ -48,32 +32,17 @@ def _estimated(
     *,
     column: str,
     subject: str | None,
-    batch: str | None,
-) -> Batches:
-    """An estimate of each batch that has reports, from tables of releases of which the first is ``opened``."""
+) -> Estimate:
+    """An estimate from tables of releases of which the first is ``opened``."""
     if progress is not None:
         progress("counting reports", 0, None, None)
-    counted = count_all(tables, column=column, subject=subject, batch=batch)
-    rows, unit = tables[0][0].distances, tables[0][0].unit
-    made: dict[str, Estimate] = {}
-    left = []
-    names = sorted({name for found in counted for name in found})
-    for number, name in enumerate(names, start=1):
-        if progress is not None and len(names) > 1:
-            progress(f"batch {number:,} of {len(names):,}", 0, None, None)
-        here = [found[name] for found in counted if name in found]
-        skipped, repeated = sum(each.skipped for each in here), sum(each.repeated for each in here)
-        if not any(each.counts.any() for each in here):
-            more = f", {repeated:,} of subjects whose first report lies elsewhere" if repeated else ""
-            left.append(f"batch {name!r} has no estimate: no reports{more}, {skipped:,} rows without one")
-            continue
-        found = estimate(here, asked, groups=groups, rows=rows, unit=unit, progress=progress)
-        several = subject is None and sum(bool(each.counts.any()) for each in here) > 1
-        notes = _notes(opened, found, repeated, chosen=asked.resolution is None, several=several)
-        made[name] = evolve(found, skipped=skipped, notes=(*found.notes, *notes))
-    if not made:
-        raise UsageError("reports: found none, wanted at least one")
-    return Batches(estimates=made, left_out=tuple(left))
+    here = counted(tables, column=column, subject=subject)
+    channel = tables[0][0]
+    found = estimate(here, asked, groups=groups, rows=channel.distances, unit=channel.unit, progress=progress)
+    several = subject is None and sum(bool(each.counts.any()) for each in here) > 1
+    repeated = sum(each.repeated for each in here)
+    notes = _notes(opened, found, repeated, chosen=asked.resolution is None, several=several)
+    return evolve(found, skipped=sum(each.skipped for each in here), notes=(*found.notes, *notes))
 
 
 def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
@@ -108,28 +77,25 @@ def write_estimate(
     *,
     column: str = "report",
     subject: str | None = None,
-    batch: str | None = None,
     also: Sequence[tuple[Path, Path]] = (),
     groups: Path | None = None,
-    prior: Path | None = None,
     page: Path | None = None,
     geo: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
-) -> Batches:
-    """Estimate, by batch, and write the table, and the page where one is asked for.
+) -> Estimate:
+    """Estimate, and write the table, and the page where one is asked for.
 
     Args:
         folder: the release; it is checked before it is used.
         reports: a table.
         out: CSV to write.
         asked: how.
-        column, subject, batch: as of :class:`privopt.estimate.count_reports.Counter`.
+        column, subject: as of :class:`privopt.estimate.count_reports.Counter`.
         also: further releases of the same records, each with its reports.
         groups: a table id,group, or None.
-        prior: a table id,p or id,share, or None.
         page: HTML to write, or None.
-        geo: GeoJSON or GeoParquet to write, a point a record with its share, or its group's, or None.
+        geo: GeoJSON to write, a point a record with its share, or its group's, or None.
         force: replace ``out`` and ``page``.
         progress: called with what is being done.
 
@@ -138,40 +104,30 @@ def write_estimate(
         InputError: tables that will not do.
         DoesNotHoldError: a release does not hold.
     """
-    read = [path for path in (reports, *(path for _, path in also), groups, prior) if path is not None]
+    read = [path for path in (reports, *(path for _, path in also), groups) if path is not None]
     folders = [folder, *(other for other, _ in also)]
     check_files({"--out": out, "--report": page, "--geo": geo}, force=force, read=read, folders=folders)
-    if batch is not None and (page is not None or geo is not None):
-        option = "--report" if page is not None else "--geo"
-        raise UsageError(f"{option} must be given without --batch: it shows one estimate")
     opened = open_verified(folder)
     channel = channel_of(opened)
     grouped = None if groups is None else read_groups(groups, channel.inputs)
-    if prior is not None:
-        asked = evolve(asked, prior=read_prior(prior, channel.inputs))
     if geo is not None and (not isinstance(channel, Channel) or channel.coordinates is None):
         raise UsageError(f"--geo must be of records on a map, got those of {folder}, which lie nowhere")
     source = TableSource.of_file(reports)
     if isinstance(channel, NoisyCounts):
-        if also or batch or subject:
-            raise UsageError("noisy counts: wanted one table of them, without --also, --batch or --subject")
-        counts = noisy_counts_of(channel, reports, column)
-        made = Batches(estimates={"": estimate_of_counts(channel, counts, asked, groups=grouped)})
+        if also or subject:
+            raise UsageError("noisy counts: wanted one table of them, without --also or --subject")
+        made = estimate_of_counts(channel, noisy_counts_of(channel, reports, column), asked, groups=grouped)
     else:
         tables = [(channel, source), *(_beside(other, path) for other, path in also)]
-        made = _estimated(opened, tables, asked, grouped, progress, column=column, subject=subject, batch=batch)
+        made = _estimated(opened, tables, asked, grouped, progress, column=column, subject=subject)
     with ExitStack() as stack:  # both are made before either gets its name
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
-            path.write_text(estimate_page(made.estimates[""], opened, reports.name, grouped), "utf-8")
+            path.write_text(estimate_page(made, opened, reports.name, grouped), "utf-8")
         if geo is not None and isinstance(channel, Channel):
             path = stack.enter_context(new_file(geo, force=force, option="--geo"))
-            write_layer(share_layer(made.estimates[""], channel, grouped), path)
-        shares = [
-            each.table() if batch is None else each.table().select(pl.lit(name).alias("batch"), pl.all())
-            for name, each in made.estimates.items()
-        ]
-        pl.concat(shares).write_csv(stack.enter_context(new_file(out, force=force)))
+            write_layer(share_layer(made, channel, grouped), path)
+        made.table().write_csv(stack.enter_context(new_file(out, force=force)))
     return made
 
 
@@ -186,39 +142,35 @@ def _beside(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
 # --- in memory --------------------------------------------------------------------------------------------
 
 
-def estimates(
+def estimate_of(
     opened: Opened,
     reports: object,
     asked: Asked,
     *,
     column: str,
     subject: str | None = None,
-    batch: str | None = None,
     by: Mapping[str, str] | None = None,
     also: Sequence[tuple[Opened, object]] = (),
-    prior: Prior = None,
     progress: Progress | None = None,
-) -> Batches:
-    """Estimates by batch; see :meth:`privopt.api.released.Released.estimate`."""
+) -> Estimate:
+    """See :meth:`privopt.api.released.Released.estimate`."""
     channel = channel_of(opened)
     ids = list(channel.inputs)
     groups = None if by is None else _groups(by, ids)
-    if prior is not None:
-        asked = evolve(asked, prior=prior_of(opened, prior))
     if isinstance(channel, NoisyCounts):
-        if also or batch or subject:
-            raise UsageError("noisy counts: wanted one array of them, without also, batch or subject")
+        if also or subject:
+            raise UsageError("noisy counts: wanted one array of them, without also or subject")
         counts = np.asarray(reports, dtype=np.float64)
         if counts.shape != (len(ids),) or not np.isfinite(counts).all():
             raise UsageError(f"reports: wanted {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
-        return Batches(estimates={"": estimate_of_counts(channel, counts, asked, groups=groups)})
+        return estimate_of_counts(channel, counts, asked, groups=groups)
     tables = [(channel, _source(reports, column, "reports"))]
     for number, (other, given) in enumerate(also):
         another = channel_of(other)
         if not isinstance(another, Channel):
             raise UsageError("also: found a release that publishes noisy counts, wanted one that draws reports")
         tables.append((another, _source(given, column, f"also[{number}]")))
-    return _estimated(opened, tables, asked, groups, progress, column=column, subject=subject, batch=batch)
+    return _estimated(opened, tables, asked, groups, progress, column=column, subject=subject)
 
 
 def _source(reports: object, column: str, name: str) -> TableSource:

@@ -11,20 +11,13 @@ narrower, for they let go of shares that the other outputs rule out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, csr_array
 from privopt.errors import SolverError
 from privopt.interfaces import Progress
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-else:
-    csr_array = Any
-
-__all__ = ["few_enough", "finite_sample"]
 
 MOST_WORK: Final = 20_000_000
 """Entries of the programs, times intervals, up to which each interval is its own pair of programs."""

@@ -20,8 +20,6 @@ from privopt.arrays import Floats, read_only
 from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
-__all__ = ["Fit", "fit", "gap_of"]
-
 MOST_STEPS: Final = 300
 NEGLIGIBLE: Final = 1e-14
 """Share of the greatest weight below which a record does not count in a step's equations."""
@@ -42,8 +40,7 @@ class Fit:
 
     Attributes:
         shares: (N,) above 0, summing to 1.
-        gap: proved: how far the objective (log-likelihood, with the prior's term where there is one) can be from its
-            maximum, per report.
+        gap: proved: how far the log-likelihood can be from its maximum, per report.
         log_likelihood: per report, at the shares.
     """
 
@@ -52,50 +49,36 @@ class Fit:
     log_likelihood: float
 
 
-def gap_of(shares: Floats, columns: Floats, parts: Floats, prior: Floats | None = None) -> float:
-    """How far shares can be from the maximum, per report: T ln(max_i (D_i + b_i / pi_i) / T), T = 1 + sum_i b_i.
+def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
+    """How far shares can be from the maximum, per report: ln max_i D_i.
 
     Args:
-        shares: (N,) summing to 1; above 0 where there is a prior.
+        shares: (N,) summing to 1.
         columns: (N, K) probability of each report given each record.
         parts: (K,) part of all reports that each is; they sum to 1.
-        prior: (N,) b_i: what a Dirichlet prior counts for, in parts of all reports; None for none.
     """
     slope = columns @ (parts / (shares @ columns))
-    if prior is not None:
-        slope += prior / shares
-    total = 1.0 if prior is None else 1.0 + float(prior.sum())
-    return max(0.0, total * math.log(float(slope.max()) / total))
+    return max(0.0, math.log(float(slope.max())))
 
 
-def fit(
-    columns: Floats,
-    parts: Floats,
-    *,
-    gap: float = 1e-6,
-    prior: Floats | None = None,
-    progress: Progress | None = None,
-) -> Fit:
-    """The shares of greatest likelihood; with a prior those of greatest posterior density.
+def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress | None = None) -> Fit:
+    """The shares of greatest likelihood.
 
     Args:
         columns: (N, K) as of :func:`gap_of`; of reports that came, each possible for some record.
         parts: (K,) above 0, summing to 1.
         gap: to end at, per report.
-        prior: (N,) as of :func:`gap_of`, or None.
         progress: called with the gap after each step.
 
     Notes:
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
     """
     count = len(columns)
-    weight = np.zeros(count) if prior is None else prior
-    total = 1.0 + float(weight.sum())
-    p, s = _start(np.full(count, 1.0 / count), columns, parts, weight, total, 0.1)
+    p, s = _start(np.full(count, 1.0 / count), columns, parts, 0.1)
     best, at, since = math.inf, p, 0
     for step in range(MOST_STEPS):
         shares = p / p.sum()
-        now = gap_of(shares, columns, parts, prior)
+        now = gap_of(shares, columns, parts)
         if now < best:
             best, at, since = now, shares, step
         if progress is not None:
@@ -105,24 +88,22 @@ def fit(
             return Fit(shares=read_only(at), gap=best, log_likelihood=value)
         if step - since >= PATIENCE:
             since = step
-            p, s = _start(0.999 * at + 0.001 / count, columns, parts, weight, total, 1e-3)
-        p, s = _step(p, s, columns, parts, weight, total)
+            p, s = _start(0.999 * at + 0.001 / count, columns, parts, 1e-3)
+        p, s = _step(p, s, columns, parts)
     raise SolverError(f"the likelihood's gap is {best:.3g} per report after {MOST_STEPS} steps, wanted {gap:g}")
 
 
-def _start(
-    p: Floats, columns: Floats, parts: Floats, weight: Floats, total: float, least: float
-) -> tuple[Floats, Floats]:
-    """Where the method begins: shares, and multipliers of at least a share of T."""
-    slope = columns @ (parts / (p @ columns)) + weight / p
-    return p, np.maximum(least * total, total - slope)
+def _start(p: Floats, columns: Floats, parts: Floats, least: float) -> tuple[Floats, Floats]:
+    """Where the method begins: shares, and multipliers of at least so much."""
+    slope = columns @ (parts / (p @ columns))
+    return p, np.maximum(least, 1.0 - slope)
 
 
-def _step(p: Floats, s: Floats, columns: Floats, parts: Floats, weight: Floats, total: float) -> tuple[Floats, Floats]:
-    """One predictor-corrector step on slope + s = T, p s = mu; the masses sum to 1 where both hold."""
+def _step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
+    """One predictor-corrector step on slope + s = 1, p s = mu; the masses sum to 1 where both hold."""
     mass = p @ columns
-    off = columns @ (parts / mass) + weight / p - total  # how far the slope is above what it may be
-    solve = _Newton(columns, mass**2 / parts, p / (s + weight / p))
+    off = columns @ (parts / mass) - 1.0  # how far the slope is above what it may be
+    solve = _Newton(columns, mass**2 / parts, p / s)
     mu = float(p @ s) / len(p)
     dp = solve(off)  # off + s + (0 - p s) / p
     ds = -s - s * dp / p

@@ -19,19 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from privopt.arrays import Floats, Ints, slices
+from privopt.arrays import Floats, Ints, csr_array, slices
 from privopt.interfaces import Progress
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-else:
-    csr_array = Any
-
-__all__ = ["linear_intervals"]
 
 SET_APART: Final = 0.05
 """Share of the reports by which weights are chosen. Of 200,000 reports over 2,032 places in 64 groups a tenth made

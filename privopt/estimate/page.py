@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Figure, Floats, Ints
+from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.report_parts import Layer
 from privopt.report.charts import dot_size
@@ -16,15 +17,6 @@ from privopt.report.map_files import point_features
 from privopt.report.page import document, drawing, table
 from privopt.report.theme import MARK, RIM, axes_of, themed
 from privopt.run.verify import Opened
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from privopt.estimate.shares import Estimate
-else:
-    Figure = Estimate = Any
-
-__all__ = ["district_figure", "estimate_page", "interval_figure", "map_figure", "share_layer"]
 
 SHOWN: Final = 40
 """Intervals that are drawn: those of the greatest shares."""

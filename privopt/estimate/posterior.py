@@ -12,8 +12,6 @@ from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.run.verify import Opened
 
-__all__ = ["Prior", "chances", "channel_of", "prior_of"]
-
 Prior = Estimate | Mapping[str, float] | Sequence[float] | Floats | None
 """How likely each record is: an estimate, weights by id, (N,) weights; None for the problem's own, or uniform."""
 

@@ -13,20 +13,13 @@ and also where v jumps as c grows, as it does of few reports; the tightest of th
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, csr_array
 from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-else:
-    csr_array = Any
-
-__all__ = ["gap_for", "profile_intervals"]
 
 FARTHEST: Final = 40.0
 """|ln T| at which h . pi is at its end."""

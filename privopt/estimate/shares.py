@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import polars as pl
 from attrs import field, frozen
 
-from privopt.arrays import Floats, Ints
-from privopt.declare.notebook import card
+from privopt.arrays import Floats, Ints, csr_array
 from privopt.errors import UsageError, check_number
 from privopt.estimate.finite_sample_intervals import few_enough, finite_sample
 from privopt.estimate.linear_intervals import linear_intervals
@@ -20,17 +19,7 @@ from privopt.execution.limits import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.numbers.binomial import clopper_pearson
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-else:
-    csr_array = Any
-
-__all__ = ["Asked", "Estimate", "Intervals", "Observed", "estimate", "estimate_of_counts"]
-
 Intervals = Literal["finite-sample", "asymptotic"]
-
-HEAVIEST: Final = 1e6
-"""Reports that a prior may be worth, for each that came: with more, rounding comes near the gap."""
 
 RESOLVED: Final = 300
 """Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
@@ -56,27 +45,21 @@ class Asked:
         intervals: which; finite-sample ones hold for every number of reports, asymptotic ones for many.
         resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what
             the reports bear, where there are more than 300 records with distances.
-        prior: (N,) weights of a Dirichlet prior that is worth ``worth`` reports; None for maximum likelihood.
-        worth: see ``prior``.
     """
 
     confidence: float = 0.95
     gap: float = 1e-6
     intervals: Intervals = "finite-sample"
     resolution: float | None = None
-    prior: Floats | None = None
-    worth: float = 100.0
 
     def __attrs_post_init__(self) -> None:
-        for name in ("confidence", "gap", "worth", *(() if self.resolution is None else ("resolution",))):
+        for name in ("confidence", "gap", *(() if self.resolution is None else ("resolution",))):
             check_number(name, getattr(self, name), "a finite number")
         rules = [
             ("confidence", self.confidence, 0 < self.confidence < 1, "a number between 0 and 1"),
             ("gap", self.gap, 1e-9 <= self.gap < np.inf, "a number of at least 1e-9"),
             ("resolution", self.resolution, 0 <= (self.resolution or 0) < np.inf, "a distance of at least 0"),
-            ("worth", self.worth, 0 < self.worth < np.inf, "a number of reports above 0"),
             ("intervals", self.intervals, self.intervals in get_args(Intervals), " or ".join(get_args(Intervals))),
-            ("resolution", self.resolution, not (self.resolution and self.prior is not None), "none beside a prior"),
         ]
         for name, found, good, wanted in rules:
             if not good:
@@ -109,10 +92,10 @@ class Estimate:
         shares: (G,) summing to 1.
         low, high: (G,) ends of their intervals.
         n: reports, or those who were counted.
-        method: ``"maximum-likelihood"``, the same after ``smooth-``, ``"maximum-a-posteriori"``, ``"noisy-counts"``.
+        method: ``"maximum-likelihood"``, the same after ``smooth-``, ``"noisy-counts"``.
         confidence: of the intervals.
-        gap: proved: how far what ``method`` maximises can be from its maximum, per report: the log-likelihood; with a
-            prior, that and the prior's term; of smooth shares the maximum is that among shares of their resolution.
+        gap: proved: how far the log-likelihood can be from its maximum, per report; of smooth shares from that among
+            shares of their resolution.
         intervals: ``"finite-sample"`` or ``"asymptotic"``; they hold all at once, but asymptotic ones of up to 300
             single records, which hold each by itself.
         intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"`` or ``"noise"``;
@@ -167,12 +150,6 @@ class Estimate:
         columns = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         return pl.DataFrame(columns)
 
-    def _repr_html_(self) -> str:
-        top = np.argsort(-self.shares, kind="stable")[:5].tolist()
-        rows = {self.ids[g]: f"{self.shares[g]:.4g} ({self.low[g]:.4g} to {self.high[g]:.4g})" for g in top}
-        facts: Mapping[str, Any] = {"reports": self.n, "method": self.method, "intervals": self.intervals, **rows}
-        return card("Estimate", facts)
-
 
 def estimate(
     observed: Sequence[Observed],
@@ -194,34 +171,30 @@ def estimate(
         progress: called with what is being done.
 
     Raises:
-        UsageError: no reports, releases of different records, reports that no record can send, or a prior that is
-            worth over a million times the reports.
+        UsageError: no reports, releases of different records, or reports that no record can send.
     """
     ids = list(observed[0].channel.inputs)
     columns, counts = _heard(observed)
     n, seen = int(counts.sum()), counts > 0
-    if asked.prior is not None and asked.worth > HEAVIEST * n:
-        raise UsageError(f"worth: found {asked.worth:g}, wanted at most {HEAVIEST * n:,.0f} reports beside {n:,}")
     parts, used = counts[seen] / n, np.ascontiguousarray(columns[:, seen])
-    prior = None if asked.prior is None else asked.prior / asked.prior.sum() * (asked.worth / n)
     auto = len(ids) > RESOLVED and asked.resolution is None
     resolution = asked.resolution if auto or asked.resolution is not None else 0.0
     names, functionals = _functionals(ids, groups)
     gap = asked.gap
-    if asked.intervals == "asymptotic" and resolution == 0.0 and prior is None:
+    if asked.intervals == "asymptotic" and resolution == 0.0:
         gap = min(gap, gap_for(asked.confidence, n))  # shares of a greater one can lie outside their intervals
     dense = resolution == 0.0 and used.size > DENSE
     with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
-        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, prior=prior, progress=progress)
+        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
         low, high, intervals_by, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
-    shares, likeliest = functionals @ found.fit.shares, f"{'smooth-' if found.resolution else ''}maximum-likelihood"
+    shares = functionals @ found.fit.shares
     return Estimate(
         ids=names,
         shares=shares / shares.sum(),
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
         n=n,
-        method=likeliest if prior is None else "maximum-a-posteriori",
+        method=f"{'smooth-' if found.resolution else ''}maximum-likelihood",
         confidence=asked.confidence,
         gap=found.fit.gap,
         intervals=asked.intervals,
@@ -346,8 +319,8 @@ def estimate_of_counts(
         asked: the confidence; intervals are finite-sample ones.
         groups: as of :func:`estimate`.
     """
-    if asked.intervals != "finite-sample" or asked.prior is not None or asked.resolution:
-        raise UsageError("noisy counts: wanted finite-sample intervals, without a prior or a resolution")
+    if asked.intervals != "finite-sample" or asked.resolution:
+        raise UsageError("noisy counts: wanted finite-sample intervals, without a resolution")
     names, functionals = _functionals(channel.inputs, groups)
     likely = np.maximum(counts, 0.0)
     if not likely.any():

@@ -22,8 +22,6 @@ from privopt.errors import UsageError
 from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
-__all__ = ["Resolved", "bumps", "resolved_fit"]
-
 COARSEST: Final = 4.0
 """The coarsest resolution is the greatest distance over this; each next is finer by FINER."""
 FINER: Final = math.sqrt(2.0)
@@ -79,13 +77,12 @@ def resolved_fit(
     *,
     resolution: float | None,
     gap: float,
-    prior: Floats | None = None,
     progress: Progress | None = None,
 ) -> Resolved:
     """The shares of greatest likelihood at a resolution, or at the one that the reports bear.
 
     Args:
-        columns, parts, gap, prior: as of :func:`privopt.estimate.likelihood.fit`.
+        columns, parts, gap: as of :func:`privopt.estimate.likelihood.fit`.
         reports: n.
         rows: distances; None where there are none, and then no resolution but 0.
         resolution: r; 0 for all distributions; None to choose.
@@ -94,8 +91,8 @@ def resolved_fit(
     Raises:
         UsageError: a resolution so fine that its bumps cannot be held at once.
     """
-    if rows is None or resolution == 0 or prior is not None:
-        return _of(fit(columns, parts, gap=gap, prior=prior, progress=progress), 0.0, columns, parts)
+    if rows is None or resolution == 0:
+        return _of(fit(columns, parts, gap=gap, progress=progress), 0.0, columns, parts)
     if resolution is not None:
         asked = _at(columns, parts, rows, resolution, gap, progress)
         if asked is None:

@@ -15,8 +15,6 @@ from attrs import field, frozen
 from privopt.errors import StoppedError
 from privopt.execution.clock import check
 
-__all__ = ["Executor", "Held", "spans", "worker_state"]
-
 T = TypeVar("T")
 
 _local = threading.local()

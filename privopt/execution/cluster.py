@@ -10,8 +10,6 @@ from privopt.errors import SolverError, UsageError
 from privopt.execution.base import Executor, Feeding, Held
 from privopt.execution.clock import Clock, Ticket
 
-__all__ = ["connect"]
-
 T = TypeVar("T")
 
 #: Seconds: until a worker that the scheduler no longer names counts as lost; for a scheduler to answer.

@@ -17,8 +17,6 @@ from typing import Final
 
 from privopt.execution.kernel_timer import KernelTimer
 
-__all__ = ["ended_after", "lived", "publish_what_stands_by", "settling", "standing_by"]
-
 LOCKED: Final = 0.4
 """Seconds that the thread has after its time before the kernel takes it that the interpreter's lock is held."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["interrupts"]
-
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:

@@ -11,8 +11,6 @@ import signal
 import sys
 from typing import Final
 
-__all__ = ["KernelTimer"]
-
 MONOTONIC: Final = 1
 """CLOCK_MONOTONIC of Linux."""
 

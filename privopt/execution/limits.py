@@ -12,13 +12,6 @@ from typing import Final, TypeVar
 from privopt.execution.base import spans
 from privopt.execution.clock import check
 
-__all__ = [
-    "VARIABLES",
-    "allowed_threads",
-    "in_threads",
-    "limited_to",
-]
-
 T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -12,8 +12,6 @@ from privopt.execution.base import Executor, Feeding
 from privopt.execution.clock import Ticket
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
-__all__ = ["processes", "serial", "threads"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["content_key", "facts", "remembering"]
-
 _FACTS: ContextVar[dict[bytes, Any] | None] = ContextVar("_FACTS", default=None)
 
 

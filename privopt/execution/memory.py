@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["GB", "PROGRAM", "available", "resident"]
-
 GB: Final = 10**9
 """Bytes of a gigabyte, as ``--memory`` counts them."""
 PROGRAM: Final = 240_000_000

@@ -6,8 +6,6 @@ from privopt.errors import UsageError
 from privopt.execution.base import Executor
 from privopt.execution.local import _at_least_one, processes, serial
 
-__all__ = ["from_url"]
-
 
 def from_url(url: str | None, jobs: int = 1) -> Executor:
     """The executor that ``--executor`` and ``--jobs`` name.

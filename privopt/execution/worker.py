@@ -32,8 +32,6 @@ from privopt.errors import PrivoptError, SolverError, UsageError
 from privopt.execution.base import Held
 from privopt.execution.limits import VARIABLES
 
-__all__ = ["DeadWorkerError", "Worker", "say", "settle"]
-
 T = TypeVar("T")
 
 _LENGTH = struct.Struct("<Q")

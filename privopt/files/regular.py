@@ -12,17 +12,6 @@ from typing import BinaryIO, Final
 
 from privopt.errors import UsageError
 
-__all__ = [
-    "LARGEST",
-    "Unreadable",
-    "open_private",
-    "open_regular",
-    "private_folder",
-    "read_bytes",
-    "read_whole",
-    "what_it_is",
-]
-
 LARGEST: Final = 8 * 2**30
 """Bytes of the largest file that is read: larger inputs are refused by name before anything is read of them."""
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from privopt.files.archive import npy_shape
 
-__all__ = ["expect", "loading", "loading_bytes"]
-
 HEAD: Final = 1 << 16
 LEAST: Final = 16e6
 """Bytes below which nothing is asked for: the mechanism asks for all together once it knows its problem."""

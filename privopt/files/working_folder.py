@@ -14,8 +14,6 @@ from typing import Final
 
 from privopt.errors import StoppedError
 
-__all__ = ["OURS", "claimed"]
-
 OURS: Final = ".privopt"
 """Part of the names of hidden folders: no other program's are removed."""
 

@@ -11,8 +11,6 @@ from privopt.errors import StoppedError
 from privopt.execution.clock import Clock, OutOfTime, clock, in_thread
 from privopt.interfaces.incumbent import MARGIN_WRITING, Answer, Incumbent
 
-__all__ = ["attend"]
-
 C = TypeVar("C")
 P = TypeVar("P")
 R = TypeVar("R")

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
-
-if TYPE_CHECKING:
-    from privopt.arrays import Floats, Ints
-else:
-    Floats = Ints = Any
-
-__all__ = ["Channel", "NoisyCounts"]
 
 
 @frozen(kw_only=True, eq=False)

@@ -10,10 +10,7 @@ from typing import Any, Final, Literal, Self, get_args
 from attrs import frozen
 
 from privopt.declare.exact_text import exact_text
-from privopt.declare.notebook import card
 from privopt.declare.schema import key, non_negative
-
-__all__ = ["AGAIN", "Bounds", "Certificate", "Evidence", "Guarantee", "Objective"]
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
 """What no notion covers, in a report's words."""
@@ -65,9 +62,6 @@ class Guarantee:
             shown["warning"] = "seeded, not private"
         return shown
 
-    def _repr_html_(self) -> str:
-        return card("Guarantee", {name: value for name, value in self.to_json().items() if value not in (None, "")})
-
 
 @frozen(kw_only=True)
 class Certificate:
@@ -115,13 +109,6 @@ class Certificate:
             **({"rests_on": self.rests_on} if self.rests_on else {}),
             **self.notes,
         }
-
-    def _repr_html_(self) -> str:
-        told = {True: "holds", False: "does not hold", None: "nothing claimed"}[self.holds]
-        facts = {name: value for name, value in self.to_json().items() if name != "holds"}
-        if self.failures:
-            facts["failures"] = self.failures[:5]
-        return card(f"Certificate: {told}", facts)
 
 
 @frozen(kw_only=True)

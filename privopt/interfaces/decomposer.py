@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 else:
     SolveContext = StandardForm = Any
 
-__all__ = ["Decomposed", "Decomposer"]
-
 
 @frozen(kw_only=True, eq=False)
 class Decomposed:

@@ -13,8 +13,6 @@ from privopt.interfaces.result import Result
 from privopt.numbers.exp_log_bounds import float_up
 from privopt.numbers.gaussian import delta_of, rho_of
 
-__all__ = ["ZCDP", "ApproxDP"]
-
 R_contra = TypeVar("R_contra", contravariant=True)
 
 MILLIONTH: Final = 1e-6

@@ -13,15 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.errors import CertificationError, InputError, SolverError, StoppedError
-from privopt.execution.clock import OutOfTime, check, clock, in_thread
+from privopt.execution.clock import OutOfTime, clock, in_thread
 from privopt.execution.compiled import compilations
-from privopt.interfaces.offers import Kept, Later, Offers, made, near
+from privopt.interfaces.offers import Kept, Later, Offer, Offers, made, near
 from privopt.interfaces.solving import Progress
-
-__all__ = ["Answer", "Closing", "Incumbent"]
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -50,11 +48,9 @@ class Closing(Protocol[C_contra, P_contra, R_co]):
         """Evaluate what a bound is proved from exactly; ``value`` is that of the release."""
 
 
-@frozen(eq=False)
-class _Offer(Generic[C]):
-    candidate: C | Later[C]
-    value: float
-    firm: bool
+def _promised(offer: Offer[Any, Any]) -> float:
+    """What an offer's candidate is said to cost; infinite where nothing is said."""
+    return math.inf if offer.value is None else offer.value
 
 
 @frozen(eq=False, kw_only=True)
@@ -128,7 +124,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self.path: list[str] = []
         self.details: dict[str, Any] = {}
         self._lock, self._turn = threading.RLock(), threading.Lock()
-        self._offers: dict[str, _Offer[C]] = {}
+        self._offers: dict[str, Offer[C, P]] = {}
         self._bounds: dict[str, tuple[float, P | Later[P]]] = {}
         self._tried: dict[str, float] = {}
         self._count: dict[str, int] = {}
@@ -137,25 +133,16 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     # --- what solvers do ----------------------------------------------------------------------------
 
-    def offer(
-        self,
-        origin: str,
-        *,
-        candidate: C | Later[C] | None = None,
-        value: float | None = None,
-        bound: float | None = None,
-        proof: P | Later[P] | None = None,
-        firm: bool = True,
-    ) -> None:
-        """See :class:`Offers`."""
+    def _take(self, offer: Offer[C, P]) -> None:
+        origin = offer.origin
         with self._lock:
-            self.offered += 1
             self._count[origin] = self._count.get(origin, 0) + 1
-            if candidate is not None:
-                self._take(origin, _Offer(candidate, math.inf if value is None else value, firm))
+            if offer.candidate is not None and self._beats(offer, self._offers.get(origin)):
+                self._offers[origin] = offer
+            bound, proof = offer.bound, offer.proof
             if proof is not None and bound is not None and bound > self._bounds.get(origin, (-math.inf,))[0]:
                 self._bounds[origin] = bound, proof
-            better = self.best.take(candidate if firm else None, value, proof, bound)
+            better = self.best.take(offer.settled)
             low, high = self.bound, self.value
             if better and math.isfinite(low + high):
                 self._trajectory.append((time.monotonic() - self._began, low, high))
@@ -163,19 +150,18 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self.changed.set()
         if self._progress is not None:
             self._progress(origin, count, *(end if math.isfinite(end) else None for end in (low, high)))
-        check()
 
-    def _take(self, origin: str, offer: _Offer[C]) -> None:
-        old = self._offers.get(origin)
-        better = old is None or (offer.firm and not old.firm)
-        if better or (old is not None and offer.firm == old.firm and offer.value < old.value):
-            self._offers[origin] = offer
+    def _beats(self, offer: Offer[C, P], old: Offer[C, P] | None) -> bool:
+        """Return whether an offer takes the place of its origin's last one."""
+        if old is None or offer.firm != old.firm:
+            return old is None or offer.firm
+        return _promised(offer) < _promised(old)
 
     @property
     def value(self) -> float:
         """The least value that is certified, or that a firm offer promises."""
         with self._lock:
-            return min([self.certified[0], *(offer.value for offer in self._offers.values() if offer.firm)])
+            return min([self.certified[0], *(_promised(offer) for offer in self._offers.values() if offer.firm)])
 
     @property
     def bound(self) -> float:
@@ -227,7 +213,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     def _certify(self) -> bool:
         with self._lock:
-            able = [(offer.value, origin) for origin, offer in self._offers.items() if self._promising(origin, offer)]
+            able = [(_promised(offer), name) for name, offer in self._offers.items() if self._promising(offer)]
             if self.late or not able:
                 return False
             promise, origin = min(able)
@@ -236,6 +222,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
         def work() -> tuple[float, R | None]:
             try:
+                assert offer.candidate is not None  # none is taken without
                 with self._lock:
                     candidate = made(offer.candidate)
                 return self.closing.certify(candidate)
@@ -258,13 +245,13 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 if release is None:
                     del self._offers[origin]
                 else:
-                    self._offers[origin], self._tried[origin] = _Offer(offer.candidate, value, firm=True), value
+                    self._offers[origin], self._tried[origin] = evolve(offer, value=value, firm=True), value
         return True
 
-    def _promising(self, origin: str, offer: _Offer[C]) -> bool:
-        tried = self._tried.get(origin)
-        new = tried is None or offer.value < tried
-        return new and (self.certified[1] is None or offer.value < self.certified[0])
+    def _promising(self, offer: Offer[C, P]) -> bool:
+        tried = self._tried.get(offer.origin)
+        new = tried is None or _promised(offer) < tried
+        return new and (self.certified[1] is None or _promised(offer) < self.certified[0])
 
     def prove(self) -> bool:
         """Evaluate the best bound's multipliers exactly; False where none promises more than is proved."""

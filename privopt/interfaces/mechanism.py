@@ -5,28 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from attrs import AttrsInstance
 
+from privopt.arrays import Figure
 from privopt.errors import UsageError
 from privopt.interfaces.channel import Channel, NoisyCounts
 from privopt.interfaces.plan import Plan
 from privopt.interfaces.privacy import PrivacyConstraint
 from privopt.interfaces.release import Release
+from privopt.interfaces.report_parts import Layer, Section
 from privopt.interfaces.reporting import Reporting
 from privopt.interfaces.result import Result
 from privopt.interfaces.solving import Outcome, SolveContext
 from privopt.interfaces.utility import UtilityLoss
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from privopt.interfaces.report_parts import Layer, Section
-else:
-    Figure = Layer = Section = Any
-
-__all__ = ["Mechanism"]
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Release)
@@ -45,7 +38,6 @@ class Mechanism(ABC, Generic[P, R]):
     ...     def privacy(self, problem, method): ...  # a PrivacyConstraint
     ...     def utility(self, problem, method): ...  # a UtilityLoss
     ...     def solve(self, problem, context):
-    ...         context.check()
     ...         return Outcome(release=None)
     >>> Shut().solve(None, SolveContext(method="solve")).stopped
     False

@@ -7,11 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from attrs import define
+from attrs import define, evolve, frozen
 
 from privopt.execution.clock import check
-
-__all__ = ["Alone", "Kept", "Later", "Offers", "View", "made", "near"]
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -45,6 +43,23 @@ def near(value: float, bound: float, gap: float, noise: float = 0.0) -> bool:
     return max(abs(value), abs(bound)) < math.inf and value - bound <= max(gap * abs(value), noise)
 
 
+@frozen(eq=False, kw_only=True)
+class Offer(Generic[C, P]):
+    """What :meth:`Offers.offer` was given, whose arguments are these."""
+
+    origin: str
+    candidate: C | Later[C] | None = None
+    value: float | None = None
+    bound: float | None = None
+    proof: P | Later[P] | None = None
+    firm: bool = True
+
+    @property
+    def settled(self) -> Offer[C, P]:
+        """The same without a candidate that is not firm."""
+        return self if self.firm else evolve(self, candidate=None)
+
+
 @define(eq=False)
 class Kept(Generic[C, P]):
     """The best that one solver offered, for it to read back.
@@ -59,15 +74,13 @@ class Kept(Generic[C, P]):
     proof: P | Later[P] | None = None
     bound: float = -math.inf
 
-    def take(
-        self, candidate: C | Later[C] | None, value: float | None, proof: P | Later[P] | None, bound: float | None
-    ) -> bool:
+    def take(self, offer: Offer[C, P]) -> bool:
         """Take what is better; whether anything was."""
         better = False
-        if candidate is not None and value is not None and value < self.value:
-            self.candidate, self.value, better = candidate, value, True
-        if proof is not None and bound is not None and bound > self.bound:
-            self.proof, self.bound, better = proof, bound, True
+        if offer.candidate is not None and offer.value is not None and offer.value < self.value:
+            self.candidate, self.value, better = offer.candidate, offer.value, True
+        if offer.proof is not None and offer.bound is not None and offer.bound > self.bound:
+            self.proof, self.bound, better = offer.proof, offer.bound, True
         return better
 
 
@@ -88,7 +101,6 @@ class Offers(ABC, Generic[C, P]):
     offered: int = 0
     best: Kept[C, P]
 
-    @abstractmethod
     def offer(
         self,
         origin: str,
@@ -113,6 +125,13 @@ class Offers(ABC, Generic[C, P]):
         Raises:
             OutOfTime: the time is over; the offer was taken.
         """
+        self.offered += 1
+        self._take(Offer(origin=origin, candidate=candidate, value=value, bound=bound, proof=proof, firm=firm))
+        check()
+
+    @abstractmethod
+    def _take(self, offer: Offer[C, P]) -> None:
+        """Keep what is better, and hand it on."""
 
     @property
     @abstractmethod
@@ -153,23 +172,11 @@ class Alone(Offers[C, P]):
     def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
         self.gap, self.best, self._progress = gap, Kept(), progress
 
-    def offer(
-        self,
-        origin: str,
-        *,
-        candidate: C | Later[C] | None = None,
-        value: float | None = None,
-        bound: float | None = None,
-        proof: P | Later[P] | None = None,
-        firm: bool = True,
-    ) -> None:
-        """Keep what is better."""
-        self.offered += 1
-        self.best.take(candidate, value, proof, bound)
+    def _take(self, offer: Offer[C, P]) -> None:
+        self.best.take(offer)
         if self._progress is not None:
             known = (end if math.isfinite(end) else None for end in (self.best.bound, self.best.value))
-            self._progress(origin, self.offered, *known)
-        check()
+            self._progress(offer.origin, self.offered, *known)
 
     @property
     def reached(self) -> bool:
@@ -200,28 +207,18 @@ class View(Offers[C, P]):
         self.gap, self.noise, self.best = outer.gap, outer.noise, Kept()
         self.alone = not firm or proof is None or candidate is None
 
-    def offer(
-        self,
-        origin: str,
-        *,
-        candidate: C | Later[C] | None = None,
-        value: float | None = None,
-        bound: float | None = None,
-        proof: P | Later[P] | None = None,
-        firm: bool = True,
-    ) -> None:
-        """Lift it, and offer it there."""
-        self.offered += 1
-        self.best.take(candidate, value, proof, bound)
+    def _take(self, offer: Offer[C, P]) -> None:
+        self.best.take(offer)
         lift, prove = self._candidate, self._proof
-        found, proved = candidate is not None and lift is not None, proof is not None and prove is not None
+        found = offer.candidate is not None and lift is not None
+        proved = offer.proof is not None and prove is not None
         self._outer.offer(
-            self._name or origin,
-            candidate=Later(_lifted, lift, candidate) if found else None,
-            value=value if found else None,
-            bound=bound if proved else None,
-            proof=Later(_lifted, prove, proof) if proved else None,
-            firm=firm and self._firm,
+            self._name or offer.origin,
+            candidate=Later(_lifted, lift, offer.candidate) if found else None,
+            value=offer.value if found else None,
+            bound=offer.bound if proved else None,
+            proof=Later(_lifted, prove, offer.proof) if proved else None,
+            firm=offer.firm and self._firm,
         )
 
     @property

@@ -10,8 +10,6 @@ from attrs import field, frozen
 
 from privopt.declare.exact_text import exact_text
 
-__all__ = ["Plan"]
-
 NAMES: Final = 24
 """Characters of a part's name that a table in a terminal shows."""
 

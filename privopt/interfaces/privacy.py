@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 else:
     Executor = Model = Any
 
-__all__ = ["PrivacyConstraint", "Shift"]
-
 
 @frozen(kw_only=True)
 class Shift:

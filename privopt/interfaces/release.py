@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from privopt.declare.notebook import card
 from privopt.errors import UsageError
 from privopt.interfaces.channel import Channel, NoisyCounts
-
-__all__ = ["Release"]
 
 
 class Release(ABC):
@@ -44,10 +40,3 @@ class Release(ABC):
     def channel(self) -> Channel | NoisyCounts | None:
         """How reports come from secrets, for whoever estimates the crowd; None where there are no reports to read."""
         return None
-
-    def facts(self) -> Mapping[str, Any]:
-        """A few public things to say of it in a notebook, by name."""
-        return {}
-
-    def _repr_html_(self) -> str:
-        return card(f"Release: {type(self).__name__}", self.facts())

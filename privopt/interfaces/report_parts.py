@@ -7,8 +7,6 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-__all__ = ["Feature", "Layer", "Position", "Section"]
-
 Position = tuple[float, float]
 
 
@@ -26,7 +24,7 @@ class Feature:
 
     @property
     def shape(self) -> str:
-        """The geometry's type in both formats."""
+        """The geometry's type."""
         return "Point" if len(self.path) == 1 else "LineString"
 
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from privopt.arrays import Figure
 from privopt.interfaces.report_parts import Layer, Section
 from privopt.interfaces.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["Reporting"]
 
 P = TypeVar("P")
 R = TypeVar("R")

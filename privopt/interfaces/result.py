@@ -11,8 +11,6 @@ from attrs import frozen
 from privopt.declare.schema import key, positive, share
 from privopt.interfaces.claims import Bounds, Certificate, Guarantee, Objective
 
-__all__ = ["LP", "SEEDED", "TOLD", "VALUE_UNIT", "Asked", "Details", "Plugin", "ProblemFile", "Result", "Times"]
-
 TOLD: Final = "told"
 """Key of ``details`` for what nobody checks."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 else:
     Executor = Any
 
-__all__ = ["Outcome", "Progress", "Proof", "SolveContext"]
-
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
@@ -122,25 +120,12 @@ class SolveContext:
         left = min(self.search_time.left, clock().left)
         return None if left == math.inf else left
 
-    def check(self) -> None:
-        """Stop where the time is over and there is nothing feasible to return.
-
-        Raises:
-            StoppedError: it has.
-        """
-        if self.remaining == 0.0:
-            raise StoppedError("the time limit came before anything feasible was found; nothing written")
-
     @property
     def room(self) -> float:
         """Bytes that may be taken beside those that the process, with all loaded, holds; infinite without a limit."""
         from privopt.execution.memory import PROGRAM, resident
 
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM))
-
-    def fits(self, needed: float) -> bool:
-        """Whether there is room for so many bytes."""
-        return needed <= self.room
 
     def need(self, needed: float, who: str, *, more: bool = False) -> None:
         """Refuse what does not fit, before it is begun.
@@ -155,7 +140,7 @@ class SolveContext:
         """
         from privopt.execution.memory import GB, PROGRAM, resident
 
-        if not self.fits(needed):
+        if needed > self.room:
             enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM)) / GB:.2g}"
             enough = f"wanted {enough} at least" if more else f"{enough} would do"
             raise StoppedError(

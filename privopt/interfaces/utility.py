@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 else:
     Model = Any
 
-__all__ = ["R_contra", "UtilityLoss"]
-
 R_contra = TypeVar("R_contra", contravariant=True)
 
 

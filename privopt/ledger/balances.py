@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from attrs import define, field, frozen
 
-from privopt.errors import DoesNotHoldError
+from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
+from privopt.ledger.accounts import Account, Charge, account_name, account_parts
 from privopt.ledger.entries import (
     BEGINNING,
     EPSILON,
+    PAIR,
     RHO,
     Cost,
     Limit,
@@ -23,8 +26,6 @@ from privopt.ledger.entries import (
     sum_of,
     unit_of,
 )
-
-__all__ = ["SCHEMA", "SUBJECT", "Booking", "Entry", "Mark"]
 
 SCHEMA: Final = (
     "CREATE TABLE subjects (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -41,7 +42,7 @@ Mark = tuple[int, bytes]
 
 SUBJECT: Final = "CASE instr(name, char(31)) WHEN 0 THEN name ELSE substr(name, 1, instr(name, char(31)) - 1) END"
 """A subject's name from that of an account, in SQL: without the period
-(:func:`privopt.ledger.entries.account_name`)."""
+(:func:`privopt.ledger.accounts.account_name`)."""
 
 _FIELDS: Final = "kind, notion, mechanism, amount, unit, hours, purpose"
 _AT_ONCE: Final = 20_000
@@ -237,6 +238,87 @@ class Booking:
             old = self._one(f"subject = ? AND time <= ? {newest}", row[0], self.now - micros)
         return _Balance(row[0], sum_of(last.total), last.count, None if old is None else sum_of(old.total))
 
+    # --- what was charged ---------------------------------------------------------------------------------
+
+    def account_of(self, name: str, period: str | None, limit: Limit | None, unit: str) -> str:
+        """Name the account of a subject, as the ledger calls it, that a charge of a unit falls on: the period's.
+
+        Raises:
+            UsageError: a period, where the limit is not by the calendar.
+        """
+        calendar = None if limit is None else limit.calendar
+        if calendar is None:
+            if period is not None:
+                cure = "privopt budget FILE --set AMOUNT --per day, before the first charge"
+                raise UsageError(f"{self.path}: limit must be by the calendar to charge {period}: {cure}")
+            return account_name(name, None, unit)
+        if period is None:
+            period = calendar.period_now(self.now)
+        calendar.check(period)
+        return account_name(name, period, unit)
+
+    def check_names(self, label: str) -> None:
+        """Refuse another way of naming subjects than that of the charges so far."""
+        if self.names and self.names != label:
+            raise InputError([Fault(str(self.path), "subjects", label, f"{self.names}, as charged")])
+
+    def accounts(self) -> list[str]:
+        """Return names of all accounts, in order."""
+        return [name for (name,) in self.connection.execute("SELECT name FROM subjects ORDER BY name")]
+
+    def account(self, name: str, subject: str, micros: int | None, limit: Limit | None) -> Account:
+        """Return what an account has spent, and has left.
+
+        Args:
+            name: of the account.
+            subject: whose it is, in words.
+            micros: length of the window whose charges count as spent; None for all time.
+            limit: in force.
+        """
+        _, period, unit = account_parts(name)
+        none, held = (Fraction(0),) * (1 + (unit == PAIR)), self.balance(name, micros)
+        spent, left = held.spent(none), None
+        if limit is not None:
+            used = self.balance(name, limit.micros).spent(none)
+            left = tuple(max(Fraction(0), most - own) for most, own in zip(limit.sum, used, strict=True))
+        return Account(
+            subject=subject,
+            spent=spent[0],
+            left=None if left is None else left[0],
+            reports=held.count,
+            period=period,
+            delta=spent[1] if unit == PAIR else None,
+            delta_left=left[1] if left is not None and unit == PAIR else None,
+        )
+
+    def charges(self, name: str | None) -> list[Charge]:
+        """Return each charge of a subject, or of everybody, oldest first."""
+        values = () if name is None else (name,)
+        whose = "WHERE subject_name = ? " if values else ""
+        named = f"(SELECT id, name, {SUBJECT} AS subject_name FROM subjects)"
+        query = f"SELECT s.name, e.terms, e.time, e.number FROM entries e JOIN {named} s ON s.id = e.subject "
+        known: dict[int, Cost] = {}
+        found = []
+        for account, number, at, entry in self.connection.execute(f"{query}{whose}ORDER BY e.number", values):
+            if number not in known:
+                known[number] = self.cost_of(number, entry)
+            whom, period, _ = account_parts(account)
+            found.append(Charge(number=entry, subject=whom, time=at, cost=known[number], period=period))
+        return found
+
+    def purposes(self) -> list[str]:
+        """Return what charges were for, each once."""
+        found = self.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind LIKE 'charge%'")
+        return [purpose for (purpose,) in found if isinstance(purpose, str)]
+
+    def charges_for(self, purpose: str) -> dict[str, int]:
+        """Return how many charges each account has for a purpose, by the account's name."""
+        query = (
+            "SELECT s.name, count(*) FROM entries e JOIN terms t ON t.id = e.terms JOIN subjects s ON s.id = e.subject "
+            "WHERE t.kind LIKE 'charge%' AND t.purpose = ? GROUP BY s.name"
+        )
+        return dict(self.connection.execute(query, (purpose,)).fetchall())
+
     # --- what is added ------------------------------------------------------------------------------------
 
     def charge(self, name: str, cost: Cost, terms: Terms, limit: Limit | None) -> bool:
@@ -260,6 +342,17 @@ class Booking:
         total = ";".join(map(str, held.total))
         self.add(terms, name=name, subject=held.number, total=total, count=held.count)
         return True
+
+    def set_limit(self, limit: Limit) -> None:
+        """Make or change the limit of a unit."""
+        old = self.limit_of(limit.account)
+        before = None if old is None else old.calendar
+        if limit.account in self.units("charge") and before != limit.calendar:
+            found, wanted = limit.calendar or "none", before or "none"
+            raise UsageError(
+                f"{self.path}: calendar must be {wanted}, as charged so far, got {found}: begin a new ledger for it"
+            )
+        self.add(Terms.limit(limit))
 
     def _held(self, name: str, limit: Limit | None) -> _Balance:
         held = self._balances.get(name)

@@ -27,8 +27,6 @@ from privopt.errors import DoesNotHoldError, StoppedError, UsageError, cut
 from privopt.files.working_folder import claimed
 from privopt.ledger.subject_names import key_at
 
-__all__ = ["Batch", "Coins", "Digest", "encoded", "secrets_of"]
-
 LONGEST_NAME: Final = 200
 """Characters of a batch's name."""
 
@@ -116,7 +114,7 @@ class Batch:
 
     @contextmanager
     def opened(self) -> Iterator[Self]:
-        """With its folder made, and locked against a second run; a batch that does not begin leaves no key behind.
+        """Begin with its folder made, locked against a second run; a batch that does not begin leaves no key behind.
 
         Raises:
             UsageError: another process runs it, or others may enter the folder.

@@ -16,8 +16,6 @@ from privopt.ledger.cost_of_report import priced
 from privopt.ledger.entries import said
 from privopt.ledger.ledger import Ledger
 
-__all__ = ["Charge"]
-
 
 @frozen(kw_only=True)
 class Charge:

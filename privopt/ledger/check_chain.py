@@ -7,10 +7,9 @@ from pathlib import Path
 
 from privopt.errors import DoesNotHoldError, UsageError, cut
 from privopt.interfaces import Progress
+from privopt.ledger.accounts import account_parts
 from privopt.ledger.balances import Booking, Entry
-from privopt.ledger.entries import BEGINNING, Sum, Terms, account_parts, added, chained, continues, sum_of, unit_of
-
-__all__ = ["check_chain", "head_of"]
+from privopt.ledger.entries import BEGINNING, Sum, Terms, added, chained, continues, sum_of, unit_of
 
 _TOLD = 50_000
 """Entries between reports of progress."""

@@ -15,8 +15,6 @@ from privopt.interfaces import Guarantee, Result
 from privopt.ledger.entries import EPSILON, Cost, Limit, said
 from privopt.registry import registry
 
-__all__ = ["cost_of", "limit_meaning", "limit_text", "priced", "sequence_of", "window_text"]
-
 APART: Final = Fraction(1, 2)
 """Km between the two places by which a limit is explained."""
 
@@ -106,12 +104,12 @@ def limit_text(limit: Limit, unit: str) -> str:
     return text if within == "in all" else f"{text}; what longer times add up to has no limit"
 
 
-def limit_meaning(guarantee: Guarantee) -> tuple[str, ...]:
+def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
     """Explain what a limit of a few reports would hide, in a sentence; nothing of a notion that is not counted so."""
-    cost = priced(guarantee, "", "")
+    cost = priced(guarantee, relation, "", "")
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
         return ()
-    text = limit_text(Limit(amount=REPORTS * Fraction(guarantee.epsilon)), guarantee.unit)
+    text = limit_text(Limit(amount=REPORTS * Fraction(guarantee.epsilon)), cost.unit)
     return (f"Under a limit of {REPORTS} reports {text}.",)
 
 

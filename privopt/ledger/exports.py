@@ -18,11 +18,9 @@ from privopt.ledger.entries import Cost
 from privopt.registry import registry
 
 if TYPE_CHECKING:
-    from opendp.mod import Measurement
+    from opendp.mod import Measurement as Measurement
 else:
     Measurement = Any
-
-__all__ = ["spent_purely", "to_dp_accounting", "to_opendp"]
 
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:

@@ -24,8 +24,6 @@ from privopt.ledger.ledger import Ledger
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
 from privopt.ledger.subject_names import key_at
 
-__all__ = ["SEQUENCE", "WITHIN", "Sticky", "Visits"]
-
 FORM: Final = Form(
     name="store of reports",
     mark=0x70765332,

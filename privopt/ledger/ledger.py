@@ -5,12 +5,11 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Final, Self
 
 from attrs import define, field
 from attrs.converters import optional
@@ -18,31 +17,23 @@ from attrs.converters import optional
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.ledger import exports as events
-from privopt.ledger.balances import SCHEMA, SUBJECT, Booking, Mark
+from privopt.ledger.accounts import Account, Charge, account_parts
+from privopt.ledger.balances import SCHEMA, Booking, Mark
 from privopt.ledger.check_chain import check_chain, head_of
 from privopt.ledger.entries import (
     EPSILON,
     PAIR,
     UNITS,
-    Account,
     Amount,
-    Charge,
     Cost,
     Limit,
     Terms,
-    account_name,
-    account_parts,
     continues,
     said,
 )
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
 from privopt.ledger.periods import Calendar
 from privopt.ledger.subject_names import Names, subject_name
-
-if TYPE_CHECKING:
-    from opendp.mod import Measurement
-else:
-    Measurement = Any
 
 __all__ = ["FORM", "Ledger"]
 
@@ -168,7 +159,7 @@ class Ledger:
             if alone and book.knows_others(name):
                 why = f"a default, {cut(subject)}, could give the same people a second budget"
                 raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
-            charged = book.charge(self._account_of(book, name, period, limit, cost.account), cost, terms, limit)
+            charged = book.charge(book.account_of(name, period, limit, cost.account), cost, terms, limit)
         if not charged:
             raise self.refusal(subject, cost, period)
 
@@ -227,7 +218,7 @@ class Ledger:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
         with self._charging(cost) as (book, terms, limit):
-            name = self._account_of(book, self._names.of(subject), None, limit, cost.account)
+            name = book.account_of(self._names.of(subject), None, limit, cost.account)
             return next((done for done in range(times) if not book.charge(name, cost, terms, limit)), times)
 
     def booked(
@@ -245,8 +236,7 @@ class Ledger:
             priced = {count: terms if count == 1 else Terms.charge(each) for count, each in costs.items()}
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
             accounts = {
-                each: self._account_of(book, names[each[0]], each[1], limit, cost.account)
-                for each in dict.fromkeys(whose)
+                each: book.account_of(names[each[0]], each[1], limit, cost.account) for each in dict.fromkeys(whose)
             }
             return [
                 (book.head.number, book.head.hash)
@@ -254,47 +244,6 @@ class Ledger:
                 else None
                 for each, count in zip(whose, times or [1] * len(whose), strict=True)
             ]
-
-    def _account_of(self, book: Booking, name: str, period: str | None, limit: Limit | None, unit: str) -> str:
-        """Name the account of a subject, as the ledger calls it, that a charge of a unit falls on: the period's.
-
-        Raises:
-            UsageError: a period, where the limit is not by the calendar.
-        """
-        calendar = None if limit is None else limit.calendar
-        if calendar is None:
-            if period is not None:
-                cure = "privopt budget FILE --set AMOUNT --per day, before the first charge"
-                raise UsageError(f"{self.path}: limit must be by the calendar to charge {period}: {cure}")
-            return account_name(name, None, unit)
-        if period is None:
-            period = calendar.period_now(book.now)
-        calendar.check(period)
-        return account_name(name, period, unit)
-
-    def charge_disjoint(self, subjects: Sequence[str], cost: Cost) -> None:
-        """Charge one release to all the subjects that it is about, each of whom is in one part of its data alone.
-
-        Parallel composition (McSherry, SIGMOD 2009): where parts have no person in common, a person's loss is that of
-        its own part. The ledger cannot see the data: that the parts are disjoint is the caller's word, and that no
-        subject stands twice is checked. All are charged or none.
-
-        Raises:
-            UsageError: nobody, or a subject twice.
-            BudgetSpentError: one of them has not enough left; nobody was charged.
-            InputError: another unit or key than the ledger's.
-        """
-        whose = {subject: self._names.of(subject) for subject in subjects}
-        again = next((name for name, times in Counter(whose[each] for each in subjects).items() if times > 1), None)
-        if again is not None or not subjects:
-            twice = next((subject for subject, name in whose.items() if name == again), "")
-            found = "nobody" if again is None else f"{cut(twice)} twice"
-            raise UsageError(f"subjects: found {found}, wanted each once: parts with a person in common add up")
-        with self._charging(cost) as (book, terms, limit):
-            for subject in subjects:
-                account = self._account_of(book, whose[subject], None, limit, cost.account)
-                if not book.charge(account, cost, terms, limit):
-                    raise BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent; nobody was charged")
 
     @contextmanager
     def _charging(self, cost: Cost) -> Iterator[tuple[Booking, Terms, Limit | None]]:
@@ -310,12 +259,8 @@ class Ledger:
                 raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", wanted)])
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))
-            self._check_names(book)
+            book.check_names(self._names.label)
             yield book, Terms.charge(cost), limit
-
-    def _check_names(self, book: Booking) -> None:
-        if book.names and book.names != self._names.label:
-            raise InputError([Fault(str(self.path), "subjects", self._names.label, f"{book.names}, as charged")])
 
     # --- asking -------------------------------------------------------------------------------------------
 
@@ -373,14 +318,7 @@ class Ledger:
         calendar = None if per is None else Calendar(per, zone)
         limit = Limit(amount=amount, delta=delta, hours=hours, calendar=calendar, account=unit)
         with self._booking() as book:
-            old = book.limit_of(unit)
-            before = None if old is None else old.calendar
-            if unit in book.units("charge") and before != limit.calendar:
-                found, wanted = limit.calendar or "none", before or "none"
-                raise UsageError(
-                    f"{self.path}: calendar must be {wanted}, as charged so far, got {found}: begin a new ledger for it"
-                )
-            book.add(Terms.limit(limit))
+            book.set_limit(limit)
 
     def _only_unit(self) -> str:
         units = self.units
@@ -401,45 +339,18 @@ class Ledger:
         """
         unit = unit or self.units[0]
         with self._reading() as book:
-            self._check_names(book)
+            book.check_names(self._names.label)
             name, limit = self._names.of(subject), book.limit_of(unit)
-            account = self._account_of(book, name, period, limit, unit)
-            return self._account(book, account, subject_name(subject), _micros(hours), limit)
+            account = book.account_of(name, period, limit, unit)
+            return book.account(account, subject_name(subject), _micros(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
         """Every subject's account in a unit, by name as the ledger has it, and by period; see :meth:`account`."""
         unit = unit or self.units[0]
         with self._reading() as book:
-            names = [name for (name,) in self._connection.execute("SELECT name FROM subjects ORDER BY name")]
             limit, micros = book.limit_of(unit), _micros(hours)
-            parts = [(name, *account_parts(name)) for name in names]
-            return [self._account(book, name, whom, micros, limit) for name, whom, _, own in parts if own == unit]
-
-    def _account(self, book: Booking, name: str, subject: str, micros: int | None, limit: Limit | None) -> Account:
-        _, period, unit = account_parts(name)
-        none, held = (Fraction(0),) * (1 + (unit == PAIR)), book.balance(name, micros)
-        spent, left = held.spent(none), None
-        if limit is not None:
-            used = book.balance(name, limit.micros).spent(none)
-            left = tuple(max(Fraction(0), most - own) for most, own in zip(limit.sum, used, strict=True))
-        return Account(
-            subject=subject,
-            spent=spent[0],
-            left=None if left is None else left[0],
-            reports=held.count,
-            period=period,
-            delta=spent[1] if unit == PAIR else None,
-            delta_left=left[1] if left is not None and unit == PAIR else None,
-        )
-
-    def squares(self, subject: str) -> Fraction:
-        """Return the sum of squares of a subject's charges of epsilon.
-
-        Args:
-            subject: as the ledger names it (:class:`~privopt.ledger.entries.Account`), a hash where it hashes names.
-        """
-        costs = (charge.cost for charge in self.charges() if charge.subject == subject)
-        return sum((own.epsilon**2 for own in costs if own.account == EPSILON and own.epsilon), Fraction(0))
+            parts = [(name, *account_parts(name)) for name in book.accounts()]
+            return [book.account(name, whom, micros, limit) for name, whom, _, own in parts if own == unit]
 
     def charges(self, subject: str | None = None) -> list[Charge]:
         """Each charge, oldest first.
@@ -447,36 +358,20 @@ class Ledger:
         Args:
             subject: whose; None for everybody's.
         """
-        values = () if subject is None else (self._names.of(subject),)
-        whose = "WHERE subject_name = ? " if values else ""
-        named = f"(SELECT id, name, {SUBJECT} AS subject_name FROM subjects)"
-        query = f"SELECT s.name, e.terms, e.time, e.number FROM entries e JOIN {named} s ON s.id = e.subject "
-        known: dict[int, Cost] = {}
-        found = []
         with self._reading() as book:
-            for name, number, at, entry in self._connection.execute(f"{query}{whose}ORDER BY e.number", values):
-                if number not in known:
-                    known[number] = book.cost_of(number, entry)
-                whom, period, _ = account_parts(name)
-                found.append(Charge(number=entry, subject=whom, time=at, cost=known[number], period=period))
-        return found
+            return book.charges(None if subject is None else self._names.of(subject))
 
     def purposes(self) -> list[str]:
         """What charges were for, in words, each once."""
-        with self._reading():
-            found = self._connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind LIKE 'charge%'")
-            return [purpose for (purpose,) in found if isinstance(purpose, str)]
+        with self._reading() as book:
+            return book.purposes()
 
     def charges_for(self, purpose: str) -> dict[str, int]:
         """How many charges each account has for a purpose, by the account's name."""
-        query = (
-            "SELECT s.name, count(*) FROM entries e JOIN terms t ON t.id = e.terms JOIN subjects s ON s.id = e.subject "
-            "WHERE t.kind LIKE 'charge%' AND t.purpose = ? GROUP BY s.name"
-        )
-        with self._reading():
-            return dict(self._connection.execute(query, (purpose,)).fetchall())
+        with self._reading() as book:
+            return book.charges_for(purpose)
 
-    def to_opendp(self, subject: str) -> Measurement:
+    def to_opendp(self, subject: str) -> events.Measurement:
         """A subject's charges as one OpenDP measurement: see :func:`privopt.ledger.exports.to_opendp`."""
         return events.to_opendp(charge.cost for charge in self.charges(subject))
 

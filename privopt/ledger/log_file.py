@@ -19,8 +19,6 @@ from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, Us
 from privopt.files import Unreadable, open_regular
 from privopt.files.working_folder import claimed
 
-__all__ = ["Form", "connected", "made", "said_by", "writing"]
-
 PATIENCE: Final = 60.0
 """Seconds that a process waits for another that is writing."""
 

@@ -15,8 +15,6 @@ from privopt.declare.column_texts import TABLE, texts_of
 from privopt.declare.iso_times import read_iso_time
 from privopt.errors import Fault, InputError, UsageError, cut
 
-__all__ = ["PERIODS", "Calendar", "periods_of"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

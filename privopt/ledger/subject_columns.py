@@ -12,8 +12,6 @@ from privopt.errors import Fault, InputError
 from privopt.ledger.entries import LONGEST
 from privopt.ledger.subject_names import fault_of, folded
 
-__all__ = ["subjects_of"]
-
 
 def subjects_of(column: nw.Series[Any]) -> pl.Series:
     """Return a column of names as text, each in its one form (:func:`folded`); null where there is no name."""

@@ -19,8 +19,6 @@ from privopt.files import Unreadable, read_bytes
 from privopt.files.working_folder import claimed
 from privopt.ledger.entries import LONGEST
 
-__all__ = ["Names", "fault_of", "folded", "key_at", "subject_name"]
-
 _BYTES: Final = 32
 
 _UNSEEN: Final = frozenset(

@@ -9,8 +9,6 @@ from privopt.errors import UsageError
 from privopt.ledger.entries import EPSILON, PAIR, RHO, Sum
 from privopt.numbers.gaussian import epsilon_of
 
-__all__ = ["total_epsilon"]
-
 
 def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction | None = None) -> Fraction | None:
     """Return an epsilon for which all of a subject's accounts together are (epsilon, delta)-differentially private.

@@ -19,19 +19,6 @@ from privopt.arrays import Floats, Ints
 from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import two_product, two_sum
 
-__all__ = [
-    "EARTH_RADIUS_KM",
-    "cosine_of_latitude",
-    "directions",
-    "euclidean",
-    "great_circle",
-    "haversine",
-    "no_less",
-    "root_of_squares",
-    "roots_of_square",
-]
-
-
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
 _WIDE: Final = 16, 1024  # columns from and to which sums of squares are taken without what each operation omits

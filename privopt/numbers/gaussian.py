@@ -19,8 +19,6 @@ from privopt.numbers.exp_log_bounds import ball_of, exactly
 from privopt.numbers.laplace import falls, in_bulk, one_laplace
 from privopt.numbers.sampling import Source
 
-__all__ = ["LARGEST_VARIANCE", "delta_of", "draw_gaussian", "epsilon_of", "rho_of", "variance_above"]
-
 #: Variances up to here keep every product inside 64 bits.
 LARGEST_VARIANCE = 1 << 40
 _LEAST_VARIANCE = Fraction(1, 1 << 20)

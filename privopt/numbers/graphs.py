@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privopt.arrays import Floats, Ints
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-else:
-    csr_array = Any
-
-__all__ = ["components", "edge_matrix", "neighbours", "ranked", "shortest_rows"]
+from privopt.arrays import Floats, Ints, csr_array
 
 
 def shortest_rows(ends: Ints, lengths: Floats) -> Ints:

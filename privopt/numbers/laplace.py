@@ -18,8 +18,6 @@ from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.numbers.sampling import Source
 
-__all__ = ["LARGEST_TERM", "draw_laplace", "falls", "geometric", "in_bulk", "one_laplace"]
-
 #: Numerators and denominators up to here keep every product inside 64 bits.
 LARGEST_TERM = 1 << 40
 _WORDS = 1 << 19

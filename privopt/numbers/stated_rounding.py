@@ -13,8 +13,6 @@ from typing import Final
 
 from privopt.numbers.exp_log_bounds import float_down
 
-__all__ = ["COARSEST", "FINEST", "stated_above", "stated_below", "unit_for"]
-
 FINEST: Final = 2.0**-48
 """Share of a number that its unit is at least."""
 COARSEST: Final = 2.0**-30

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privopt.arrays import Floats
+from privopt.arrays import Figure, Floats
 from privopt.report.theme import BAD, INK, MARK, SOFT, axes_of, themed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["beside", "dot_size"]
 
 
 @themed

@@ -1,15 +1,13 @@
-"""Map results for geographic information systems: GeoJSON and GeoParquet, written with what is installed anyway.
+"""Map results for geographic information systems: GeoJSON.
 
-Geographic coordinates are degrees on WGS 84, as both formats assume. Planar ones have no place on Earth, and no reader
-may take kilometres for degrees: a GeoJSON file names an engineering system as its ``crs`` (GDAL, and so QGIS, reads
-that; ``null`` it takes for degrees), a GeoParquet file has ``"crs": null``, as its standard wants.
+Geographic coordinates are degrees on WGS 84, as the format assumes. Planar ones have no place on Earth, and no reader
+may take kilometres for degrees: the file names an engineering system as its ``crs`` (GDAL, and so QGIS, reads that;
+``null`` it takes for degrees).
 """
 
 from __future__ import annotations
 
-import io
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +18,7 @@ from privopt.arrays import Floats
 from privopt.errors import UsageError
 from privopt.interfaces.report_parts import Feature, Layer
 
-__all__ = ["point_features", "write_layer"]
-
-ENDINGS: Final = (".geojson", ".json", ".parquet", ".geoparquet")
-VERSION: Final = "1.1.0"
+ENDINGS: Final = (".geojson", ".json")
 
 
 def point_features(
@@ -49,14 +44,15 @@ def point_features(
 
 
 def write_layer(layer: Layer, path: Path) -> None:
-    """Write a layer in the format that the file's ending names."""
+    """Write a layer.
+
+    Raises:
+        UsageError: the file's name has the ending of another format.
+    """
     if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f"--geo {path}: the ending {path.suffix!r}, wanted one of {', '.join(ENDINGS)}")
-    if path.suffix.lower() in (".parquet", ".geoparquet"):
-        path.write_bytes(_parquet(layer))
-    else:
-        text = json.dumps(_collection(layer), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        path.write_text(text + "\n", "utf-8")
+        raise UsageError(f"--geo {path}: the ending {path.suffix!r}, wanted {' or '.join(ENDINGS)}")
+    text = json.dumps(_collection(layer), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    path.write_text(text + "\n", "utf-8")
 
 
 def _collection(layer: Layer) -> dict[str, Any]:
@@ -85,34 +81,3 @@ def _feature(feature: Feature) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _wkb(feature: Feature) -> bytes:
-    """Well-known binary, little-endian: a byte, a type (1 a point, 2 a line), the positions."""
-    flat = [coordinate for position in feature.path for coordinate in position]
-    if feature.shape == "Point":
-        return struct.pack("<BI2d", 1, 1, *flat)
-    return struct.pack(f"<BII{len(flat)}d", 1, 2, len(feature.path), *flat)
-
-
-def _parquet(layer: Layer) -> bytes:
-    import polars as pl
-
-    positions = np.array([position for feature in layer.features for position in feature.path])
-    column: dict[str, Any] = {
-        "encoding": "WKB",
-        "geometry_types": sorted({feature.shape for feature in layer.features}),
-        "bbox": [*positions.min(axis=0).tolist(), *positions.max(axis=0).tolist()],
-    }
-    if layer.kind == "planar":
-        column["crs"] = None  # left out it would mean longitude and latitude
-    geo = {"version": VERSION, "primary_column": "geometry", "columns": {"geometry": column}}
-    names = list(layer.features[0].properties)
-    table: dict[str, Any] = {name: [_plain(feature.properties[name]) for feature in layer.features] for name in names}
-    table["geometry"] = pl.Series([_wkb(feature) for feature in layer.features], dtype=pl.Binary)
-    metadata = {"geo": json.dumps(geo)}
-    if layer.kind == "planar":
-        metadata["coordinates"] = f"planar, {layer.unit}"
-    out = io.BytesIO()
-    pl.DataFrame(table).write_parquet(out, metadata=metadata)
-    return out.getvalue()

@@ -9,21 +9,17 @@ from decimal import Decimal
 from html import escape
 from importlib.resources import files
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
+from privopt.arrays import Figure
 from privopt.declare.notebook import shown
 from privopt.interfaces import Result
 from privopt.interfaces.report_parts import Section
 from privopt.registry import registry
 from privopt.report.promise_text import claim, limits
 from privopt.report.theme import svg
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = [
     "document",

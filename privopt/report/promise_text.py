@@ -6,8 +6,6 @@ from privopt.interfaces import Result
 from privopt.registry import registry
 from privopt.specs import NOTHING
 
-__all__ = ["claim", "limits"]
-
 
 def claim(result: Result) -> str:
     """The promise in one sentence, in the words of its notion of privacy."""

@@ -13,32 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from privopt.arrays import Figure
 from privopt.errors import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
 else:
-    Axes = Axis = Figure = Any
-
-__all__ = [
-    "BAD",
-    "GOOD",
-    "INK",
-    "LINE",
-    "MANY",
-    "MARK",
-    "PALE",
-    "RIM",
-    "SOFT",
-    "WARM",
-    "axes_of",
-    "save",
-    "svg",
-    "themed",
-    "whole",
-]
+    Axes = Axis = Any
 
 P = ParamSpec("P")
 T = TypeVar("T")

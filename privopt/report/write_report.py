@@ -76,12 +76,12 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
 
 
 def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -> Path:
-    """Write what a map shows of the release as GeoJSON or GeoParquet, by the ending of ``target``.
+    """Write what a map shows of the release as GeoJSON.
 
     Raises:
         DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: the release has no places, the ending is of neither format, or ``target`` cannot be written.
+        UsageError: the release has no places, the ending is of another format, or ``target`` cannot be written.
         StoppedError: it could not be written, or an interrupt came.
     """
     opened = open_verified(folder, progress=progress)

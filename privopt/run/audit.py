@@ -56,7 +56,6 @@ _WORDS: Final = {
     "expected_loss": "expected loss",
     "entropy_bits": "entropy of the output (bits)",
     "statistical": "attack on samples",
-    "leakage": "what it leaks",
     "over_time": "attacks on many reports",
 }
 

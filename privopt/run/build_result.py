@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 else:
     Options = Any
 
-__all__ = ["conclude", "named", "warned"]
-
 P = TypeVar("P")
 R = TypeVar("R", bound=Release)
 

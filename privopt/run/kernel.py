@@ -9,8 +9,6 @@ from pathlib import Path
 
 from privopt.errors import DoesNotHoldError, UsageError
 
-__all__ = ["KERNEL", "find_kernel", "prove"]
-
 KERNEL = "privopt-kernel"
 """Name of the program."""
 

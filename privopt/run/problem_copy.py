@@ -28,8 +28,6 @@ from privopt.files.release_folder import PRIVATE, PROBLEM, files_in
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ProblemCopy", "stray_files", "with_csv_tables"]
-
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*                              # comments may hold quotes that open nothing
       | \"{3}(?:\\.|[^\\])*?\"{3}(?!\") | '{3}.*?'{3}(?!')

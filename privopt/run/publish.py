@@ -20,23 +20,6 @@ from privopt.execution.hard_limit import settling
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 from privopt.files.working_folder import claimed
 
-__all__ = [
-    "Copies",
-    "Place",
-    "check_file",
-    "check_files",
-    "check_new",
-    "check_target",
-    "discard",
-    "discard_partial",
-    "hidden_folders",
-    "new_copies",
-    "new_file",
-    "new_files",
-    "new_folder",
-    "replace_in_release",
-]
-
 CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
 

@@ -14,8 +14,6 @@ from privopt.errors import Fault, InputError, cut
 from privopt.files.release_folder import RESULT, read_document
 from privopt.interfaces import Result
 
-__all__ = ["TOLERANCE", "differences", "read_result", "result_of"]
-
 TOLERANCE: Final = 1e-9
 """Relative difference allowed between a figure in result.json and the same figure computed again."""
 

@@ -17,8 +17,6 @@ from privopt.interfaces import Progress
 from privopt.run.publish import replace_in_release
 from privopt.run.verify import Verdict, open_verified
 
-__all__ = ["NAMESPACE", "check_key", "sign", "with_signature"]
-
 NAMESPACE: Final = "privopt-release"
 """What a signature is for: one that was made for another purpose, a commit or a letter, is none of a release."""
 

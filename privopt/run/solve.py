@@ -36,7 +36,7 @@ from privopt.interfaces import (
     SolveContext,
 )
 from privopt.interfaces.result import Times
-from privopt.registry import Registered, observers_of, registry
+from privopt.registry import Registered, registry
 from privopt.run.build_result import conclude, named, warned
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy, with_csv_tables
@@ -337,7 +337,7 @@ class _Writing:
             stopped=outcome.stopped,
             warnings=(
                 *warned(mechanism, problem, outcome.release, result),
-                *observers_of(registry())(outcome.release, problem),
+                *registry().observed(outcome.release, problem),
             ),
             meaning=tuple(mechanism.meaning(problem, outcome.release, result)),
         )

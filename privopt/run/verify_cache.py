@@ -18,8 +18,6 @@ from privopt.files.release_folder import PRIVATE, SUMS
 from privopt.registry import registry
 from privopt.version import VERSION
 
-__all__ = ["CACHE", "Word", "recall", "remember"]
-
 Word = Literal["proved", "declared", "none"]
 
 CACHE: Final = "PRIVOPT_CACHE"

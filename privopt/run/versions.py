@@ -8,8 +8,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Final
 
-__all__ = ["versions_behind"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _OTHERS: Final = re.compile(r";.*\bextra\b")
 """A requirement of something optional."""

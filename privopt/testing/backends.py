@@ -31,8 +31,6 @@ from privopt.testing.models import TOLERANCE, fail, kkt_faults, linear_programs
 from privopt.testing.runner import CheckResult, run_examples
 from privopt.testing.under_trial import error_text
 
-__all__ = ["BACKEND_CHECKS", "check_backend"]
-
 
 def _optimal(backend: Backend, form: StandardForm) -> tuple[Result, Floats]:
     before = fingerprint(form)

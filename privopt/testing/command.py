@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
@@ -17,11 +15,6 @@ if TYPE_CHECKING:
     from privopt.testing.runner import CheckResult
 else:
     CheckResult = Any
-
-__all__ = ["check", "judge_skips", "junit", "table"]
-
-NO_XML: Final = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-"""Characters that XML 1.0 cannot hold."""
 
 
 def check(
@@ -124,37 +117,6 @@ def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result
         for result in results
     ]
-
-
-def junit(mechanism: str, results: Sequence[CheckResult]) -> str:
-    """Results as JUnit's XML, which every CI reads: a suite for each method, a case for each check.
-
-    An expected failure is a skipped case, with its reason.
-    """
-    root = Element("testsuites", name=f"privopt check {mechanism}")
-    for method in dict.fromkeys(result.method for result in results):
-        mine = [result for result in results if result.method == method]
-        suite = SubElement(root, "testsuite", name=f"{mechanism} --method {method}")
-        for part in (root, suite):
-            counted = results if part is root else mine
-            part.set("tests", str(len(counted)))
-            part.set("failures", str(sum(result.status == "failed" for result in counted)))
-            part.set("errors", "0")
-            part.set("skipped", str(sum(result.status in ("skipped", "expected-failure") for result in counted)))
-            part.set("time", f"{sum(result.seconds for result in counted):.3f}")
-        for result in mine:
-            case = SubElement(suite, "testcase", classname=f"{mechanism}.{method}", name=result.check)
-            case.set("time", f"{result.seconds:.3f}")
-            reason = NO_XML.sub("?", result.reason)
-            if result.status == "failed":
-                said = f"version {result.version}, after {result.examples} problems\n{reason}"
-                SubElement(case, "failure", message=(reason.splitlines() or [""])[0]).text = said
-            elif result.status != "passed":
-                SubElement(case, "skipped", message=reason)
-            elif result.note:
-                SubElement(case, "system-out").text = result.note
-    indent(root)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
 
 
 def _line(result: CheckResult) -> str:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["data_path"]
-
 
 def data_path(*parts: str) -> Path:
     """The file or folder `parts` of the data folder, or a skipped test that names what is missing.

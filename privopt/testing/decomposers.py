@@ -29,8 +29,6 @@ from privopt.testing.models import TOLERANCE, fail, kkt_faults, split_programs
 from privopt.testing.runner import CheckResult, run_examples
 from privopt.testing.under_trial import error_text
 
-__all__ = ["DECOMPOSER_CHECKS", "check_decomposer"]
-
 
 def _answer(decomposer: Decomposer, form: StandardForm, blocks: list[list[int]]) -> Any:
     try:

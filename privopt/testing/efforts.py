@@ -10,8 +10,6 @@ from attrs import frozen
 
 from privopt.errors import UnknownNameError
 
-__all__ = ["EFFORTS", "Effort", "effort"]
-
 
 @frozen(kw_only=True)
 class Effort:

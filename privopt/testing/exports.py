@@ -12,8 +12,6 @@ from privopt.testing.problems import GeneratedProblem, Variant, csv_text
 from privopt.testing.profile import Profile
 from privopt.testing.variants import export_again
 
-__all__ = ["csv_table", "exports", "number_in", "secret_files"]
-
 Rows = list[list[str]]
 
 

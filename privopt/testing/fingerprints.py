@@ -13,8 +13,6 @@ import numpy as np
 
 from privopt.declare.schema import Seen
 
-__all__ = ["changes", "fingerprint"]
-
 
 def fingerprint(value: object) -> dict[str, str]:
     """Digests of everything inside an object, by place: attrs fields, mappings, sequences, arrays."""

@@ -19,8 +19,6 @@ from privopt.testing.decomposers import DECOMPOSER_CHECKS, check_decomposer
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.runner import CheckResult
 
-__all__ = ["check_kind", "kind_conformance"]
-
 
 def _of_plugins(role: str) -> dict[str, Brought[KindCheckSpec]]:
     return registry().of(f"check of each {role}")

@@ -12,8 +12,6 @@ from privopt.specs import MechanismSpec
 from privopt.testing.efforts import Effort
 from privopt.testing.profile import Profile
 
-__all__ = ["conformance"]
-
 
 def conformance(
     mechanism: str | type[Mechanism[Any, Any]],

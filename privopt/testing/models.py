@@ -11,8 +11,6 @@ from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
 from privopt.testing.checks.base import CheckFailedError
 
-__all__ = ["TOLERANCE", "fail", "kkt_faults", "linear_programs", "split_programs"]
-
 TOLERANCE: Final = 1e-6
 """Room for a solver's own tolerances, relative to the numbers at hand, which are all small."""
 

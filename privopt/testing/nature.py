@@ -10,8 +10,6 @@ import attrs
 from privopt.interfaces import PrivacyConstraint, Release
 from privopt.registry import registry
 
-__all__ = ["TRAITS", "missing_traits", "nature"]
-
 TRAITS: Final = {
     "matrix": "the release is no matrix of weights",
     "sampler": "the release cannot be sampled",

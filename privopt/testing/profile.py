@@ -22,8 +22,6 @@ from privopt.errors import RegistryError
 from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
-__all__ = ["Profile", "Query", "profile_of"]
-
 
 def _flat(values: ArrayLike) -> NDArray[Any]:
     return np.asarray(values).ravel()

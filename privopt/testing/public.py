@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS
 
-__all__ = ["artefact", "beside", "public_bytes", "published"]
-
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
 
 

@@ -29,8 +29,6 @@ from privopt.testing.checks.base import (
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.under_trial import Subject, error_text
 
-__all__ = ["CheckResult", "expected_for", "run_check", "run_checks", "run_examples"]
-
 
 def spent() -> float:
     """Processor seconds of this process and its children: a busy machine makes no check weaker."""

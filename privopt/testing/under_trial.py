@@ -31,8 +31,6 @@ from privopt.testing.noise import limited
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
-__all__ = ["Run", "Seen", "Subject", "error_text", "spec_of", "subject", "subjects"]
-
 KEPT: Final = 400
 """Runs that are kept for the checks that come later."""
 

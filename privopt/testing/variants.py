@@ -11,8 +11,6 @@ import numpy as np
 
 from privopt.testing.problems import GeneratedProblem, Variant, csv_text, npy_bytes
 
-__all__ = ["export_again", "relabel", "reorder"]
-
 Change = Callable[[GeneratedProblem, random.Random], Variant | None]
 
 

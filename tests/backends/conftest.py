@@ -126,7 +126,7 @@ class _Mps:
             col_lower=bottom,
             col_upper=top,
             integrality=np.array(self.whole, dtype=np.uint8),
-            families=(FamilyBlock(name="rows", start=0, stop=m, kind="block", row_names=tuple(rows)),),
+            families=(FamilyBlock(name="rows", start=0, stop=m, kind="block"),),
             variables=(VariableBlock(name="x", start=0, sets=(IndexSet("columns", tuple(self.columns)),)),),
         )
 

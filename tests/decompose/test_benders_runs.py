@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from privopt.backends import get
-from privopt.decompose import Benders, Improvement, Start
+from privopt.decompose import Benders, Start
 from privopt.errors import InputError
 from privopt.execution import from_url, processes, serial
 from privopt.interfaces import SolveContext
@@ -233,7 +233,7 @@ def test_improvements_from_outside_never_cross_bounds(shared_model):
     whole = get("highs").solve(form)
 
     def hook(duals, x):
-        return Improvement(x=whole.x)
+        return Start(x=whole.x)
 
     with serial() as one:
         result = solve(shared_model, one, improve=hook, start=Start(x=whole.x))

@@ -36,6 +36,7 @@ FIRST = [
     "privopt_metric_dp.api.released_matrix",
     "privopt.ledger.ledger",
     "privopt.ledger.entries",
+    "privopt.ledger.accounts",
     "privopt.ledger.durable_log",
     "privopt.specs",
     "privopt.interfaces",
@@ -115,7 +116,7 @@ FURTHER = [
 
 
 def hidden_imports(path: Path) -> Iterator[str]:
-    """Yield what a file imports of privopt, or of another plugin than its own, that no ``__all__`` has."""
+    """Yield what a file imports of privopt, or of another plugin than its own, that is not public there."""
     for module, name in imports(path):
         known = not name or name in public_names(file_of(module))
         own = module.partition(".")[0] in path.parts
@@ -158,13 +159,22 @@ def file_of(module: str) -> Path:
 
 @cache
 def public_names(path: Path) -> list[str]:
-    """The ``__all__`` of a file."""
-    for node in ast.parse(path.read_text("utf-8")).body:
+    """The ``__all__`` of a file; where it has none, the names that it gives and that no underscore begins."""
+    body = ast.parse(path.read_text("utf-8")).body
+    for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
             names: list[str] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
             return names
-    return []
+    return [name for node in body for name in names_given(node) if not name.startswith("_")]
+
+
+def names_given(node: ast.stmt) -> list[str]:
+    """Names that a statement at the top of a file gives."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 # --- Python names --------------------------------------------------------------------------------------

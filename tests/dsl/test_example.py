@@ -120,9 +120,6 @@ def test_it_prints_as_the_formula(small: tuple[Model, np.ndarray]) -> None:
         "  geo-ind: z[i, k] <= exp(1.0*d[i, j])*z[j, k]  for (i, j) in 30 tuples, k in Y",
         "  z[X, Y] >= 0",
     ]
-    assert r"\sum_{k \in Y} z_{i,k} = 1 \quad \forall\, i \in X" in model._repr_latex_()
-    assert r"z_{i,k} \le e^{1.0 d_{i,j}} z_{j,k}" in model._repr_latex_()
-    assert "geo-ind: z[i, k] &lt;= exp" in model._repr_html_()
 
 
 def test_indicators_and_pieces_print_too() -> None:
@@ -131,7 +128,7 @@ def test_indicators_and_pieces_print_too() -> None:
     i = Index("i", X)
     h = m.variable("h", X, kind="binary")
     x = m.variable("x", X, upper=5)
-    t = m.piecewise("bend", x[i], [1.0, 2.0], slopes=[-1, 0, 1], forall=i)
+    t = m.piecewise("bend", x[i], [0.0, 1.0, 2.0, 3.0], [1.0, 0.0, 0.0, 1.0], forall=i)
     m.maximize(total(x[i] - t[i], over=i))
     m.require("on", implies(h[i], x[i] >= 3), forall=i)
     m.require("some", Ge(total(h[i], over=i), 1))
@@ -139,5 +136,4 @@ def test_indicators_and_pieces_print_too() -> None:
     assert "on: h[i] = 1 -> x[i] >= 3  for i in X" in text
     assert "bend lines: bend[i] >= " in text
     assert "h[X] binary" in text
-    assert r"h_{i} = 1 \Rightarrow x_{i} \ge 3" in m._repr_latex_()
     assert m.solve("highs").objective == pytest.approx(m.solve("cbc").objective)

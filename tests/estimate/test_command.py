@@ -82,7 +82,7 @@ def test_the_table_and_the_json_are_the_contracts(told, tmp_path, run, ending):
     assert "exists already" in again.stderr
 
 
-def test_groups_batches_subjects_and_a_page(told, tmp_path, run):
+def test_groups_subjects_and_a_page(told, tmp_path, run):
     folder, data, _, _ = told
     options = ("--by", data / "groups.csv", "--subject", "who", "--json", "--report", tmp_path / "e.html")
     done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
@@ -91,21 +91,10 @@ def test_groups_batches_subjects_and_a_page(told, tmp_path, run):
     assert json.loads(done.stdout)["n"] == 1_500
     assert "1,498 reports were left out" in done.stderr
     assert "<svg" in (tmp_path / "e.html").read_text()
-    done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "b.csv", "--batch", "hour", "--json")
-    assert done.exit_code == 0, done.stderr
-    rows = rows_of(tmp_path / "b.csv")
-    assert [(row["batch"], row["id"]) for row in rows] == [(b, name) for b in "01" for name in IDS]
-    assert {name: found["n"] for name, found in json.loads(done.stdout)["batches"].items()} == {"0": 1_499, "1": 1_499}
 
 
-def test_a_prior_and_a_second_release(told, tmp_path, run):
+def test_a_second_release(told, tmp_path, run):
     folder, data, release, frame = told
-    (tmp_path / "prior.csv").write_text("id,p\n" + "".join(f"{name},1\n" for name in IDS))
-    options = ("--prior", tmp_path / "prior.csv", "--worth", 1e6, "--json")
-    done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["method"] == "maximum-a-posteriori"
-    assert [float(row["share"]) for row in rows_of(tmp_path / "e.csv")] == pytest.approx([0.2] * 5, abs=0.01)
     also = ("--also", folder, data / "safe.parquet", "--json")
     done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "f.csv", *also)
     assert json.loads(done.stdout)["n"] == 5_996
@@ -120,26 +109,8 @@ def table_of(path, rows):
     return path
 
 
-def test_each_batch_has_its_own_firsts_and_says_what_is_left_out(told, tmp_path, run):
-    """One person in two hours counts in both; an hour of empty reports is named."""
-    folder, _, release, _ = told
-    rows = [(who, hour, "p2") for hour in "01" for who in ("a", "b", "a")] + [("c", "2", ""), ("d", "2", "")]
-    reports = table_of(tmp_path / "r.csv", rows)
-    asked = ("estimate", folder, reports, "--out", tmp_path / "e.csv", "--subject", "who", "--batch", "hour", "--json")
-    done = run(*asked)
-    assert done.exit_code == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert {name: found["n"] for name, found in said["batches"].items()} == {"0": 2, "1": 2}
-    assert said["notes"] == ["batch '2' has no estimate: no reports, 2 rows without one"]
-    assert said["notes"][0] in done.stderr
-    with pytest.warns(PrivoptWarning) as heard:
-        found = release.estimate_batches(pl.read_csv(reports), "hour", subject="who")
-    assert list(found) == ["0", "1"]
-    assert said["notes"][0] in [str(each.message) for each in heard]
-
-
 def test_a_persons_reports_to_two_releases_count_once(told, tmp_path, run):
-    """Not as independent: of each subject the first report, wherever it is, batch by batch."""
+    """Not as independent: of each subject the first report, wherever it is."""
     folder, _, release, _ = told
     one = table_of(tmp_path / "1.csv", [("a", "0", "p1"), ("b", "0", "p2"), ("a", "1", "p1")])
     two = table_of(tmp_path / "2.csv", [("b", "0", "p3"), ("c", "0", "p3"), ("b", "1", "p3")])
@@ -148,8 +119,6 @@ def test_a_persons_reports_to_two_releases_count_once(told, tmp_path, run):
     assert json.loads(done.stdout)["n"] == 3
     assert "3 reports were left out" in done.stderr
     assert "different people" not in done.stderr
-    done = run(*asked, tmp_path / "f.csv", "--batch", "hour")
-    assert {name: found["n"] for name, found in json.loads(done.stdout)["batches"].items()} == {"0": 3, "1": 2}
     with pytest.warns(PrivoptWarning, match="3 reports were left out"):
         found = release.estimate(pl.read_csv(one), also=[(release, pl.read_csv(two))], subject="who")
     assert found.n == 3
@@ -173,16 +142,6 @@ def test_what_is_read_is_not_written_over(told, tmp_path, run):
         assert done.exit_code == 2
         assert "is read, so nothing is written over it" in done.stderr
     assert [path.read_bytes() for path in (reports, groups)] == before
-
-
-def test_a_prior_that_outweighs_all_is_refused(told, tmp_path, run):
-    folder, data, _, _ = told
-    (tmp_path / "prior.csv").write_text("id,p\n" + "".join(f"{name},1\n" for name in IDS))
-    asked = ("estimate", folder, data / "safe.csv", "--prior", tmp_path / "prior.csv", "--out", tmp_path / "e.csv")
-    done = run(*asked, "--worth", "1e300")
-    assert done.exit_code == 2
-    assert "worth: found 1e+300, wanted at most 2,998,000,000 reports beside 2,998" in done.stderr
-    assert run(*asked, "--worth", "2.9e9", "--gap", "1e-9").exit_code == 0
 
 
 def test_unknown_intervals_are_refused(told):
@@ -275,8 +234,6 @@ def test_in_memory_it_is_the_same(told):
     array = release.estimate(np.array(frame["report"].to_list(), dtype=object))
     assert table.shares == pytest.approx(array.shares)
     assert table.skipped == array.skipped == 2
-    assert "Estimate" in table._repr_html_()
-    assert list(release.estimate_batches(frame, "hour")) == ["0", "1"]
     grouped = release.estimate(frame, by=dict.fromkeys(IDS, "all"))
     assert grouped.shares == pytest.approx([1.0])
     with pytest.warns(PrivoptWarning, match="left out"):
@@ -426,8 +383,6 @@ def test_districts_lie_on_the_map_with_their_intervals(told, run, tmp_path):
             pytest.approx(known[name]) for name in ("share", "low", "high")
         ]
     assert "Districts: share, and the ends of its interval" in (tmp_path / "e.html").read_text()
-    done = run(*given, "--force", "--batch", "hour", "--geo", tmp_path / "f.geojson")
-    assert (done.exit_code, "--geo must be given without --batch" in done.stderr) == (2, True)
     done = run(*given[:3], "--out", tmp_path / "f.csv", "--quiet", "--geo", tmp_path / "f.geojson")
     assert done.exit_code == 0
     shares = pl.read_csv(tmp_path / "f.csv")["share"].to_list()

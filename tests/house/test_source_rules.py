@@ -33,7 +33,7 @@ CALLERS = {
     "files/working_folder.py",
     "run/publish.py",
     "run/solve.py",
-    "registry.py",
+    "registry/discovery.py",
     "__main__.py",
     "studies/curve.py",
 }

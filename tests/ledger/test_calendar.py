@@ -177,8 +177,8 @@ def test_a_backlog_is_charged_to_the_days_that_it_is_of(town, tmp_path):
     one = json.loads(said("budget", book, "--subject", "anna", "--json")[1])["subjects"]
     assert [each["period"] for each in one] == [f"2026-03-{day}" for day in range(20, 30)]
     words = said("budget", book)[1]
-    assert "1 per km in each day (Europe/Rome)" in words
-    assert "0.5 km apart by a factor of at most 1.65" in words
+    assert "1 per km as the crow flies in each day (Europe/Rome)" in words
+    assert "0.5 km apart as the crow flies by a factor of at most 1.65" in words
 
 
 @pytest.mark.parametrize(

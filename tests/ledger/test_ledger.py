@@ -101,20 +101,6 @@ def test_who_is_no_subject_is_refused(ledger, subject):
     assert ledger.accounts() == []
 
 
-def test_disjoint_parts_are_charged_together_or_not_at_all(ledger):
-    ledger.set_limit(1)
-    ledger.charge_disjoint(["rome", "oslo"], HALF)
-    with pytest.raises(UsageError, match="found oslo twice"):
-        ledger.charge_disjoint(["oslo", "rome", "oslo"], HALF)
-    with pytest.raises(UsageError, match="found nobody"):
-        ledger.charge_disjoint([], HALF)
-    ledger.charge("oslo", HALF)
-    with pytest.raises(BudgetSpentError, match=r"oslo.*nobody was charged"):
-        ledger.charge_disjoint(["rome", "bonn", "oslo"], HALF)
-    assert {a.subject: a.spent for a in ledger.accounts()} == {"rome": Fraction(1, 2), "oslo": 1}
-    ledger.check()
-
-
 def test_a_window_holds_its_end_and_not_its_beginning(tmp_path):
     now = 0
     with Ledger(tmp_path / "l", clock=lambda: now) as ledger:

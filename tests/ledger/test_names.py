@@ -70,8 +70,6 @@ def test_a_name_has_one_budget_however_it_is_written(tmp_path, names, hashed):
         assert len({ledger.name_of(name) for name in names}) == len(ledger.accounts()) == 1
         assert [ledger.account(name).spent for name in names] == [2] * len(names)
         assert {len(ledger.charges(name)) for name in names} == {2}
-        with pytest.raises(UsageError, match="twice, wanted each once"):
-            ledger.charge_disjoint(names[:2], ONE)
         ledger.check()
 
 

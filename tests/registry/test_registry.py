@@ -18,7 +18,7 @@ from privopt.declare.describe import describe_keys
 from privopt.declare.toml import load_problem
 from privopt.errors import RegistryError, UnknownNameError, UsageError
 from privopt.interfaces import PrivacyConstraint
-from privopt.registry import Kind, Registry, observers_of, registry, using
+from privopt.registry import Kind, Registry, registry, using
 from privopt.registry import discover as discover_alone
 from privopt.specs import GROUP, KindSpec, MechanismSpec, MethodSpec
 from privopt_metric_dp.problem.kinds import MetricNotion
@@ -136,7 +136,7 @@ def test_observers_are_called_and_their_errors_only_reported(plugin):
             raise ValueError("disk full")
     """
     found = discover([plugin("watcher", source)])
-    assert observers_of(found)("the release", "the problem") == ["watcher:watcher: ValueError: disk full"]
+    assert found.observed("the release", "the problem") == ["watcher:watcher: ValueError: disk full"]
     assert sys.modules["watcher"].seen == ["the release"]
 
 

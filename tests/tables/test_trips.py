@@ -209,17 +209,3 @@ def test_positions_a_world_away_are_told_to_the_owner_alone(release, tmp_path, p
     with pytest.warns(po.PrivoptWarning) as told:
         release.apply(far, lat="lat", lon="lon", ledger=tmp_path / "b.ledger", subject="who", sticky=True)
     assert [line for line in map(said, told) if line.startswith("2 rows lie more than")]
-
-
-def test_a_timestamp_is_no_batch_and_an_estimate_is_a_prior(release, tmp_path, privopt):
-    moments = [f"2026-05-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}" for number in range(1_001)]
-    reports = pl.DataFrame({"report": ["a", "b", "a"] * 333 + ["a", "c"], "when": moments})
-    with pytest.raises(InputError, match=r"column when: found more than 1,000 values, .* wanted an hour or a day"):
-        release.estimate_batches(reports, "when")
-    reports.write_csv(tmp_path / "r.csv")
-    given = ("estimate", release.opened.folder, tmp_path / "r.csv", "--quiet")
-    assert privopt(*given, "--out", tmp_path / "one.csv").returncode == 0
-    done = privopt(*given, "--prior", tmp_path / "one.csv", "--out", tmp_path / "two.csv")
-    assert done.returncode == 0, done.stderr
-    done = privopt(*given, "--prior", tmp_path / "r.csv", "--out", tmp_path / "three.csv")
-    assert (done.returncode, "no column 'id'" in done.stderr) == (2, True)

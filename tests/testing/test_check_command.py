@@ -1,14 +1,13 @@
 """``privopt check``: what is run, what is written for a CI, and with what code it ends."""
 
 import json
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.testing import CheckResult
-from privopt.testing.command import judge_skips, junit
+from privopt.testing.command import judge_skips
 
 
 def run(*arguments):
@@ -20,9 +19,8 @@ def quick(monkeypatch):
     monkeypatch.setenv("PRIVOPT_PROFILE", "dev")
 
 
-def test_only_what_is_named_is_run_and_told_to_a_ci(tmp_path):
-    file = tmp_path / "reports" / "kit.xml"
-    done = run("--only", "rows-sum-to-one", "--only", "epsilon-attack", "--junitxml", file, "--json")
+def test_only_what_is_named_is_run_and_told_to_a_ci():
+    done = run("--only", "rows-sum-to-one", "--only", "epsilon-attack", "--json")
     assert done.exit_code == 0, done.stderr
     results = json.loads(done.stdout)
     assert [(one["check"], one["status"]) for one in results] == [
@@ -30,11 +28,6 @@ def test_only_what_is_named_is_run_and_told_to_a_ci(tmp_path):
         ("epsilon-attack", "passed"),
     ]
     assert results[1]["note"].startswith("would have seen")
-    [suite] = ElementTree.parse(file).getroot()
-    assert suite.attrib["tests"] == "2"
-    assert suite.attrib["failures"] == suite.attrib["skipped"] == "0"
-    assert [case.attrib["name"] for case in suite] == ["rows-sum-to-one", "epsilon-attack"]
-    assert run("--only", "rows-sum-to-one", "--junitxml", file).exit_code == 0  # a CI runs again and again
 
 
 def test_a_skip_fails_only_where_the_check_applies():
@@ -60,9 +53,7 @@ def test_the_seed_chooses_the_problems():
     assert len(drawn[2] - drawn[1]) >= 3
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--only", "row-sum"], ["--seed", "-1"], ["--junitxml", "."], ["--only", ""], ["--seed", "one"]]
-)
+@pytest.mark.parametrize("arguments", [["--only", "row-sum"], ["--seed", "-1"], ["--only", ""], ["--seed", "one"]])
 def test_bad_usage_is_code_2_and_a_line(arguments):
     done = run(*arguments)
     assert done.exit_code == 2
@@ -70,17 +61,11 @@ def test_bad_usage_is_code_2_and_a_line(arguments):
     assert "Traceback" not in done.stderr
 
 
-def test_junit_of_every_status_and_of_characters_that_xml_cannot_hold():
+def test_a_skip_that_applies_fails_and_others_stay():
     results = [
-        CheckResult(check="one", version=1, status="failed", reason="a\x00b <c>\nsmallest", method="m", seconds=1.0),
+        CheckResult(check="one", version=1, status="failed", reason="smallest", method="m"),
         CheckResult(check="two", version=1, status="skipped", reason="no `x`", method="m", missed=True),
         CheckResult(check="three", version=1, status="expected-failure", reason="later", method="n"),
         CheckResult(check="four", version=1, status="passed", note="would have seen 2 epsilon or more", method="n"),
     ]
-    root = ElementTree.fromstring(junit("acme", results).encode())
-    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["skipped"]) == ("4", "1", "2")
-    assert [suite.attrib["name"] for suite in root] == ["acme --method m", "acme --method n"]
-    failure = root.find(".//failure")
-    assert failure.attrib["message"] == "a?b <c>"
-    assert "smallest" in failure.text
     assert [one.status for one in judge_skips(results)] == ["failed", "failed", "expected-failure", "passed"]

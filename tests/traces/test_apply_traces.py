@@ -17,7 +17,7 @@ import privopt
 from privopt.command.cli import cli
 from privopt.declare.table_files import TableSource
 from privopt.errors import InputError, UsageError
-from privopt.estimate.count_reports import count_all
+from privopt.estimate.count_reports import counted
 from privopt.estimate.posterior import channel_of
 from privopt.numbers.sampling import seeded
 from privopt_metric_dp.tables.time_order import ranks_of
@@ -270,7 +270,7 @@ def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path
     channel = channel_of(privopt.open(folder).opened)
     parts = [nw.from_native(part, eager_only=True) for part in (out[:300], out[300:])]
     source = TableSource(name="out.csv", columns=tuple(out.columns), batches=lambda: iter(parts))
-    found = count_all([(channel, source)], column="report", subject="who", batch=None)[0][""]
+    found = counted([(channel, source)], column="report", subject="who")[0]
     names = list(channel.outputs)
     assert found.counts.tolist() == [first["report"].to_list().count(name) for name in names]
     assert found.repeated == out["report"].count() - 40
@@ -285,17 +285,6 @@ def test_the_first_report_of_a_subject_is_marked_once_however_the_table_is_read(
     reason = np.where(records < 0, 0, -1)
     marks = [tracer.reports(frame, records, reason).first.tolist() for _ in range(2)]
     assert marks == [[False, False, True, True, False, False], [False] * 6]
-
-
-def test_batches_hold_first_reports_alone(folder, tmp_path):
-    rows = [("a", 1, "0-0"), ("a", 2, "0-0"), ("b", 2, "0-0"), ("b", 3, "0-0"), ("a", 3, "0-0")]
-    applied(folder, table(tmp_path, rows), "--subject", "who", "--time", "when")
-    ask = ["estimate", str(folder), str(tmp_path / "out.csv"), "--out", str(tmp_path / "shares.csv")]
-    done = CliRunner().invoke(cli, [*ask, "--subject", "who", "--batch", "when", "--json"])
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert {name: each["n"] for name, each in told["batches"].items()} == {"1": 1, "2": 1}
-    assert "2 of subjects whose first report lies elsewhere" in done.stdout
 
 
 @pytest.mark.parametrize("change", ["dropped", "else"])

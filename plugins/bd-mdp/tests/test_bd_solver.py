@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bd_mdp_paper.sources import gaussian
 from privopt.backends import get
-from privopt.decompose import make_partition, split_form
+from privopt.decompose import split_form
 from privopt.decompose.split import cut_of
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import memory
@@ -20,6 +20,7 @@ from privopt.execution.clock import limit
 from privopt.interfaces.incumbent import Incumbent
 from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
+from privopt_bd_mdp.partition import make_partition
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS, Decomposition
 from privopt_bd_mdp.solver import Parts, decompose, partition_of
@@ -67,20 +68,17 @@ def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_
     subsets=st.integers(1, 3),
     start=st.sampled_from(["star", "cold"]),
     steps=st.sampled_from([0, 2]),
-    way=st.sampled_from(["in-out", "level"]),
     inner=st.booleans(),
 )
 def test_full_benders_and_column_generation_agree(
-    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, way, inner
+    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, inner
 ):
     instance = make_grid(rows, cols, epsilon, seed=seed)
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
     assert solve(instance, method=ColumnGeneration()).objective == pytest.approx(full, rel=1e-6)
-    options = Decomposition(
-        partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, interior_point=inner, stabilise=way
-    )
+    options = Decomposition(partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, interior_point=inner)
     check(instance, options, make_context(gap=2e-2), full)
 
 

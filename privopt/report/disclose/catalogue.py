@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CLAIMS", "QUESTIONS", "TEXTS", "TITLES"]
-
 CLAIMS: Final[Mapping[str, str]] = {
     "proved": "measured on the release itself in exact arithmetic; anybody can measure it again with `privopt verify`",
     "declared": (

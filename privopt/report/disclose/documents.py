@@ -10,8 +10,6 @@ from privopt.files.release_folder import dump_json
 from privopt.report.disclose.catalogue import CLAIMS, TITLES
 from privopt.report.disclose.statements import Statement
 
-__all__ = ["FORMATS", "REGISTRY", "document"]
-
 FORMATS: Final = ("registry", "nist", "dpia", "card")
 
 SCHEMA: Final = "arXiv:2509.13509"

@@ -12,8 +12,6 @@ from privopt.declare import File
 from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
-__all__ = ["questions_text", "read_facts"]
-
 LONGEST: Final = 4_000
 """Characters of an answer: a form's field, not a report."""
 

@@ -17,8 +17,6 @@ from privopt.report.promise_text import claim, limits
 from privopt.run.build_result import warned
 from privopt.run.verify import Opened
 
-__all__ = ["Statement", "claim_of", "statements"]
-
 LOCAL: Final = "local-dp"
 """The kind whose promise holds against the server, by its definition (Kasiviswanathan et al. 2011)."""
 

@@ -12,8 +12,6 @@ from privopt.run.audit import audit
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import open_verified
 
-__all__ = ["write_disclosure"]
-
 
 def write_disclosure(
     folder: Path,

@@ -26,8 +26,6 @@ from privopt.testing.noise import limited
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
-__all__: list[str] = []
-
 PAIRS: Final = 12
 """Pairs of inputs that the attack chooses from."""
 

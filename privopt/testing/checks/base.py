@@ -20,22 +20,6 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = [
-    "CHECKS",
-    "INSIDE",
-    "LITTLE",
-    "SEED",
-    "Check",
-    "CheckFailedError",
-    "Elsewhere",
-    "Trial",
-    "at_little",
-    "at_one",
-    "by_default",
-    "check",
-    "has",
-]
-
 T = TypeVar("T")
 
 LITTLE: Final = Decimal("0.015625")

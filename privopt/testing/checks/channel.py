@@ -20,8 +20,6 @@ from privopt.testing.noise import limited, noted
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
-__all__: list[str] = []
-
 SHARES: Final = (0.5, 0.1, 0.01)
 """Probabilities at which the reach of noise is compared with the noise that was drawn."""
 

@@ -11,8 +11,6 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run, error_text
 
-__all__: list[str] = []
-
 
 @check("evidence", private=True, share=0.3, least=3)
 def evidence(trial: Trial) -> None:

@@ -19,8 +19,6 @@ from privopt.testing.checks.runs import same_file
 from privopt.testing.exports import number_in
 from privopt.testing.under_trial import Run, Subject, error_text
 
-__all__ = ["fields_that_differ"]
-
 
 @check("round-trip")
 def round_trip(trial: Trial) -> None:

@@ -29,8 +29,6 @@ from privopt.testing.problems import csv_text
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run
 
-__all__: list[str] = []
-
 FORGED = "forged"
 """A name that nobody has."""
 LONG = "1e3000000"

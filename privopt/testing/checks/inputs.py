@@ -20,8 +20,6 @@ from privopt.testing.exports import number_in, secret_files
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import error_text
 
-__all__ = ["Wrong", "faulty_inputs"]
-
 SOME: Final = 25
 """Faults tried on one problem; nightly tries all."""
 DIGITS: Final = b"9" * 5_000

@@ -11,8 +11,6 @@ import numpy as np
 from privopt.testing.checks.base import Elsewhere, Trial, check, has
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["room"]
-
 TOLERANCE: Final = 1e-9
 """Relative difference that two computations of the same sum may have."""
 

@@ -20,8 +20,6 @@ from privopt.testing.judging import clopper_pearson
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["CONFIDENCE", "Alike", "greatest_log_ratio", "plausible", "required"]
-
 CONFIDENCE: Final = 1 - 1e-7
 """Of one statistical verdict: a right mechanism is blamed once in ten million tries, or less."""
 

@@ -21,8 +21,6 @@ from privopt.testing.profile import Query
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Subject, error_text
 
-__all__ = ["NEIGHBOURS", "has_neighbours", "neighbours_of", "news", "queries_of", "stated_distribution"]
-
 ROOM: Final = 1e-9
 """By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon as a share of it."""
 

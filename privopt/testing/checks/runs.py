@@ -21,8 +21,6 @@ from privopt.run.result_file import read_result
 from privopt.testing.checks.base import INSIDE, SEED, Trial, check
 from privopt.testing.under_trial import Run, error_text
 
-__all__ = ["differences", "same_file"]
-
 
 @check("solves", version=2, must_solve=True)
 def solves(trial: Trial) -> None:

@@ -12,8 +12,6 @@ from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
-__all__: list[str] = []
-
 
 def _has(variant: str) -> Callable[[Subject], str | None]:
     def needs(subject: Subject) -> str | None:

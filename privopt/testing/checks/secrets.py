@@ -20,8 +20,6 @@ from privopt.testing.problems import GeneratedProblem, csv_text
 from privopt.testing.public import artefact, beside, public_bytes, published
 from privopt.testing.under_trial import Subject
 
-__all__: list[str] = []
-
 AGAIN: Final = 24
 """Runs in all of which a secret must stand to be called a leak: a count under little noise often comes out as it is."""
 

@@ -12,8 +12,6 @@ from attrs import define, field
 
 from privopt.errors import UsageError
 
-__all__ = ["Inputs", "Pairs"]
-
 Inputs: TypeAlias = object
 """A sequence of inputs, a Hypothesis strategy of them, or a function of a NumPy generator that makes one."""
 MOST_PAIRS: Final = 2_000

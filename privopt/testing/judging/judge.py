@@ -21,8 +21,6 @@ from privopt.testing.judging.outputs import Raised, Table, never_again
 from privopt.testing.judging.testers import Test, propose, rarest_seen
 from privopt.testing.judging.verdict import Verdict
 
-__all__ = ["judge"]
-
 FIRST: Final = 500
 """Draws from each input of a pair in the first round; each round has four times those of the one before."""
 GROWTH: Final = 4

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 
-__all__ = ["ODD", "Raised", "Table", "View", "never_again", "views_of"]
-
 CELLS: Final = 64
 """Cells of a view, about."""
 KINDS: Final = 256

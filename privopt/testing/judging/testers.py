@@ -19,8 +19,6 @@ from privopt.arrays import Floats, Ints
 from privopt.testing.judging.bounds import clopper_pearson, divergence_lower
 from privopt.testing.judging.outputs import ODD, Table, View, views_of
 
-__all__ = ["Test", "propose"]
-
 ROUGH: Final = 2.0
 """Standard deviations by which events are compared with one another; nothing is claimed by them.
 

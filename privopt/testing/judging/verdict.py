@@ -8,8 +8,6 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-__all__ = ["Verdict"]
-
 
 @frozen(kw_only=True)
 class Verdict:

@@ -12,7 +12,7 @@ from bd_mdp_paper.kinds import Kinds
 from bd_mdp_paper.sources import Source
 from experiments.command import say
 from experiments.tables import Sheet, write_rows
-from privopt.decompose import boundary_of, make_partition
+from privopt_bd_mdp.partition import boundary_of, make_partition
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS
 

@@ -36,7 +36,6 @@ class Decomposition:
     interior_point: bool = key(
         True, help="where the first steps do not help, begin with optimal-lp's interior point; not at 0 steps"
     )
-    stabilise: Literal["in-out", "level", "none"] = key("in-out", help="how Benders' queries are stabilised")
 
 
 @frozen(kw_only=True)

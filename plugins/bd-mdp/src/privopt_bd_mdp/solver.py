@@ -9,7 +9,7 @@ from typing import Any, Final
 from attrs import define, evolve, field
 
 from privopt.arrays import Floats
-from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
+from privopt.decompose import Benders, Start
 from privopt.errors import RegistryError, SolverError, StoppedError
 from privopt.execution.clock import check
 from privopt.execution.memory import GB
@@ -18,6 +18,7 @@ from privopt.interfaces.offers import made
 from privopt.registry import registry
 from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
+from privopt_bd_mdp.partition import Partition, make_partition
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
 from privopt_metric_dp.solvers.auto import Room, solve
@@ -245,7 +246,7 @@ class _Rounds:
         found.adopt(best)
         wanted = self.options.lagrangian_steps
 
-        def improve(duals: Floats | None, x: Floats | None) -> Improvement | None:
+        def improve(duals: Floats | None, x: Floats | None) -> Start | None:
             """Offer what rounds found; steps from their own prices on, what they found for the next one."""
             _offer(self.name, pmo, duals, x, offers)
             if not wanted:
@@ -256,10 +257,10 @@ class _Rounds:
                 self.steps.go_on(wanted)
             known = offers.best
             point = None if known.candidate is None else made(known.candidate).ravel()
-            return Improvement(x=point, multipliers=[] if known.proof is None else [pmo.vector(made(known.proof))])
+            return Start(x=point, multipliers=[] if known.proof is None else [pmo.vector(made(known.proof))])
 
         blocks = [pmo.columns(members) for members in self.partition.members()]
-        benders = Benders(solver=self.context.solver, stabilise=self.options.stabilise)
+        benders = Benders(solver=self.context.solver)
         context = evolve(self.context, gap=offers.gap)
         try:
             result = benders.solve(

@@ -11,7 +11,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.declare import File, at_least, key, non_negative, problem_html
+from privopt.declare import File, at_least, key, non_negative
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table, road_table
 from privopt.errors import Fault, Faults, InputError
 from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, spent
@@ -179,9 +179,6 @@ class FLProblem:
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="fl-linear", factory=Settings, help="the server's choices")
 
-    def _repr_html_(self) -> str:
-        return problem_html(self)
-
 
 @frozen(kw_only=True, eq=False)
 class FLInstance:
@@ -211,9 +208,6 @@ class FLInstance:
         whole = declared.settings.noise == "discrete"
         data = _load(declared.locations, declared.distance, file, whole=whole)
         return cls(declared=declared, data=data, file=file)
-
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared, {"number of locations": self.data.site.size})
 
     @property
     def noise(self) -> Noise:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -65,16 +64,6 @@ class FLRelease(Release):
         facility = self.ids[self.assignment.facility[served]]
         write_columns(folder / CONNECTIONS, {"id": self.ids[served], "facility": facility})
         write_columns(folder / CAPACITIES, {"id": self.ids[opened], "capacity": self.capacities})
-
-    def facts(self) -> Mapping[str, Any]:
-        """Sizes, and capacities in all."""
-        return {
-            "locations": int((self.assignment.facility >= 0).sum()),
-            "facilities": len(self.assignment.opened),
-            "capacity in all": float(self.capacities.sum()),
-            "greatest capacity": float(self.capacities.max()),
-            "noise drawn by": self.drawn or "somebody else, or nobody",
-        }
 
     @classmethod
     def read(cls, folder: Path, problem: FLInstance) -> FLRelease:

@@ -7,7 +7,6 @@ from weakref import WeakKeyDictionary
 
 from attrs import frozen
 
-from privopt.declare import problem_html
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.bounds import check_limits
 from privopt_hierarchical_dp.design import Design
@@ -54,9 +53,6 @@ class PublishedHierarchy:
         _DESIGNS[self] = known
         return known
 
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared)
-
 
 @frozen(kw_only=True, eq=False)
 class HierarchyInstance(PublishedHierarchy):
@@ -67,9 +63,6 @@ class HierarchyInstance(PublishedHierarchy):
     """
 
     groups: Groups
-
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared, {"regions by level": self.groups.tree.widths})
 
     @classmethod
     def of(cls, declared: HierarchyProblem, file: str = "problem.toml") -> HierarchyInstance:

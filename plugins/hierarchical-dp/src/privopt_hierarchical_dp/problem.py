@@ -8,7 +8,7 @@ from functools import cached_property
 
 from attrs import frozen
 
-from privopt.declare import File, at_least, between, key, one_of, positive, problem_html
+from privopt.declare import File, at_least, between, key, one_of, positive
 from privopt.errors import Fault, InputError
 from privopt.numbers.gaussian import rho_of
 from privopt_hierarchical_dp.methods import METHODS
@@ -204,9 +204,6 @@ class HierarchyProblem:
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="hierarchical-dp", factory=Settings, help="the method's choices")
     plan: PlanSettings = key(factory=PlanSettings, help="what matters, for privopt plan")
-
-    def _repr_html_(self) -> str:
-        return problem_html(self)
 
     @property
     def relation(self) -> Relation:

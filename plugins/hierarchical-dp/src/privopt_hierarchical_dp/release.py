@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import field, frozen
@@ -69,16 +69,6 @@ class HierarchyRelease(Release):
     @property
     def _cells(self) -> Cells:
         return _sizes(self.counts[0].shape[1], self.first)
-
-    def facts(self) -> Mapping[str, Any]:
-        """Sizes, and what was released of the whole; no true count."""
-        return {
-            "levels": self.tree.depth,
-            "regions by level": self.tree.widths,
-            "sizes": int(self.counts[0].shape[1]),
-            "groups in all, as released": int(self.counts[0].sum()),
-            "children that do not add up": violations(self.tree, self.counts),
-        }
 
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""

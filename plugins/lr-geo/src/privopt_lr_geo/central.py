@@ -163,7 +163,7 @@ class _Search:
         """
         data, options, context = self.problem.data, self.problem.declared.lr_geo, self.context
         needed = COEFFICIENTS * sum(len(around.records) for around in self.sets) * len(data.outputs)
-        if not context.fits(needed):
+        if needed > context.room:
             raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
         terms = Terms(
             epsilon=float(data.epsilon * (1 - Fraction(SLACK))),

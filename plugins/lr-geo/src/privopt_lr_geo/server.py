@@ -78,10 +78,11 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, s
         SolverError: the solver failed.
     """
     central = assemble(packages, terms)
-    context.check()
+    if context.remaining == 0.0:
+        raise StoppedError("the time limit came before anything feasible was found; nothing written")
     context.report(f"{len(packages)} users, {len(central.columns):,} shared columns")
     needed = program_bytes(central)
-    if not context.fits(needed):
+    if needed > context.room:
         raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
     model = central_model(central)
     if context.method == "full":

@@ -9,7 +9,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
-from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
+from privopt.declare import File, Folder, at_least, key, non_negative
 from privopt.errors import Fault, Faults, InputError
 from privopt_photo_censor.album import Album, Listing, Places, Task
 from privopt_photo_censor.score_table import read_scores_of
@@ -58,9 +58,6 @@ class PhotoProblem:
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
-
-    def _repr_html_(self) -> str:
-        return problem_html(self)
 
     @property
     def scored(self) -> bool:
@@ -132,9 +129,6 @@ class PhotoInstance:
         scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
         made = cls.scored(declared, file, scores, names, photos.true_location)
         return evolve(made, data=evolve(made.data, places=Places(names=places)))
-
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared, {"photos": self.data.album.photos, "locations": self.data.album.locations})
 
     @classmethod
     def _of_folder(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
@@ -242,9 +236,6 @@ class FolderInstance:
             thumbnails=seen.thumbnails,
             digests=seen.digests,
         )
-
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared, {"photos": len(self.metadata)})
 
 
 def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,12 +97,6 @@ class Deletions(Release):
         for row, small in enumerate(self.thumbnails):
             (folder / THUMBNAILS).mkdir(exist_ok=True)
             (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
-
-    def facts(self) -> Mapping[str, Any]:
-        """How many photos stay, and which go."""
-        gone = [name for name, kept in zip(self.names, self.kept.tolist(), strict=True) if not kept]
-        shown = gone[:20] + (["..."] if len(gone) > 20 else [])
-        return {"photos": len(self.names), "kept": len(self.names) - len(gone), "deleted": shown or "none"}
 
     @classmethod
     def read(cls, folder: Path, problem: PhotoInstance | FolderInstance) -> Deletions:

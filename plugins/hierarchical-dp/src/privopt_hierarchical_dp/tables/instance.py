@@ -10,7 +10,7 @@ import polars as pl
 from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
-from privopt.declare import File, problem_html
+from privopt.declare import File
 from privopt.declare.tables import pointed
 from privopt.errors import MOST_FAULTS, Fault, Faults, InputError
 from privopt_hierarchical_dp.bounds import Limits, read_limits
@@ -50,9 +50,6 @@ class TablesRead:
     def tree(self) -> Tree:
         """The regions."""
         return self.regions.tree
-
-    def _repr_html_(self) -> str:
-        return problem_html(self.declared, {"regions by level": self.tree.widths})
 
     @classmethod
     def of(cls, declared: TablesProblem, file: str) -> TablesRead:

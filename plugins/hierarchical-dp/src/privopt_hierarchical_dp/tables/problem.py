@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from attrs import frozen
 
-from privopt.declare import File, between, key, non_negative, one_of, problem_html
+from privopt.declare import File, between, key, non_negative, one_of
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.problem import Privacy, by_level
 from privopt_hierarchical_dp.region_tables import Cells
@@ -126,9 +126,6 @@ class TablesProblem:
     hierarchy: TablesHierarchy = key(help="the regions and what is counted in them")
     privacy: TablesPrivacy = key(help="what is promised")
     plan: TablesPlan = key(factory=TablesPlan, help="what matters, for privopt plan")
-
-    def _repr_html_(self) -> str:
-        return problem_html(self)
 
     @property
     def relation(self) -> TableRelation:

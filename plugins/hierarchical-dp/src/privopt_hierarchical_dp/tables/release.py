@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import field, frozen
@@ -83,17 +83,6 @@ class TablesRelease(Release):
             for number, name in enumerate(self.problem.declared.hierarchy.tables):
                 columns = {"count": [level[number] for level in self.truth]}
                 write_rows(folder / FOLDER / f"{name}.csv", self.tree, self.problem.declared.cells(name), columns)
-
-    def facts(self) -> Mapping[str, Any]:
-        """Sizes, and what was released of the whole; no true count."""
-        domain = self.problem.declared.domain
-        return {
-            "regions by level": self.tree.widths,
-            "cells by table": dict(
-                zip(self.problem.declared.hierarchy.tables, map(domain.cells, domain.tables), strict=True)
-            ),
-            "individuals in all, as released": int(self.counts[0][0].sum()),
-        }
 
     @classmethod
     def read(cls, folder: Path, problem: TablesRead) -> TablesRelease:

@@ -13,7 +13,6 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats
-from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import frame_of
 from privopt.errors import UsageError, check_number
 from privopt.estimate.posterior import Prior, chances, channel_of
@@ -40,10 +39,6 @@ class Nearest:
     places: tuple[str, ...]
     chances: tuple[float, ...]
     probability: float
-
-    def _repr_html_(self) -> str:
-        rows = {name: f"{chance:.4g}" for name, chance in zip(self.places, self.chances, strict=True)}
-        return card("Nearest", {**rows, "one of these": f"{self.probability:.4g}"})
 
 
 def nearest_of(posterior: Floats, distances: Floats, ids: list[str], k: int) -> Nearest:

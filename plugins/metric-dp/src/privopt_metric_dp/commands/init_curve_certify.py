@@ -211,7 +211,7 @@ def certify(
     say_when_compiling(quiet=quiet)
     solved = None
     plain = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
-    with progress_display(quiet=quiet, limit=time_limit, gap=gap) as progress:
+    with progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = evolve(plain, progress=progress)
         with limited_to(asked.jobs):
             found = measure(given, source, asked if out is None else evolve(asked, gap=None))

@@ -14,7 +14,6 @@ import numpy as np
 from attrs import evolve, field, fields, frozen
 from numpy.typing import NDArray
 
-from privopt.declare.notebook import card, grid
 from privopt.errors import Faults, UnknownNameError
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Channel, Release, SolveContext
@@ -217,29 +216,3 @@ class MatrixRelease(Release):
         """Its rows."""
         z = self.probabilities
         return Channel(inputs=self.records.tolist(), outputs=self.outputs.tolist(), probabilities=z)
-
-    def facts(self) -> Mapping[str, Any]:
-        """Its sizes."""
-        region = self.region
-        return {
-            "records": len(self.records),
-            "outputs": len(self.outputs),
-            "outputs in use": int(self.weights.any(axis=0).sum()),
-            **(
-                {"pairs certified": len(self.pairs)}
-                if region is None
-                else {"simplices certified": len(region.simplices)}
-            ),
-        }
-
-    def _repr_html_(self) -> str:
-        chosen = range(min(ROWS_SHOWN, len(self.records)))
-        best = [int(self.weights[row].argmax()) for row in chosen]
-        rows = [
-            (str(self.records[row]), str(self.outputs[k]), float(self.weights[row, k]) / TOTAL)
-            for row, k in zip(chosen, best, strict=True)
-        ]
-        more = grid(("record", "likeliest output", "its probability"), rows)
-        if len(self.records) > ROWS_SHOWN:
-            more += f"<p>and {len(self.records) - ROWS_SHOWN:,} more</p>"
-        return card(f"Release: {type(self).__name__}", self.facts(), more=more)

@@ -371,7 +371,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         from privopt_metric_dp.report.pages import meaning_section, metric_sections
 
         sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))
-        meaning = [*self.meaning(problem, release, result), *limit_meaning(result.guarantee)]
+        relation = self.privacy(problem, result.method).relation
+        meaning = [*self.meaning(problem, release, result), *limit_meaning(result.guarantee, relation)]
         return [meaning_section(meaning), *sections]
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:

@@ -195,7 +195,7 @@ def _measured(whole: File, name: str, options: Options) -> Certified:
         problem = mechanism.load(read_given(mechanism, whole), name)
     data, (records, outputs) = problem.data, problem.data.shape
     needed = 8.0 * ARRAYS * records * outputs + 40.0 * data.most_pairs
-    if not context.fits(needed):
+    if needed > context.room:
         raise StoppedError(
             f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB beside what the program holds, "
             f"and {context.room / GB:.2g} GB are left, so nothing was measured"

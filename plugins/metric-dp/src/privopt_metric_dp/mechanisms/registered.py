@@ -64,7 +64,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
         if context.method != "full":
             structured(problem.data, incumbent, context, method=context.method)
-        elif context.fits(full_bytes(problem.data)) or not isinstance(self.privacy(problem, "full"), MetricDP):
+        elif full_bytes(problem.data) <= context.room or not isinstance(self.privacy(problem, "full"), MetricDP):
             super().search(problem, incumbent, context)
         else:
             incumbent.note(f"full ({full_bytes(problem.data) / GB:.2g} GB, too much)")
@@ -245,7 +245,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
             z = exponential(data.to_outputs, float(data.epsilon), share=share)
             incumbent.offer("exponential", candidate=z, value=float(np.vdot(data.weighted, z)))
         needed = const_opt_bytes(data, problem.declared.const_opt.radius)
-        if context.fits(needed):
+        if needed <= context.room:
             super().search(problem, incumbent, context)
         else:
             incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.room / GB:.2g} left)")

@@ -12,7 +12,6 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.declare.show import problem_html
 from privopt.errors import Fault, InputError, RegistryError
 from privopt_metric_dp.problem.kinds import Ground, Spaces, rounding
 from privopt_metric_dp.problem.loss_over_region import Spread
@@ -30,8 +29,6 @@ from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.roads import RoadMetric
 
 if TYPE_CHECKING:
-    from attrs import AttrsInstance
-
     from privopt_metric_dp.problem.declared import MetricProblem
 else:
     MetricProblem = Any
@@ -504,9 +501,3 @@ class MetricInstance(Generic[D]):
         """Whether any two records lie at a distance above 0, for the conformance kit."""
         count = len(self.data.records)
         return bool((self.data.metric.table()[:count, :count] > 0).any())
-
-    def _repr_html_(self) -> str:
-        records, outputs = self.shape
-        return problem_html(
-            cast("AttrsInstance", self.declared), {"number of records": records, "number of outputs": outputs}
-        )

@@ -13,7 +13,6 @@ from typing import Final
 from attrs import frozen
 
 from privopt.declare.schema import File, key, positive
-from privopt.declare.show import problem_html
 from privopt_metric_dp.problem.kinds import DistanceKind, LossKind, MetricNotion
 from privopt_metric_dp.problem.read_points import Columns, points_as_csv
 
@@ -117,6 +116,3 @@ class MetricProblem:
     distance: DistanceKind = key(help="the metric", kinds="distance")
     privacy: MetricNotion = key(help="the privacy asked for", kinds="notion", kind="metric-dp")
     utility: LossKind = key(help="the loss", kinds="loss")
-
-    def _repr_html_(self) -> str:
-        return problem_html(self)

@@ -48,7 +48,7 @@ class Euclidean(DistanceKind):
         return _UNNAMED if records.kind == "vector" else "km"
 
     def way(self, records: Space) -> str:
-        """Straight lines."""
+        """Say that it runs in straight lines."""
         return "between vectors" if records.kind == "vector" else "as the crow flies"
 
 
@@ -68,7 +68,7 @@ class Haversine(DistanceKind):
         return _plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
-        """Great circles."""
+        """Say that it runs along great circles."""
         return "as the crow flies"
 
 
@@ -97,7 +97,7 @@ class Graph(DistanceKind):
         return Ground(region=region, records=vertices, metric=lambda outputs: RoadMetric(roads, vertices, outputs))
 
     def way(self, records: Space) -> str:
-        """Along edges."""
+        """Say that it runs along edges."""
         return "by road"
 
 
@@ -127,7 +127,7 @@ class Table(DistanceKind):
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """As the table says."""
+        """Say that a table gives it."""
         return "by a table of distances"
 
     def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:

@@ -128,7 +128,7 @@ class DistanceKind(ABC):
         return "km"
 
     def way(self, records: Space) -> str:
-        """By which distance epsilon is per unit, in words behind the unit: ledgers add no other one up to it."""
+        """Return by which distance epsilon is per unit, in words behind the unit: ledgers add no other one up to it."""
         return f"by {self.kind} distance"
 
     def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:

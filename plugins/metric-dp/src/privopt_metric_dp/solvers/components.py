@@ -14,8 +14,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.execution.clock import check
-from privopt.interfaces.offers import Kept, Later, Offers, made, near
+from privopt.interfaces.offers import Kept, Later, Offer, Offers, made, near
 from privopt.numbers.graphs import components, shortest_rows
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, freer, one_output
@@ -267,23 +266,11 @@ class _PartOffers(Offers[Floats, Multipliers]):
         self._firm: Kept[Floats, Multipliers] = Kept(one.z, one.objective, one.multipliers, one.lower_bound)
         joined.parts.append(self._firm)
 
-    def offer(
-        self,
-        origin: str,
-        *,
-        candidate: Floats | Later[Floats] | None = None,
-        value: float | None = None,
-        bound: float | None = None,
-        proof: Multipliers | Later[Multipliers] | None = None,
-        firm: bool = True,
-    ) -> None:
-        """See :class:`Offers`; a relaxation's candidate waits until it is mended."""
-        self.offered += 1
-        self.best.take(candidate, value, proof, bound)
-        if self._firm.take(candidate if firm else None, value, proof, bound):
-            self._joined.tell(origin, firm=True)
-        else:
-            check()
+    def _take(self, offer: Offer[Floats, Multipliers]) -> None:
+        """Keep it; a relaxation's candidate waits until it is mended."""
+        self.best.take(offer)
+        if self._firm.take(offer.settled):
+            self._joined.tell(offer.origin, firm=True)
 
     @property
     def reached(self) -> bool:

@@ -20,10 +20,11 @@ from attrs import define, evolve, field
 from privopt.arrays import Bools, Ints
 from privopt.errors import UsageError
 from privopt.interfaces import Progress
+from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import sequence_of, window_text
-from privopt.ledger.entries import Cost, account_name, said
+from privopt.ledger.entries import Cost, said
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, Sticky
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of

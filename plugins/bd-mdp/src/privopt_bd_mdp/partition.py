@@ -1,7 +1,7 @@
 """Partitions of the nodes of a graph: who is on the boundary, what falls apart inside.
 
 A block is a connected set of internal nodes; the boundary is what the master keeps. Either both ends of every edge
-between two subsets are on it (Qiu, IJCAI 2024, Definition 3.2), or one end of each is enough: a vertex cover of these
+between two subsets are on it (Qiu, IJCAI 2024, Definition 3.2). Or one end of each is enough: a vertex cover of these
 edges, which is smaller.
 """
 
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Ints
 from privopt.numbers.graphs import components, ranked
-
-__all__ = ["Partition", "boundary_of", "make_partition", "vertex_cover"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -41,19 +39,19 @@ class Partition:
         return np.bincount(self.block[self.block >= 0])
 
     def touching(self, edges: Ints) -> Ints:
-        """(blocks,) number of boundary nodes that an edge joins to each block."""
+        """Count, (blocks,), the boundary nodes that an edge joins to each block."""
         both = np.concatenate([edges, edges[:, ::-1]])
         out = both[(self.block[both[:, 0]] >= 0) & self.boundary[both[:, 1]]]
         met = np.unique(np.column_stack([self.block[out[:, 0]], out[:, 1]]), axis=0)
         return np.bincount(met[:, 0], minlength=len(self.sizes))
 
     def members(self) -> list[Ints]:
-        """The nodes of each block."""
+        """Return the nodes of each block."""
         return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]
 
 
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
-    """Nodes with an edge into another subset."""
+    """Return nodes with an edge into another subset."""
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
     found = np.zeros(len(subset), dtype=np.bool_)
     found[crossing.ravel()] = True
@@ -61,7 +59,7 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 
 
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
-    """A small set of nodes that touches every edge: the most joined first, then what is not needed out again.
+    """Return a small set of nodes that touches every edge: the most joined first, then idle ones out again.
 
     Exact where the edges join two sides only (König's theorem by way of a largest matching).
     """
@@ -100,7 +98,7 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """What follows from the subsets of the nodes of a graph.
+    """Return what follows from the subsets of the nodes of a graph.
 
     Args:
         subset: (N,) labels.

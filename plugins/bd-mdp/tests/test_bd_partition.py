@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.decompose import boundary_of, make_partition, vertex_cover
+from privopt_bd_mdp.partition import boundary_of, make_partition, vertex_cover
 
 
 @st.composite
