@@ -114,9 +114,17 @@ def test_a_curve_of_another_problem_is_refused(problem, tmp_path):
         write_curves(problem, NAMES[:1], "1:4:3", out, None, Options())
 
 
-def test_a_curve_of_own_matrices_alone_is_gone_on_with(problem, tmp_path):
-    np.save(tmp_path / "mine.npy", np.full((6, 6), 1 / 6))
-    given = (problem, ["hierarchical-dp"], "1:4:3", tmp_path / "c.csv", None, Options(), [tmp_path / "mine.npy"])
+def test_a_curve_of_own_matrices_alone_is_gone_on_with(tmp_path):
+    """No mechanism finds a point: planar Laplace is refused over streets."""
+    (tmp_path / "points.csv").write_text("id,x,y\n" + "".join(f"p{n},{n},0\n" for n in range(4)))
+    (tmp_path / "roads.csv").write_text("from,to,km\n" + "".join(f"p{n},p{n + 1},1.5\n" for n in range(3)))
+    problem = tmp_path / "p.toml"
+    problem.write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+        '[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
+    )
+    np.save(tmp_path / "mine.npy", np.full((4, 4), 1 / 4))
+    given = (problem, ["planar-laplace"], "1:4:3", tmp_path / "c.csv", None, Options(), [tmp_path / "mine.npy"])
     write_curves(*given)
     before = (tmp_path / "c.csv").read_bytes()
     write_curves(*given)
