@@ -34,7 +34,7 @@ class Entropy:
 
     @contextmanager
     def of(self, name):
-        """The stream of that name, from its beginning."""
+        """Return the stream of that name, from its beginning."""
         before = self.stream
         self.stream = random.Random(name) if self.fixed else None
         try:
@@ -79,7 +79,7 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef, request):
-    """What a fixture draws for several tests does not depend on the one that comes first."""
+    """Draw the same in a fixture of several tests, whichever test comes first."""
     if fixturedef.scope == "function":
         return (yield)
     with ENTROPY.of(f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param_index', '')}"):
@@ -94,7 +94,7 @@ def entropy():
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
-    """What holds is remembered in a folder of the tests' own, also by the processes that they start."""
+    """Cache verification results in a folder of the tests, also for the processes that they start."""
     before = os.environ.get("PRIVOPT_CACHE")
     os.environ["PRIVOPT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     yield

@@ -1,4 +1,4 @@
-"""Names of array types, which say in one word what annotations of arrays mean; what all that work on arrays need.
+"""Array type aliases for annotations, and small array helpers.
 
 >>> half: Floats = np.array([0.5, 0.5])
 """
@@ -41,7 +41,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 def read_only(array: A) -> A:
-    """The array made read-only; a read-only copy where it is a view of an array that can still be written."""
+    """Return the array made read-only; a read-only copy where it is a view of an array that can still be written."""
     if array.flags.writeable:
         array = array if array.base is None else array.copy()
         array.setflags(write=False)
@@ -49,17 +49,17 @@ def read_only(array: A) -> A:
 
 
 def doubles(values: ArrayLike) -> Floats:
-    """A copy that nobody can write to, rows first."""
+    """Return a copy that no one can write to, rows first."""
     return read_only(np.array(values, dtype=np.float64, order="C"))
 
 
 def truths(values: ArrayLike) -> Bools:
-    """A copy of yes and no that nobody can write to."""
+    """Return a copy of yes and no that no one can write to."""
     return read_only(np.array(values, dtype=np.bool_))
 
 
 def no_doubles(numbers: NDArray[Any]) -> Bools:
-    """Which whole numbers are no doubles: beyond 2^53 not every one is. None of other types of numbers.
+    """Which whole numbers are not doubles: beyond 2^53 not every one is. None of other types of numbers.
 
     >>> no_doubles(np.array([2**53, 2**53 + 1, 2**60])).tolist()
     [False, True, False]

@@ -1,4 +1,4 @@
-"""Register what privopt itself brings, through the same door as any plugin: notions, solvers, a decomposer."""
+"""Register the core's own notions, solvers and decomposer, as a plugin does."""
 
 from collections.abc import Sequence
 

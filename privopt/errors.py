@@ -1,4 +1,4 @@
-"""The errors privopt raises, and the exit code that each one means.
+"""The errors that privopt raises, and the exit code of each.
 
 ::
 
@@ -199,8 +199,8 @@ class Faults:
             file: name of the file.
             column: in which they are.
             rows: which will not do.
-            found: what stands in a row; asked only for those that are listed.
-            wanted: what should stand there.
+            found: what is in a row; asked only for those that are listed.
+            wanted: what should be there.
         """
         faults = (Fault(file, f"row {row + 2}, column {column}", str(found(row)), wanted) for row in rows)
         self.extend(faults, len(rows))

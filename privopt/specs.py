@@ -1,4 +1,4 @@
-"""What a plugin registers, as data: mechanisms and kinds, and the hooks they come through.
+"""What a plugin registers, as data: mechanisms and kinds, and the hooks for them.
 
 This module imports nothing heavy, so ``privopt list`` stays fast; a plugin's package should import
 nothing else of privopt at its top::
@@ -92,7 +92,7 @@ class MethodSpec:
         guarantee: notion, where it differs from the mechanism's; ``"none"`` needs ``--allow-unsafe``.
         consent: False for a method of guarantee ``"none"`` that needs no ``--allow-unsafe``, since what it does is all
             that is wanted of it, and no user takes it for a promise.
-        gap: relative gap asked for where ``--gap`` is left out.
+        gap: relative gap asked for where ``--gap`` is omitted.
     """
 
     name: str = field(validator=_name)
@@ -235,7 +235,7 @@ class TraitSpec:
     Attributes:
         name: what a check names it.
         missing: what is said of a release without it.
-        target: ``"package.module:function"``: takes the release's class, tells whether it has the trait.
+        target: ``"package.module:function"``: takes the release's class, says whether it has the trait.
     """
 
     category: ClassVar[str] = "trait"
@@ -290,7 +290,7 @@ class TemplateSpec:
         notion: that its mechanism claims.
         method: name of its one method.
         does: that method, in a line.
-        needs: distributions that the project depends on beside privopt.
+        needs: distributions that the project depends on next to privopt.
     """
 
     category: ClassVar[str] = "template"

@@ -1,4 +1,4 @@
-"""The version of privopt, by itself, so that no module imports the public door for it."""
+"""The version of privopt, in a separate module so that nothing imports the public package for it."""
 
 from typing import Final
 

@@ -13,7 +13,7 @@ from helpers.toys import write_toy
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Checks of one method go to one worker, which keeps what it solved for the checks that come later."""
+    """Send checks of one method to one worker, which keeps what it solved for the later checks."""
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
@@ -30,7 +30,7 @@ def toy(tmp_path):
 
 @pytest.fixture(scope="session")
 def solved_toy(tmp_path_factory):
-    """A DIR of the toy problem, solved once; copy it before changing anything."""
+    """Return a DIR of the toy problem, solved once; copy it before changing anything."""
     from privopt.run.options import Options
     from privopt.run.solve import solve
 
@@ -86,7 +86,7 @@ def example(tmp_path_factory, entropy):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The documentation as pages, built without a warning; skipped where there is nothing to build them with."""
+    """Return the documentation as pages, built without a warning; skipped where there is nothing to build them with."""
     for needed in ("mkdocs", "pygments"):
         pytest.importorskip(needed, reason=f"{needed} is not installed")
     folder = tmp_path_factory.mktemp("site")

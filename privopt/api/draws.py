@@ -1,4 +1,4 @@
-"""Draws for one secret, by hand (``privopt sample``), each charged to a subject before it is drawn, where asked for.
+"""Draw reports for one secret (``privopt sample``), each charged to a subject first if a ledger is given.
 
 As ``apply`` charges rows: whatever the secret is, even where no record is called so, and as many as the limit allows.
 What tables and ledgers take is imported where it is needed: a draw for a record needs neither.
@@ -52,7 +52,7 @@ class Sampled:
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
-    """So many draws, a block at a time: the first at once, so that what is no secret is known before any is used."""
+    """So many draws, a block at a time: the first at once, so that what is not a secret is known before any is used."""
     first = draw(min(BLOCK, count))
     return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
 
@@ -60,7 +60,7 @@ def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
 def sampled(draw: Draw, count: int, charge: Charge, opened: Opened, progress: Progress | None = None) -> Sampled:
     """Charge draws to their subject, durably, and then draw.
 
-    All are charged, or as many as the limit allows; which is no function of the secret, for that is not looked at
+    All are charged, or as many as the limit allows; which is not a function of the secret, for that is not looked at
     before.
 
     Args:

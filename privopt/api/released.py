@@ -1,4 +1,4 @@
-"""A release in the hand: solved in memory or opened from a folder, with what it promises and what it can do."""
+"""A release in Python: solved in memory or opened from a folder, with its guarantee and its methods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FOLDER: Final = "release"
 
 
 class PrivoptWarning(UserWarning):
-    """What whoever uses a release or a protected table must know though all holds."""
+    """What anyone who uses a release or a protected table must know though all holds."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -181,7 +181,7 @@ class Released:
         intervals: Intervals = "finite-sample",
         resolution: float | None = None,
     ) -> Estimate:
-        """What reports say of the truth: shares of the records, or of groups of them, with intervals.
+        """Estimate the shares of the records, or of groups of them, from reports, with intervals.
 
         Args:
             reports: any kind of table, or an array of ids of outputs; of noisy counts an array of numbers.
@@ -193,7 +193,7 @@ class Released:
             confidence: of the intervals.
             gap: to what ``method`` maximises, per report, at which to end: see :class:`Estimate`.
             intervals: ``"finite-sample"`` ones hold all at once, ``"asymptotic"`` ones each, for many reports.
-            resolution: of smooth shares, in the unit of distance; 0 for the maximum over all distributions; left out:
+            resolution: of smooth shares, in the unit of distance; 0 for the maximum over all distributions; omitted:
                 as fine as the reports bear, over more than 300 records.
 
         Raises:
@@ -207,7 +207,7 @@ class Released:
         return found
 
     def _marked(self) -> list[str]:
-        """What is to be said of a release that is not to be used as it is."""
+        """Return the warnings on a release that should not be used as it is."""
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
@@ -215,7 +215,7 @@ class Released:
 
         Args:
             report: id of an output.
-            prior: how likely records are: an estimate, weights by id, an array; the problem's own where left out.
+            prior: how likely records are: an estimate, weights by id, an array; the problem's own by default.
         """
         return chances(self.opened, report, prior)
 
@@ -301,7 +301,7 @@ def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> R
 
 
 def open_release(folder: Path | str) -> Released:
-    """A release from its folder, checked before it is used.
+    """Return a release from its folder, checked before it is used.
 
     Raises:
         DoesNotHoldError: a sum or a claim does not hold.

@@ -1,4 +1,4 @@
-"""Checks what privopt wrote with the standard library alone; shares no code with the rest.
+"""Check folders of privopt with the standard library alone; no code is shared with the rest.
 
 Made to be read by whoever audits a release, in this order: ``run`` (what is checked, exit codes),
 ``files`` and ``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json

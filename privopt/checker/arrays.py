@@ -42,7 +42,7 @@ class Array:
     """An array of an ``.npy`` file.
 
     Attributes:
-        kind: type of its values as NumPy writes it, ``"<"`` left out; ``"U"`` for text.
+        kind: type of its values as NumPy writes it, ``"<"`` omitted; ``"U"`` for text.
         shape: its sides.
         flat: its values, row by row.
         rows: of a matrix its rows, else empty.
@@ -52,7 +52,7 @@ class Array:
         """Read the bytes of a file.
 
         Raises:
-            RefusedError: they are no ``.npy`` file, or of a type that is unknown here.
+            RefusedError: they are not ``.npy`` file, or of a type that is unknown here.
         """
         size = 10 + int.from_bytes(raw[8:10], "little")
         need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
@@ -96,8 +96,8 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
         path: of the archive.
         wanted: a word for each array, ``name:type:sides``, a regular expression; no other array may
             be there.
-        more: bytes that the arrays may have beside eight times the archive's; 0 allows no more than
-            the archive has.
+        more: bytes that the arrays may have besides eight times the archive's; 0 allows at most
+            the archive's own.
 
     Raises:
         RefusedError: no archive, or one of damaged arrays. Bytes before it, which ``zipfile`` skips
@@ -107,7 +107,7 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
         found = _arrays(path, more)
     except RefusedError:
         raise
-    except Exception:  # bytes that nobody meant so may raise anything
+    except Exception:  # bytes that no one meant so may raise anything
         raise RefusedError(
             f"{path.name}: no archive of whole arrays, as np.savez writes", 2
         ) from None
@@ -140,7 +140,7 @@ def _arrays(path: Path, more: int) -> dict[str, Array]:
 
 
 def read_texts(path: Path, name: str) -> list[str]:
-    """Read one array of texts of an archive; whoever reads all arrays checks the archive.
+    """Read one array of texts of an archive; anyone who reads all arrays checks the archive.
 
     Raises:
         RefusedError: it is not there, or too large.

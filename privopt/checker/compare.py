@@ -1,4 +1,4 @@
-"""What result.json says beside what the files give."""
+"""Compare result.json with what the files of a folder give."""
 
 from __future__ import annotations
 

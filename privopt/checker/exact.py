@@ -1,6 +1,6 @@
 """Exact arithmetic: a real is a whole number of 2**-256ths, rounded in the direction that refuses.
 
-``ONE`` is the real 1. A function called ``..._down`` returns no more than the real it stands for,
+``ONE`` is the real 1. A function called ``..._down`` returns no more than the real it represents,
 one called ``..._up`` no less. Decimals of the problem's files mean what is written
 (:func:`rational`).
 """
@@ -85,7 +85,7 @@ def rational(value: object) -> Fraction:
     """Read a decimal as the rational that it means.
 
     Raises:
-        RefusedError: it is no decimal, or one of over 999 digits, or beyond 10**999.
+        RefusedError: it is not a decimal, or one of over 999 digits, or beyond 10**999.
     """
     digits = r"(\d{1,999}\.?\d{0,999}|\.\d{1,999})"
     sound = re.fullmatch(rf"[+-]?{digits}([eE][+-]?\d{{1,3}})?", str(value), re.ASCII)
@@ -122,7 +122,7 @@ def log_down(x: Fraction) -> Fraction:
 
 
 def _arctangent_of_inverse(n: int, times: int) -> int:
-    """``times`` arctan(1 / n), in 2**-320ths."""
+    """Return ``times`` arctan(1 / n), in 2**-320ths."""
     return sum((2 - m % 4) * (times << 320) // (n**m * m) for m in range(1, 280, 2))
 
 

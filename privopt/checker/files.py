@@ -1,4 +1,4 @@
-"""Sums of a folder's files, and the problem that lies in it (proof.md: Programs that check)."""
+"""Checksums of a folder's files, and the problem in it (proof.md: Programs that check)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from privopt.checker.exact import need
 __all__ = ["Problem", "check_sums"]
 
 UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
-"""Files that the sums leave out, beside those in ``private/``."""
+"""Files that the sums omit, next to those in ``private/``."""
 
 
 def check_sums(folder: Path) -> list[str]:
@@ -105,7 +105,7 @@ class Problem:
         return dict(self.tables[name])
 
     def read(self, name: object) -> bytes:
-        """Return the bytes of a file beside the problem file.
+        """Return the bytes of a file next to the problem file.
 
         Raises:
             RefusedError: it is not there.
@@ -146,5 +146,5 @@ class Problem:
 
 
 def _stripped(cell: str) -> str:
-    """A cell without blanks around it; the separators of files, groups and records are none."""
+    """Return a cell without blanks around it; separators of files, groups and records stay."""
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)

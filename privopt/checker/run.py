@@ -1,4 +1,4 @@
-"""Checks a folder by the part that knows its kind of guarantee, and says what holds."""
+"""Check a folder by the part for its kind of guarantee, and print each claim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Release(Protocol):
     """A release whose claims are checked."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """What to check, in order: each says what it found, or raises RefusedError."""
+        """Return the claims to check, in order: each returns a finding or raises RefusedError."""
 
 
 Part = Callable[[Path, Problem, dict[str, Any]], Release]
@@ -71,7 +71,7 @@ def check(
         said = "does not hold" if refused.code == 1 else "cannot be checked"
         say(f"{said}: {claim}: {refused}")
         return refused.code
-    except Exception as error:  # bytes that nobody meant so may raise anything
+    except Exception as error:  # bytes that no one meant so may raise anything
         say(f"cannot be checked: {claim}: {type(error).__name__}: {error}")
         return 2
     return 6 if "seeded" in result["guarantee"] else 0
@@ -86,7 +86,7 @@ def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
 
 
 def _read_result(file: Path) -> dict[str, Any]:
-    """result.json, in which no name stands twice and all numbers are finite."""
+    """result.json, in which no name occurs twice and all numbers are finite."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         need(len(dict(pairs)) == len(pairs), "a name twice", 2)

@@ -120,7 +120,7 @@ def list_(as_json: bool) -> int:
 @click.argument("mechanism")
 @guarded
 def describe(mechanism: str) -> None:
-    """A mechanism's problem file key by key, its methods, its guarantee and its source."""
+    """Describe a mechanism's problem file key by key, its methods, its guarantee and its source."""
     from privopt.declare import describe_keys
     from privopt.interfaces import Mechanism
     from privopt.registry import registry
@@ -360,7 +360,7 @@ def checker(out: Path, force: bool) -> None:
 )
 @guarded
 def new(name: str, into: Path, kind: str) -> None:
-    """A new plugin project, whose tests pass as generated."""
+    """Write a new plugin project, whose tests pass as generated."""
     from privopt.command.new import new_plugin
 
     folder = new_plugin(name, into, kind)

@@ -1,4 +1,4 @@
-"""What all commands share: errors become lines and exit codes, options are read and checked."""
+"""Shared by all commands: errors become lines and exit codes, options are read and checked."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         except MemoryError:
             complain("out of memory")
             sys.exit(STOPPED_EMPTY)
-        except Exception as error:  # code 1 would say that a claim does not hold, which nobody has found
+        except Exception as error:  # code 1 would say that a claim does not hold, which no one has found
             if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
                 raise
             complain(traceback.format_exc().rstrip())
@@ -100,13 +100,13 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """What else belongs to an error: what a ledger was charged before it, say."""
+    """Return what else belongs to an error, such as what a ledger was charged before it."""
     return getattr(error, "__notes__", [])
 
 
 @contextmanager
 def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
-    """A block of a command that has a time limit: code 5 where nothing in it looked at the clock in time.
+    """Enforce the time limit of a command: end with code 5 if nothing in this block looked at the clock in time.
 
     Args:
         limit: seconds for the whole command, or None.
@@ -132,14 +132,14 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """A finite number above 0."""
+    """Return a finite number above 0."""
     if value is not None and not (0 < value < float("inf")):
         raise click.BadParameter(f"{value:g} is not a finite number above 0")
     return value
 
 
 def share(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """A number between 0 and 1: a gap of 1 would call anything optimal."""
+    """Return a number between 0 and 1: a gap of 1 would call anything optimal."""
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
     return value
@@ -176,7 +176,7 @@ def pair(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def warn_of_no_privacy(folder: Path) -> None:
-    """A line for whoever uses a release that holds and yet gives no privacy."""
+    """Print a warning to users of a release that holds and yet gives no privacy."""
     from privopt.run.result_file import read_result
 
     words = read_result(folder).mark

@@ -1,4 +1,4 @@
-"""What ``privopt budget`` reads as a limit, and what it shows of accounts."""
+"""Limits as ``privopt budget`` reads them, and accounts as it shows them."""
 
 from __future__ import annotations
 

@@ -150,13 +150,13 @@ def charge_of(
     sticky: bool = False,
     within: float | None = None,
 ) -> Charge | None:
-    """What a command was asked to charge; None for nothing.
+    """Return the charge that a command was asked for; None for nothing.
 
     Args:
         command: its name.
         ledger, subject, key, sticky, within: its options.
         whom: the value of ``--subject``, for messages.
-        because: why the one option is wanted beside the other.
+        because: why the one option is wanted next to the other.
     """
     given = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
     found = " and ".join(name for name, value in given.items() if value is not None)

@@ -83,7 +83,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
 
 
 def _package(name: str) -> str:
-    """The package of a distribution and mechanism that may be called so."""
+    """Return the package of a distribution and mechanism that may be called so."""
     try:
         MethodSpec(name=name, summary="")
     except ValueError as error:

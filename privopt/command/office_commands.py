@@ -1,4 +1,4 @@
-"""The commands for an office: sign a folder, and write what is filed about it.
+"""Commands that sign a folder, and that write the documents an office files about it.
 
 As in :mod:`privopt.command.cli`, each imports what it needs.
 """
@@ -46,7 +46,7 @@ def sign(folder: Path, key: Path, force: bool) -> None:
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @guarded
 def disclose(folder: Path, form: str, out: Path, facts: Path | None, ask: Path | None, force: bool) -> None:
-    """What an office files about a release that holds, each sentence with the claim it rests on."""
+    """Write what an office files about a release that holds, each sentence with the claim it rests on."""
     from privopt.command.terminal import progress_display
     from privopt.report.disclose.write import write_disclosure
 

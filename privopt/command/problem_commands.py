@@ -1,4 +1,4 @@
-"""The command that comes before a release: plan.
+"""The command that predicts errors before a release: plan.
 
 As in :mod:`privopt.command.cli`, each imports what it needs.
 """

@@ -1,4 +1,4 @@
-"""A program of commands: errors are lines and exit codes, whoever's commands they are."""
+"""Run a command-line program: errors become lines and exit codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def program(name: str, about: str) -> Program:
 
     ::
 
-        cli = program("privopt-acme", "What acme has beside privopt's own commands.")
+        cli = program("privopt-acme", "What acme has next to privopt's own commands.")
 
 
         @cli.command()

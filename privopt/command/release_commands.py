@@ -173,7 +173,7 @@ def estimate(
     quiet: bool,
     force: bool,
 ) -> None:
-    """What reports say of the truth: shares of the records with intervals."""
+    """Estimate shares of the records from reports, with intervals."""
     from privopt.command.terminal import progress_display
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import Asked

@@ -1,4 +1,4 @@
-"""What the terminal shows: the one place that prints; progress while work goes on, a short table at its end.
+"""Terminal output: messages, progress, and a short table at the end. Nothing else prints.
 
 Ids, file names and messages may hold anything: control characters in them never reach the terminal as such.
 """
@@ -44,7 +44,7 @@ ATOMIC: Final = 4_096
 """Bytes that a pipe takes whole or not at all."""
 
 SECONDS_BETWEEN_LINES: Final = 5.0
-"""Seconds between lines where standard error is no terminal."""
+"""Seconds between lines where standard error is not a terminal."""
 
 
 def reserve_standard_output() -> None:
@@ -67,17 +67,17 @@ def reserve_standard_output() -> None:
 
 
 def say(text: object) -> None:
-    """A line or more to standard output."""
+    """Print lines to standard output."""
     click.echo(printable(str(text)))
 
 
 def complain(text: object) -> None:
-    """A line or more to standard error."""
+    """Print lines to standard error."""
     click.echo(printable(str(text)), err=True)
 
 
 def say_json(document: str) -> None:
-    """A JSON document to standard output; what a terminal would obey is escaped, which changes no value."""
+    """Print a JSON document to standard output; terminal control characters are escaped, which changes no value."""
     plain = printable(document) == document
     escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document.rstrip("\n"))
     click.echo(document.rstrip("\n") if plain else "".join(escaped))
@@ -138,9 +138,7 @@ def _line(report: Report, seconds: float, limit: float | None) -> str:
 
 
 class _Display:
-    """Draws the last report, from a thread of its own: a solver that says one thing and then works for minutes is
-    still seen to work.
-    """
+    """Draws the last report from a separate thread, so that a silent solver still shows progress."""
 
     def __init__(self, limit: float | None) -> None:
         self.start, self.limit = time.monotonic(), limit
@@ -197,7 +195,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def summary(solved: Solved) -> None:
-    """A short table of what was released, on standard error."""
+    """Print a short table of what was released, on standard error."""
     from rich import markup
     from rich.console import Console
     from rich.table import Table

@@ -49,7 +49,7 @@ def naming(file: str) -> Iterator[None]:
 
 
 def texts_of(column: nw.Series[Any]) -> pl.Series:
-    """A column as text, stripped; null where it is missing or blank. A whole number has no decimal point.
+    """Return a column as text, stripped; null where it is missing or blank. A whole number has no decimal point.
 
     >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
     ['7', None, '3.5']

@@ -1,4 +1,4 @@
-"""Tables of a release: written by columns, and read back so that nothing but these columns may stand in them."""
+"""Columns of a release's tables: written in order, and read back with no others allowed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_columns(path: Path, columns: Sequence[Column], *, rows: int | None = No
     Args:
         path: of the file: a regular one, no link.
         columns: wanted; those that are optional may be absent.
-        rows: how many there must be; left out: any number, 0 too.
+        rows: how many there must be; default: any number, 0 too.
 
     Returns:
         The columns found, under their names: text, doubles or int64.

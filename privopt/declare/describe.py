@@ -1,4 +1,4 @@
-"""What ``describe`` shows of a problem class: its keys, row by row."""
+"""The rows of ``privopt describe``: the keys of a problem class."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from privopt.registry import registry
 
 
 def named(declared: Key, name: str) -> type | None:
-    """The class that a table's key ``kind`` chooses by a name; None where there is none. No other kind is loaded."""
+    """Return the class that a table's key ``kind`` names; None if there is none. No other kind is loaded."""
     found = registry()
     known = declared.kinds and name in found.names(declared.kinds)
     return found.kind(declared.kinds, name).load().keys() if known else None
 
 
 def chosen(declared: Key) -> dict[str, type | None]:
-    """The classes to choose from, by name, where kinds have one; None is one of a kind that cannot be loaded."""
+    """Return the classes to choose from, by name, where kinds have one; None is one of a kind that cannot be loaded."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
@@ -58,7 +58,7 @@ def _type_name(type_: Any) -> str:
 
 
 def _made_of_keys(default: Any) -> bool:
-    """Return whether a default is made anew each time, or is a table, whose keys have rows of their own."""
+    """Return whether a default is made again each time, or is a table, whose keys have rows of their own."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 

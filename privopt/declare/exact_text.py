@@ -13,7 +13,7 @@ from privopt.errors import UsageError, cut
 
 
 class StatedFraction(Fraction):
-    """A rational with the decimal that stands for it in a problem file; arithmetic gives plain fractions.
+    """A rational with the decimal that represents it in a problem file; arithmetic gives plain fractions.
 
     >>> stated = StatedFraction("0.10")
     >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
@@ -43,7 +43,7 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """A rational as text that says exactly it: as stated, else a decimal where it ends, else a quotient.
+    """Return a rational as text that says exactly it: as stated, else a decimal where it ends, else a quotient.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')

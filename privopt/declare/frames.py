@@ -18,7 +18,7 @@ PARQUET: Final = b"PAR1"
 
 
 def text_of(file: File) -> bytes:
-    """The bytes of a text file in UTF-8, without a BOM."""
+    """Return the bytes of a text file in UTF-8, without a BOM."""
     raw = file.contents
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError([Fault(file.name, "", "text in UTF-16", "UTF-8")])
@@ -42,7 +42,7 @@ def is_parquet(file: File) -> bool:
 
 
 def table_text(file: File) -> bytes:
-    """What a CSV file holds, without a BOM: UTF-8, a header at least, no empty lines at its end."""
+    """Return a CSV file's text without a BOM: UTF-8, a header at least, no empty lines at its end."""
     raw = text_of(file)
     body = raw.rstrip()
     if not body:
@@ -59,7 +59,7 @@ def table_text(file: File) -> bytes:
 
 
 def table_of(file: File) -> DataFrame:
-    """The whole table, no spaces around names of columns: cells of CSV are text, those of Parquet what they are."""
+    """Return the whole table, column names stripped: cells of CSV are text, those of Parquet what they are."""
     import polars as pl
 
     if is_parquet(file):
@@ -97,15 +97,15 @@ def _parquet(file: File) -> DataFrame:
 
 
 def as_csv(file: File) -> bytes | None:
-    """A Parquet file as CSV text, of which everything is read as from it; None of a file that is none.
+    """Return a Parquet file as CSV text, of which everything is read as from it; None of a file that is none.
 
-    Columns that no text can hold (lists, bytes) are left out.
+    Columns that no text can hold (lists, bytes) are omitted.
     """
     return csv_bytes(_parquet(file)) if is_parquet(file) else None
 
 
 def plain_rows(text: str) -> list[list[str]] | None:
-    """The rows of a CSV text that every reader reads alike; None of another.
+    """Return the rows of a CSV text that every reader reads alike; None of another.
 
     That is one whose rows have as many cells as the header, none of them blank, no line that ends in a carriage return
     alone outside quotes, and nothing behind a closing quote.
@@ -118,7 +118,7 @@ def plain_rows(text: str) -> list[list[str]] | None:
 
 
 def plainly(file: File, frame: DataFrame) -> bytes:
-    """A table, which was read as a frame, as every reader of CSV reads it: the file itself where it is so."""
+    """Return a table, which was read as a frame, as every reader of CSV reads it: the file itself where it is so."""
     return file.contents if not is_parquet(file) and _read_alike(file, frame) else csv_bytes(frame)
 
 
@@ -143,7 +143,7 @@ def csv_bytes(frame: DataFrame) -> bytes:
 
 
 def plain_texts(series: Series) -> Series:
-    """A column as text. A whole number has no decimal point, also among doubles: pandas has no others beside blanks.
+    """Return a column as text. Whole numbers have no decimal point, also as doubles: pandas stores them so with blanks.
 
     >>> import polars as pl
     >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
@@ -163,7 +163,7 @@ def plain_texts(series: Series) -> Series:
 
 
 def ragged(file: File) -> Fault:
-    """The first row of a CSV file that is no row; a cell is not quoted, as it may be a secret."""
+    """Return the first row of a CSV file that is not a row; a cell is not quoted, as it may be a secret."""
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline=""))
     with suppress(csv.Error):  # a cell longer than it takes
         width = len(next(rows))

@@ -12,7 +12,7 @@ CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:now
 
 
 def shown(value: object, digits: int = 9) -> str:
-    """A value for people, escaped: figures of so many digits, thousands parted; "none" where there is none."""
+    """Return a value for people, escaped: figures of so many digits, thousands parted; "none" where there is none."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -30,7 +30,7 @@ def shown(value: object, digits: int = 9) -> str:
 
 
 def card(title: str, facts: Mapping[str, Any], *, more: str = "") -> str:
-    """A table of facts under a title; ``more`` is markup that follows it.
+    """Return a table of facts under a title; ``more`` is markup that follows it.
 
     >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
     (1, True)

@@ -54,7 +54,7 @@ class Part:
 
 @frozen(kw_only=True, eq=False)
 class Problem:
-    """A problem: the text of its file, and the files beside it.
+    """A problem: the text of its file, and the files next to it.
 
     Attributes:
         source: what mechanisms read.
@@ -99,10 +99,10 @@ class Problem:
 
 
 def read_problem(path: Path | str) -> Problem:
-    """A problem file, with the files beside it that it names: :meth:`Problem.write` writes them again.
+    """Return a problem file, with the files next to it that it names: :meth:`Problem.write` writes them again.
 
     Raises:
-        InputError: it cannot be read, or is no TOML.
+        InputError: it cannot be read, or is not a TOML.
     """
     path = Path(path)
     source = File.read(path, wanted="a problem file in TOML")
@@ -112,7 +112,7 @@ def read_problem(path: Path | str) -> Problem:
 
 
 def _named(source: File) -> list[str]:
-    """The files that a problem file names, in order of their names."""
+    """Return the files that a problem file names, in order of their names."""
     assert source.path is not None
     try:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
@@ -140,13 +140,13 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def problem(**tables: object) -> Problem:
-    """A problem of any mechanism: each table of its problem file a mapping, with tables and arrays in place of files.
+    """Build a problem of any mechanism: each table of its file a mapping, with tables and arrays in place of files.
 
     ::
 
         po.problem(hierarchy={"counts": counts, "sizes": 12}, privacy={"epsilon": 0.1})
 
-    Underscores in names of tables stand for hyphens. A value may be what TOML holds, a rational, a table of any kind
+    Underscores in names of tables represent hyphens. A value may be what TOML holds, a rational, a table of any kind
     (pandas, polars, pyarrow; a dict of columns as ``po.table(columns)``), or an array, which becomes a .npy file.
 
     Raises:
@@ -168,7 +168,7 @@ def problem(**tables: object) -> Problem:
 
 
 def _plain(where: str, value: object, files: dict[str, bytes]) -> object:
-    """A value as the problem file has it; tables and arrays become files."""
+    """Return a value as the problem file has it; tables and arrays become files."""
     if isinstance(value, Mapping):
         return {str(key): _plain(f"{where}-{key}", inner, files) for key, inner in value.items()}
     if isinstance(value, Path):
@@ -226,18 +226,18 @@ def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
 
 
 def values_of(given: object) -> object:
-    """A single column, of pandas say, as a list; anything else unchanged."""
+    """Return a single column, of pandas say, as a list; anything else unchanged."""
     column = nw.from_native(given, series_only=True, pass_through=True)
     return column.to_list() if isinstance(column, nw.Series) else given
 
 
 def table(given: object) -> pl.DataFrame:
-    """A dict of columns, or any other kind of table, as a table for :func:`problem`."""
+    """Return a dict of columns, or any other kind of table, as a table for :func:`problem`."""
     return text_frame(frame_of(given, "table"))
 
 
 def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:
-    """A table's columns in polars; values that are no text, number or truth value become text."""
+    """Return a table's columns in polars; values that are not text, number or truth value become text."""
     columns = []
     for name in frame.columns:
         native = frame[name].to_native()

@@ -66,7 +66,7 @@ class Seen:
     """What was read of a file, as its readers note it: of a public file ``solve`` publishes no more.
 
     Attributes:
-        columns: of a table, as its header has them; none where it is no table.
+        columns: of a table, as its header has them; none where it is not a table.
         instead: contents of which the same is read, where there is more in the file than that; of a table None.
     """
 
@@ -84,7 +84,7 @@ class File:
         secret: whether it may be published.
         kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the
             same though somebody edits the file meanwhile.
-        beside: files in memory that it may name, by name; they come before those on disk.
+        in addition: files in memory that it may name, by name; they come before those on disk.
         seen: what was read of it so far.
     """
 
@@ -97,7 +97,7 @@ class File:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:
-        """A file with its bytes."""
+        """Return a file with its bytes."""
         name = (path.name or str(path)) if name is None else name
         try:
             return cls(name=name, path=path, kept=read_bytes(path))
@@ -113,7 +113,7 @@ class File:
 
     @property
     def absent(self) -> bool:
-        """Whether it is a secret file that is no part of what was published."""
+        """Whether it is a secret file that is not a part of what was published."""
         return self.path is None and self.kept is None
 
     @property
@@ -154,16 +154,16 @@ def key(
     """Declare a key of a problem file.
 
     Args:
-        default: value where the key is left out; without one the key is required.
+        default: value where the key is omitted; without one the key is required.
         help: one line for ``describe``.
         unit: unit of the value, shown by ``describe`` and in faults.
         secret: the file it names goes to ``private/`` only.
-        name: the key as written in the file where it is no Python name (``"lr-geo"``).
+        name: the key as written in the file where it is not a Python name (``"lr-geo"``).
         check: further condition; see :func:`positive` and its neighbours.
-        factory: default made anew each time.
+        factory: default made again each time.
         kinds: role of registered kinds (:class:`privopt.specs.RoleSpec`), for a table whose key ``kind`` chooses one of
             them, and with it which other keys the table has.
-        kind: the kind where that key is left out; without one it is required.
+        kind: the kind where that key is omitted; without one it is required.
         rest: it takes all keys of its table that no other field is called, as a mapping.
         infinite: ``"inf"`` and ``"-inf"``, as JSON has them, are numbers here.
     """
@@ -219,7 +219,7 @@ share: Final = between(0, 1)
 
 
 def show(value: object) -> str:
-    """A value as the user wrote it, cut where it is long."""
+    """Return a value as the user wrote it, cut where it is long."""
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, Fraction):

@@ -1,7 +1,7 @@
-"""Tables from wherever; those in files, CSV and Parquet, read in batches that fit memory, written batch by batch.
+"""Tables from any source; CSV and Parquet files read in batches that fit memory, and written batch by batch.
 
 Cells of a CSV file are text and stay what they are, to the letter: an id 007 is none 7, and 1.10 no 1.1. A line with
-nothing in it is no row; one of commas alone is. No message quotes a cell: it may be the secret.
+nothing in it is not a row; one of commas alone is. No message quotes a cell: it may be the secret.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class TableSource:
 
     @classmethod
     def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
-        """A table in memory: one batch."""
+        """Return a table in memory: one batch."""
         return cls(name=name, columns=tuple(frame.columns), batches=lambda: iter([frame]))
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """A table in a file, whose header alone is read now.
+        """Return a table in a file, whose header alone is read now.
 
         Raises:
             UsageError: its name ends otherwise.
-            InputError: it cannot be read, or is no table; so does a row, or bytes, that are none, as they are reached.
+            InputError: it cannot be read, or is not a table; so does a bad row, or bad bytes, as they are reached.
         """
         ending = ending_of(path, "TABLE")
         try:
@@ -112,7 +112,7 @@ def _batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.D
 def _is_small(path: Path, ending: str) -> bool:
     """Whether a table is read whole: polars' streaming engine, for the others, starts threads at each call.
 
-    A Parquet file is never small: a few bytes may stand for a billion equal rows.
+    A Parquet file is never small: a few bytes may represent a billion equal rows.
     """
     return ending == ".csv" and path.stat().st_size <= WHOLE
 
@@ -145,7 +145,7 @@ def _scan_parquet(path: Path | list[Path]) -> pl.LazyFrame:
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Batches of a CSV file without its blank lines, which polars takes for rows whose cells are all empty (``,,``).
 
-    Which is which is seen by reading the file once more beside them, as far as there are such rows; what is in doubt
+    Which is which is seen by reading the file once more next to them, as far as there are such rows; what is in doubt
     stays a row.
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
@@ -175,7 +175,7 @@ def refuse_table(path: Path, found: str, wanted: str) -> NoReturn:
 
 def _header(path: Path, head: bytes) -> tuple[str, ...]:
     """Names of columns, from the first bytes of a file."""
-    text = head.decode("utf-8-sig", "surrogateescape")  # rows that are no text have faults of their own
+    text = head.decode("utf-8-sig", "surrogateescape")  # rows that are not text have faults of their own
     try:
         names = next(csv.reader(io.StringIO(text, newline="")), [])
     except csv.Error:
@@ -191,7 +191,7 @@ def _header(path: Path, head: bytes) -> tuple[str, ...]:
 
 
 def _csv_fault(path: Path) -> Fault:
-    """The first row that is no row, found by reading the file again, slowly."""
+    """Return the first row that is not a row, found by reading the file again, slowly."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
@@ -213,10 +213,10 @@ def _csv_fault(path: Path) -> Fault:
 class TableWriter:
     """Writes a table that comes in batches.
 
-    Parquet is gathered from parts in a folder beside it, so that no more than a batch is in memory.
+    Parquet is gathered from parts in a folder next to it, so that no more than a batch is in memory.
 
     Attributes:
-        path: of the file; parts lie beside it until :meth:`finish`.
+        path: of the file; parts lie next to it until :meth:`finish`.
         ending: ``".csv"`` or ``".parquet"``.
     """
 
@@ -255,7 +255,7 @@ class TableWriter:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """A full disk, say, in one sentence; where Python itself writes, whoever made the file says it."""
+        """Report a system error, such as a full disk, in one sentence; Python's own writers report theirs."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

@@ -1,4 +1,4 @@
-"""Reading the tables and arrays that a problem file names, with every fault named by row and column.
+"""Read the tables and arrays that a problem file names, with every fault named by row and column.
 
 Rows are counted as an editor counts lines of a plain file: the header is row 1, in Parquet too.
 """
@@ -80,10 +80,10 @@ class Column:
         one_of: values allowed, where these can be listed: texts, or numbers.
         whole: whether numbers must be whole; they are int64 then, as of kind ``"count"``.
         unit: shown in faults.
-        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted beside it: (rows,)
-            what each double leaves out of its decimal, nearly to the last bit (numbers only).
+        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted next to it: (rows,)
+            what each double omits of its decimal, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
-        blank: what an empty cell stands for; None where it is a fault.
+        blank: what an empty cell represents; None where it is a fault.
     """
 
     name: str
@@ -244,12 +244,12 @@ def _whole(text: Series) -> Series:
 
 
 def pointed(text: str) -> str:
-    """What is added to what is wanted of a number: that a comma before decimals is none."""
+    """Add to an error that a number needs a point instead of a comma, if it has one."""
     return POINT if _COMMA.fullmatch(text) else ""
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[Fault]:
-    """One fault for each id that stands twice."""
+    """One fault for each id that occurs twice."""
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
     faults = Faults()
@@ -274,10 +274,10 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
 
 
 def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
-    """Ids, one a line, none of them empty, ``least`` or more: 0 where the file is secret, and nobody is a list too.
+    """Ids, one a line, none of them empty, ``least`` or more: 0 where the file is secret, and no one is a list too.
 
     Raises:
-        InputError: a line is empty, an id stands twice, or there are too few.
+        InputError: a line is empty, an id occurs twice, or there are too few.
     """
     lines = [line.strip() for line in text_of(file).decode("utf-8").splitlines()]
     faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
@@ -310,7 +310,7 @@ def read_array(
         what: the array in the field's words, for faults (``"distances (km)"``).
         least: smallest value allowed.
         most: largest size of a finite value allowed.
-        infinite: tells which infinities are allowed; none where left out. NaN never is.
+        infinite: says which infinities are allowed; none by default. NaN never is.
 
     Raises:
         InputError: not an array of that shape, or values that will not do, by row and column from 0.
@@ -343,7 +343,7 @@ def read_array(
 
 
 def each_once(file: File, found: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """The place in ``ids`` of each id of a table that has one row for each record.
+    """Return the place in ``ids`` of each id of a table that has one row for each record.
 
     Raises:
         InputError: ids that are unknown, missing or there twice.
@@ -359,7 +359,7 @@ def each_once(file: File, found: NDArray[Any], ids: Sequence[str]) -> Ints:
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
-    """The columns from, to and km of a CSV file of roads: doubles that the decimals written are not below.
+    """Return the columns from, to and km of a CSV file of roads: doubles that the decimals written are not below.
 
     Raises:
         InputError: a file that will not do, by row and column.

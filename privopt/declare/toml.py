@@ -1,4 +1,4 @@
-"""Reading problem files: TOML into the attrs classes of :mod:`privopt.declare.schema`, every fault named."""
+"""Read problem files: TOML into the attrs classes of :mod:`privopt.declare.schema`, every fault named."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _secret_file(value: Any) -> File:
 
 
 def _form(type_: object) -> object:
-    """What a type is made of: ``tuple`` of ``tuple[int, ...]``."""
+    """Return the origin of a type: ``tuple`` for ``tuple[int, ...]``."""
     return get_origin(type_)
 
 
@@ -239,7 +239,7 @@ def _checked(declared: Key) -> Callable[[Any, Any], Any]:
 
 
 def _object(value: object, type_: Any) -> Mapping[str, Any]:
-    """A table whose keys the user names; values that have a type have it, and their faults the key."""
+    """Return a table whose keys the user names; values that have a type have it, and their faults the key."""
     if not isinstance(value, Mapping):
         raise Wanted(value, "a table")
     member = get_args(type_)[1]
@@ -258,7 +258,7 @@ def _object(value: object, type_: Any) -> Mapping[str, Any]:
 
 
 def _of_a_kind(declared: Key, value: Any) -> Any:
-    """A table whose key ``kind`` says which class it is."""
+    """Return a table whose key ``kind`` says which class it is."""
     if not isinstance(value, Mapping):
         raise Wanted(value, "a table")
     rest = dict(value)
@@ -379,7 +379,7 @@ def load_problem(
         public: read a published copy, from which secret files may be absent, and which names no file outside
             its own folder.
         closed: open no secret file, though it is there.
-        ignore: tables of other mechanisms, which one file may hold beside this one's.
+        ignore: tables of other mechanisms, which one file may hold next to this one's.
     """
     if isinstance(source, Path):
         source = File.read(source, wanted="a problem file in TOML")
@@ -390,7 +390,7 @@ def load_problem(
 
 
 def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
-    """An instance of a class declared with :func:`key`, from tables as TOML or JSON has them.
+    """Return an instance of a class declared with :func:`key`, from tables as TOML or JSON has them.
 
     Args:
         cls: the class.

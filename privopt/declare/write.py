@@ -1,4 +1,4 @@
-"""Writing problem files: plain values as TOML, every number with its exact text."""
+"""Write problem files: plain values as TOML, every number with its exact text."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class _Run:
         return self.result(form, status)
 
     def loop(self) -> str:
-        """Rounds, until there is a reason to stop."""
+        """Return rounds, until there is a reason to stop."""
         stuck = 0
         for _ in range(self.options.rounds):
             if self.done():
@@ -221,7 +221,7 @@ class _Run:
         return self.state.seconds + time.monotonic() - self.began
 
     def shown(self, value: float) -> float:
-        """A scaled cost in the user's units."""
+        """Return a scaled cost in the user's units."""
         return float((value + self.split.form.c0) / self.split.scale)
 
     def round(self) -> bool | None:
@@ -280,7 +280,7 @@ class _Run:
         return None if any(a.outcome in (Outcome.STOPPED, Outcome.FEASIBLE) for a in answers) else answers
 
     def solve_master(self) -> MasterAnswer | None:
-        """The master's minimum, after the valid rows that it missed; None where time ran out.
+        """Return the master's minimum, after the valid rows that it missed; None where time ran out.
 
         Raises:
             InfeasibleError: the master is, and with it the whole.
@@ -325,7 +325,7 @@ class _Run:
         return True
 
     def unbounded(self, what: str) -> None:
-        """Tell what it means, on the whole form.
+        """Return what it means, on the whole form.
 
         Raises:
             UnboundedError, InfeasibleError, SolverError: see there.

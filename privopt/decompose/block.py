@@ -1,4 +1,4 @@
-"""One block at a point, on the worker that keeps it warm."""
+"""Solve one block at a point, on the worker that keeps it warm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BlockAnswer:
 
 
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
-    """The block's session, kept by the worker; built again where this worker does not know it."""
+    """Return the block's session, kept by the worker; built again where this worker does not know it."""
     state = worker_state()
     key = ("benders", token, piece.number)
     if key not in state:
@@ -133,7 +133,7 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
 
 
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
-    """The block without the rows that join it to the complicating columns: a constant lower bound."""
+    """Return the block without the rows that join it to the complicating columns: a constant lower bound."""
     kept = _session_of(token, piece, solver)
     joined = np.diff(piece.coupling.indptr) > 0
     kept.change_row_bounds(
@@ -156,7 +156,7 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
 
 
 def _sided(piece: Piece, ray: Any, joined: Any) -> Floats:
-    """The ray, turned the way that proves more."""
+    """Return the ray, turned the way that proves more."""
     ways = [np.where(joined, 0.0, sign * ray) for sign in (1.0, -1.0)]
     values = []
     for way in ways:

@@ -1,4 +1,4 @@
-"""All blocks of a run, wherever they run."""
+"""Solve all blocks of a run, wherever they run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Blocks:
         return [future.result() for future in futures]
 
     def relax(self, state: State) -> list[Cut]:
-        """A constant cut for every block, from its rows that touch no complicating column.
+        """Return a constant cut for every block, from its rows that touch no complicating column.
 
         Raises:
             InfeasibleError: a block has no solution, whatever the complicating columns are.

@@ -24,7 +24,7 @@ _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
 
 def fingerprint(split: Split) -> str:
-    """A hash of the form and its blocks, which says whose a checkpoint is."""
+    """Return a hash of the form and its blocks, which says whose a checkpoint is."""
     form, digest = split.form, hashlib.sha256()
     arrays = (
         form.c,
@@ -44,9 +44,7 @@ def fingerprint(split: Split) -> str:
 
 
 def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -> None:
-    """Write ``folder/benders.npz``, replacing the one before: it holds parts of private matrices, so its owner alone
-    can read it.
-    """
+    """Replace ``folder/benders.npz``. It contains parts of private matrices, so only its owner can read it."""
     private_folder(folder)
     parts: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in _NUMBERS}
     parts["form"] = np.asarray(fingerprint(split))
@@ -107,7 +105,7 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 
 
 def _state(split: Split, parts: dict[str, Any]) -> State:
-    """The fields of the state, with the bounds that its point and its multipliers prove.
+    """Return the fields of the state, with the bounds that its point and its multipliers prove.
 
     Raises:
         ValueError: an array of another size, or a number out of range.
@@ -148,7 +146,7 @@ def _basis(parts: dict[str, Any], number: int) -> Basis | None:
 
 
 def _fill(master: Master, parts: dict[str, Any]) -> None:
-    """The box, the appended rows in their order, and the basis.
+    """Fill the box, the appended rows in their order, and the basis.
 
     Raises:
         ValueError: a row does not follow from its proof.

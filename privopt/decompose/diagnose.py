@@ -1,4 +1,4 @@
-"""What it means on the whole form that a part of it has no solution or no end."""
+"""Explain, on the whole form, why a part of it is infeasible or unbounded."""
 
 from __future__ import annotations
 

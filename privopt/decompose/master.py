@@ -86,7 +86,7 @@ def proved(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Lower bound that multipliers prove (without the constant c0; -inf where none), and the multipliers used.
 
     Privacy rows whose exponents solvers do not bear were tightened when the multipliers were found; where the
-    multipliers of these spoil the bound they are left out.
+    multipliers of these spoil the bound they are omitted.
     """
     form = split.form
     best, used = -np.inf, duals
@@ -156,7 +156,7 @@ class Master:
         )
 
     def set_box(self, size: float) -> None:
-        """Keep columns without bounds within ``size``; bounds that lean on it are no bounds."""
+        """Keep columns without bounds within ``size``; bounds that lean on it are not bounds."""
         self.box = size
         inner = self.split.outer_form
         self._engine.change_column_bounds(

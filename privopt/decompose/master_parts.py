@@ -1,4 +1,4 @@
-"""A model whose components are solved by themselves as long as no row joins them.
+"""Solve the connected components of a model separately until a row joins them.
 
 Source: BD-mDP, Property 3.1: components share no privacy row, so that each is a problem of its own. In a master
 cuts join the components of the records that they speak of.
@@ -56,12 +56,12 @@ class Apart(ColdSession):
         self.parts = 0
 
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """New bounds of columns."""
+        """Change the bounds of columns."""
         super().change_column_bounds(columns, lower, upper)
         self._whole.change_column_bounds(columns, lower, upper)
 
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """New sides of rows."""
+        """Change the bounds of rows."""
         super().change_row_bounds(rows, lower, upper)
         self._whole.change_row_bounds(rows, lower, upper)
 

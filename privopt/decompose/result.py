@@ -31,7 +31,7 @@ class Start:
 
 
 def inside(form: StandardForm, x: Floats) -> Floats:
-    """A start, put within its bounds and checked.
+    """Return a start, put within its bounds and checked.
 
     Raises:
         UsageError: it is not feasible.

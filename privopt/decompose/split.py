@@ -1,4 +1,4 @@
-"""A compiled model cut into complicating columns and blocks, and the cuts that multipliers of a block prove."""
+"""A compiled model split into complicating columns and blocks, and the cuts that a block's multipliers prove."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Cut:
 
 
 def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardForm, Ints]:
-    """Some rows and columns of a form; privacy rows keep their exponents where both ends are kept.
+    """Return some rows and columns of a form; privacy rows keep their exponents where both ends are kept.
 
     Returns:
         The form, and the rows in its order (rows of one family stay together).
@@ -240,7 +240,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
 
 
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
-    """The cut that multipliers of a block's rows prove, by weak duality; None where they prove nothing.
+    """Return the cut that multipliers of a block's rows prove, by weak duality; None where they prove nothing.
 
     Any multipliers will do, also those of a solver that is a little wrong: what they leave is taken up by the
     bounds of the block's columns. Those of the wrong sign count as 0.
@@ -275,7 +275,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
 
 
 def row_scale(largest: float) -> float:
-    """A power of two that brings a coefficient down to ``STEEP`` where it is above.
+    """Return a power of two that brings a coefficient down to ``STEEP`` where it is above.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)
@@ -284,7 +284,7 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """The slopes of cuts as CSR, one a row."""
+    """Return the slopes of cuts as CSR, one a row."""
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.concatenate([cut.places for cut in cuts]) if cuts else np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The state of a run: bounds, best point, where each block stands, and the log of its rounds."""
+"""The state of a run: bounds, best point, state of each block, and the log of its rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CROSSED: Final = 1e-6
 
 @define(eq=False)
 class State:
-    """All that a round goes on from, beside the cuts in the master (scaled costs, minimised).
+    """All that a round goes on from, next to the cuts in the master (scaled costs, minimised).
 
     Attributes:
         lower, upper: proved and found.

@@ -1,1 +1,1 @@
-"""What the reports say of the truth: estimates of the crowd, with intervals, and answers about one report."""
+"""Estimates from reports: shares of the crowd with intervals, and answers about one report."""

@@ -56,7 +56,7 @@ class Counter:
         faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
         own = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
         if REPORT not in names and not any(f"{own}{mark}" in names for mark in (STICKY, KEPT, FIRST)):
-            own = ""  # a column that was renamed: the marks beside it are those of its reports
+            own = ""  # a column that was renamed: the marks next to it are those of its reports
         sticky, kept, self._mark = (f"{own}{mark}" for mark in (STICKY, KEPT, FIRST))
         repeats = {sticky: "the first of a subject's place", kept: "the last of a subject"}
         for name, which in repeats.items() if self.subject is None else ():
@@ -153,7 +153,7 @@ def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subje
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
     """(N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
 
-    Rows of other ids whose count is empty are left out: sites where nobody is counted.
+    Rows of other ids whose count is empty are default: sites where no one is counted.
     """
     file = File(name=path.name, path=path)
     counted = Column(name="count", label=column, unit="people", blank=math.nan)
@@ -168,14 +168,14 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
 
 
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
-    """Records by group, from a table id,group; groups in the order in which they come."""
+    """Return records by group, from a table id,group; groups in the order in which they come."""
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
     return groups_of(dict(zip(each_once(file, table["id"], ids).tolist(), table["group"].tolist(), strict=True)))
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Records by group, from the group of each record's place."""
+    """Return records by group, from the group of each record's place."""
     made: dict[str, list[int]] = {}
     for place, name in group.items():
         made.setdefault(name, []).append(place)

@@ -46,7 +46,7 @@ def _estimated(
 
 
 def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
-    """What whoever uses an estimate must know of it, a sentence each."""
+    """Return what users of an estimate must know, a sentence each."""
     lines = []
     if repeated:
         lines.append(f"{repeated:,} reports were left out: their subjects had one already, and several tell less")
@@ -132,7 +132,7 @@ def write_estimate(
 
 
 def _beside(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
-    """A further release's channel, and its reports."""
+    """Return a further release's channel, and its reports."""
     channel = channel_of(open_verified(folder))
     if not isinstance(channel, Channel):
         raise UsageError(f"--also {folder}: publishes noisy counts, wanted a release that draws reports")

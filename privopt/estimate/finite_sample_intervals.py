@@ -2,7 +2,7 @@
 
 With probability 1 - alpha the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
 confidence 1 - alpha / their number); then the truth is among the shares pi >= 0, sum 1, L_k <= (pi Z)_k <= U_k, and the
-least and the greatest pi_i there hold for every i at once. The programs stand in the modelling language. Whatever y is,
+least and the greatest pi_i there hold for every i at once. The programs are in the modelling language. Whatever y is,
 the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i: with a program's multipliers for y that is
 its value, whatever the solver's tolerance. :mod:`privopt.estimate.linear_intervals` has quicker ones, for groups of
 records and for more records than the programs bear; of a group that the reports hardly tell from others these are
@@ -33,7 +33,7 @@ def few_enough(records: int, outputs: int, intervals: int) -> bool:
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """The least and greatest h . pi for each functional; None where no shares are within all bounds.
+    """Return the least and greatest h . pi for each functional; None where no shares are within all bounds.
 
     Args:
         columns: (N, K) probability of each output given each record.

@@ -117,7 +117,7 @@ def _step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats,
 
 
 def _length(values: Floats, step: Floats) -> float:
-    """The longest step up to 1 that keeps values positive."""
+    """Return the longest step up to 1 that keeps values positive."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 

@@ -142,7 +142,7 @@ class _Means:
 
 
 def _parted(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
-    """Reports set apart at random, at least one, and the rest, at least two."""
+    """Return reports set apart at random, at least one, and the rest, at least two."""
     whole = np.rint(counts).astype(np.int64)
     n = int(whole.sum())
     some = max(0, min(math.ceil(SET_APART * n), n - 2))
@@ -151,7 +151,7 @@ def _parted(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
 
 
 def _roots(channel: Floats, apart: Ints) -> Floats:
-    """(K,) roots of the outputs' probabilities, as those set apart tell them beside uniform shares; never 0."""
+    """(K,) roots of the outputs' probabilities, as those set apart tell them next to uniform shares; never 0."""
     even = channel.mean(axis=0)
     likely = apart + 0.5 * len(even) * even
     roots: Floats = np.sqrt(np.maximum(likely / likely.sum(), 1e-300))
@@ -204,7 +204,7 @@ class _Ridges:
         self._values = np.maximum(values, 0.0)
 
     def turned(self, groups: Floats) -> Floats:
-        """What every ridge needs of groups (N, G)."""
+        """Compute what every ridge needs of groups (N, G)."""
         turned: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
         return turned
 

@@ -1,4 +1,4 @@
-"""An estimate as one offline page: estimated beside reported shares on a map, and the table with its intervals."""
+"""An estimate as one offline page: estimated and reported shares on a map, and the table with its intervals."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _by_record(made: Estimate, channel: Channel, groups: Mapping[str, Ints] | No
 
 @themed
 def interval_figure(made: Estimate) -> Figure:
-    """The greatest shares, each with its interval and, where there is one, the share of raw reports."""
+    """Return the greatest shares, each with its interval and, where there is one, the share of raw reports."""
     top = np.argsort(-made.shares, kind="stable")[:SHOWN][::-1]
     figure, axes = axes_of(7.2, 1.3 + 0.18 * len(top))
     at = np.arange(len(top))

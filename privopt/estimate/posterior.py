@@ -1,4 +1,4 @@
-"""What a release makes known of its reports: its channel, and the probability of each record given one of them."""
+"""The public channel of a release, and the probability of each record given one report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Prior = Estimate | Mapping[str, float] | Sequence[float] | Floats | None
 
 
 def channel_of(opened: Opened) -> Channel | NoisyCounts:
-    """What a release makes known of its reports."""
+    """Return the channel that a release makes public."""
     found: Channel | NoisyCounts | None = opened.mechanism.channel(opened.problem, opened.release)
     if found is None:
         name = opened.registered.spec.name

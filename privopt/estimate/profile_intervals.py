@@ -74,7 +74,7 @@ def _drop(confidence: float, reports: int) -> float:
 
 
 def gap_for(confidence: float, reports: int) -> float:
-    """The gap, per report, that does not widen intervals: a small part of how far the profile falls inside them."""
+    """Return the gap, per report, that does not widen intervals: a small part of the profile's margin inside them."""
     return max(FINEST, min(1e-6, _drop(confidence, reports) / 50))
 
 

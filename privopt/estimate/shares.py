@@ -1,4 +1,4 @@
-"""What the reports say of the truth: shares of the records, or of groups of them, with intervals."""
+"""Estimate the shares of the records, or of groups of them, from reports, with intervals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Observed:
         channel: of the release.
         counts: (K,) how often each output was reported.
         skipped: rows without a report.
-        repeated: rows left out, as their subject had a report already, here or in a release counted before.
+        repeated: rows omitted, as their subject had a report already, here or in a release counted before.
     """
 
     channel: Channel
@@ -106,7 +106,7 @@ class Estimate:
         unit: of distance.
         skipped: rows without a report.
         reported: (G,) shares of the raw reports, where outputs are records.
-        notes: what whoever uses it must know, a sentence each.
+        notes: what anyone who uses it must know, a sentence each.
     """
 
     ids: tuple[str, ...]
@@ -140,7 +140,7 @@ class Estimate:
         return f", gap {self.gap:.2g}{whole} per report"
 
     def to_json(self) -> dict[str, Any]:
-        """What ``privopt estimate --json`` prints."""
+        """Return the object that ``privopt estimate --json`` prints."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "intervals_by", "resolution", "unit")
         told = {name: getattr(self, name) for name in names}
         return {**told, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
@@ -208,7 +208,7 @@ def estimate(
 
 
 def _heard(observed: Sequence[Observed]) -> tuple[Floats, Floats]:
-    """Channels of all releases beside one another (N, K), and how often each output was reported (K,)."""
+    """Channels of all releases next to one another (N, K), and how often each output was reported (K,)."""
     ids = list(observed[0].channel.inputs)
     if any(list(other.channel.inputs) != ids for other in observed[1:]):
         raise UsageError("releases: found different records, or the same in another order; wanted the same records")
@@ -244,7 +244,7 @@ def _intervals(
     asked: Asked,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
-    """Ends of the intervals, by what method they were found, and notes."""
+    """Return the ends of the intervals, by what method they were found, and notes."""
     channels = [each.channel.probabilities for each in observed]
     grouped = functionals.shape[0] != len(columns)
     if asked.intervals == "asymptotic" and len(columns) <= PROFILED:
@@ -274,7 +274,7 @@ def _intervals(
 
 
 def _narrowest(found: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
-    """What lies within all bounds, each of which holds with its share of the error; None where nothing does."""
+    """Return the set that lies within all bounds, each with its share of the error; None if it is empty."""
     low, high = np.max([low for low, _ in found], axis=0), np.min([high for _, high in found], axis=0)
     return None if (low > high).any() else (low, high)
 
@@ -282,7 +282,7 @@ def _narrowest(found: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] 
 def _by_programs(
     observed: Sequence[Observed], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Intervals by linear programs over what is possible beside the counts of outputs."""
+    """Intervals by linear programs over what is possible next to the counts of outputs."""
     alpha = (1.0 - confidence) / sum(each.channel.probabilities.shape[1] for each in observed)
     sides = [
         (

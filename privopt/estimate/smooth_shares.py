@@ -1,7 +1,7 @@
-"""Shares that are smooth: mixtures of bumps over the records, as fine as the reports bear.
+"""Smooth shares: mixtures of bumps over the records, as fine as the reports support.
 
 Over a thousand records the maximum of the likelihood puts all shares on a few records, and can be farther from the
-truth than the reports themselves: noise of a kilometre says little of who stands in which of ten streets. Mixtures of
+truth than the reports themselves: noise of a kilometre says little of who is in which of ten streets. Mixtures of
 bumps exp(-(d / r)^2 / 2) around centres r apart (a sieve; compare the smoothed EM of Silverman et al. 1990) are a
 convex family too, so the maximum within it is found to a proved gap as well. The resolution r is the one whose maximum,
 less the number of bumps that it takes (Akaike), is greatest, from coarse to fine; where ever finer ones are better,
@@ -79,7 +79,7 @@ def resolved_fit(
     gap: float,
     progress: Progress | None = None,
 ) -> Resolved:
-    """The shares of greatest likelihood at a resolution, or at the one that the reports bear.
+    """Return the shares of greatest likelihood at a resolution, or at the one that the reports bear.
 
     Args:
         columns, parts, gap: as of :func:`privopt.estimate.likelihood.fit`.
@@ -135,7 +135,7 @@ def _resolutions(rows: Rows, count: int) -> Iterator[float]:
 def _at(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
 ) -> tuple[Resolved, int] | None:
-    """The maximum at a resolution, and how many bumps beside one it takes; None where these are too many."""
+    """Return the maximum at a resolution, and how many bumps next to one it takes; None where these are too many."""
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
     shapes = bumps(rows, len(columns), resolution)

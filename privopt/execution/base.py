@@ -1,4 +1,4 @@
-"""The door that all parallel work goes through."""
+"""The executor interface, which all parallel work uses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _local = threading.local()
 
 
 def worker_state() -> dict[Hashable, Any]:
-    """What the current worker keeps between tasks; empty in a worker that was just built.
+    """Return what the current worker keeps between tasks; empty in a worker that was just built.
 
     Use it as a cache only: a task must be able to build again whatever it looks for here.
     """
@@ -84,7 +84,7 @@ class Executor(ABC):
         return (future.result() for future in futures)
 
     def _place(self, key: Hashable) -> int:
-        """The worker of ``key``: round robin in order of first sight, so the same program places the same way."""
+        """Return the worker of ``key``: round robin in order of first use, so the same program places the same way."""
         return self._places.setdefault(key, len(self._places) % self.jobs)
 
     def __enter__(self) -> Executor:
@@ -104,7 +104,7 @@ class Feeding(Executor):
         self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
     def hold(self, value: object) -> object:
-        """Hold a value; workers keep it until nobody holds it any more."""
+        """Hold a value; workers keep it until no one holds it any more."""
         held = Held(value, next(self._numbers))
         self._live[held.number] = held
         return held

@@ -1,6 +1,6 @@
-"""Until when: scopes of time in a context variable, one object for all threads and worker processes inside.
+"""Deadlines: scopes of time in a context variable, shared by all threads and worker processes inside.
 
-A block stands in ``with limit(seconds)``; what runs inside, however deep, asks :func:`clock` how much is left or has it
+A block is in ``with limit(seconds)``; what runs inside, however deep, asks :func:`clock` how much is left or has it
 :meth:`~Clock.check`. No function takes a deadline. The pattern is that of cancel scopes in trio and anyio
 (``move_on_after``), without tasks: a scope swallows its own end, and lets that of a scope around it go on up.
 """
@@ -115,7 +115,7 @@ class Clock:
         return found
 
     def check(self, before: str = "") -> None:
-        """What long loops call now and then; it takes half a microsecond.
+        """Raise StoppedError if the time is over. Call it inside long loops; it takes half a microsecond.
 
         Args:
             before: what is not done yet, in words.
@@ -132,7 +132,7 @@ class Clock:
         return limit(part * self.left)
 
 
-_CLOCK: ContextVar[Clock] = ContextVar("_CLOCK", default=Clock(None))  # noqa: B039 (without an end nobody changes it)
+_CLOCK: ContextVar[Clock] = ContextVar("_CLOCK", default=Clock(None))  # noqa: B039 (without an end no one changes it)
 
 
 def clock() -> Clock:
@@ -260,7 +260,7 @@ class Running(Generic[T]):
 
 
 def in_thread(function: Callable[[], T], *, within: Clock | None = None) -> Running[T]:
-    """Begin a function beside the caller, in a copy of the caller's context.
+    """Begin a function next to the caller, in a copy of the caller's context.
 
     Args:
         function: of no arguments.

@@ -43,7 +43,7 @@ class _Dask(Feeding):
         raise SolverError(f"the Dask worker died in {getattr(function, '__qualname__', repr(function))}, twice")
 
     def _worker(self, place: int) -> str:
-        """The worker of a place; where it has gone, the place moves to one that is there or comes back in time."""
+        """Return the worker of a place; if it has gone, the place moves to one that is there or comes back in time."""
         patience = Clock(_PATIENCE)
         while not (alive := self._alive()):
             if patience.left == 0.0:
@@ -55,7 +55,7 @@ class _Dask(Feeding):
 
     def _send(self, name: str, held: Held) -> Any:
         for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live]:
-            del self._scattered[key]  # nobody holds it any more: the cluster may forget it
+            del self._scattered[key]  # no one holds it any more: the cluster may forget it
         if (held.number, name) not in self._scattered:
             [future] = self._client.scatter([held.value], workers=[name], hash=False)
             self._scattered[held.number, name] = future
@@ -90,10 +90,10 @@ class _Dask(Feeding):
 
 
 def connect(address: str) -> Executor:
-    """The cluster whose scheduler listens at ``host:port``.
+    """Return the cluster whose scheduler listens at ``host:port``.
 
     Raises:
-        UsageError: ``distributed`` is not installed, nobody answers, or the cluster has no workers.
+        UsageError: ``distributed`` is not installed, no one answers, or the cluster has no workers.
     """
     try:
         from distributed import Client

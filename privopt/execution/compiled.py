@@ -1,6 +1,6 @@
 """Functions compiled to machine code by numba, which is loaded where the first of them is called.
 
-numba keeps the code in the folder that NUMBA_CACHE_DIR names, else beside the module, else in the user's cache folder,
+numba keeps the code in the folder that NUMBA_CACHE_DIR names, else next to the module, else in the user's cache folder,
 so that later processes only read it. To load numba and that code takes half a second: a function may say which calls
 are so few steps that the interpreter is done before.
 """
@@ -65,7 +65,7 @@ class Compiled(Generic[P, R]):
             _HERE.interpreting = False
 
     def dispatcher(self) -> Callable[P, R]:
-        """numba's own object; those that the function calls take their place in its module first."""
+        """Return numba's own object; those that the function calls take their place in its module first."""
         with _LOCK:
             if self._made is None:
                 made = _dispatcher(self.py_func, self._options)
@@ -84,12 +84,12 @@ def _dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P
     _listen()
     try:
         return cast("Callable[P, R]", numba.njit(cache=True, **options)(function))
-    except RuntimeError:  # no folder can be written: compiled anew in each process
+    except RuntimeError:  # no folder can be written: compiled again in each process
         return cast("Callable[P, R]", numba.njit(**options)(function))
 
 
 def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], Compiled[P, R]]:
-    """Compile to machine code, kept between runs, without the interpreter's lock; numba's options beside.
+    """Compile to machine code, kept between runs, without the interpreter's lock; numba's options in addition.
 
     ``few`` gets the arguments of a call and says whether it is so short that the interpreter may do it.
 

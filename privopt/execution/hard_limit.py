@@ -1,7 +1,7 @@
-"""The last resort of a time limit: where work looked at no clock, its process ends all the same, with nothing written.
+"""The watchdog of a time limit: it ends the process if work ignores the clock, with nothing written.
 
 Compiled and native code cannot be interrupted, and a busy machine may take seconds over what takes a tenth elsewhere.
-A thread waits beside the work, and behind it the kernel (:mod:`privopt.execution.kernel_timer`), for code that holds
+A thread waits next to the work, and behind it the kernel (:mod:`privopt.execution.kernel_timer`), for code that holds
 the interpreter's lock; once anything has its name (:func:`settling`) they wait for nothing any more.
 """
 
@@ -74,7 +74,7 @@ def _disarm(timer: threading.Timer) -> None:
 
 @contextmanager
 def settling() -> Iterator[None]:
-    """A block that gives a result its name: never ended in its midst, and nothing is ended once it is over."""
+    """Protect the rename of a result: it is never interrupted, and nothing is ended once it is over."""
     with _LOCK:
         for timer in list(_waiting):
             _disarm(timer)
@@ -83,7 +83,7 @@ def settling() -> Iterator[None]:
 
 @contextmanager
 def standing_by(publish: Callable[[], bool]) -> Iterator[None]:
-    """A block in which something may stand by that the last resort publishes; ``publish`` says whether it did."""
+    """Register a fallback that the watchdog publishes; ``publish`` says whether it did."""
     _standing.append(publish)
     try:
         yield

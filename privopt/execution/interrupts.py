@@ -1,4 +1,4 @@
-"""Interrupts and polite kills: long work ends with what it has, and whoever asked learns that somebody wanted that."""
+"""Interrupts and SIGTERM: long work ends with its best result, and its caller learns of the request."""
 
 from __future__ import annotations
 

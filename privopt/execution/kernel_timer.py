@@ -1,4 +1,4 @@
-"""A timer of the kernel that ends this process with exit code 5, whoever holds the interpreter's lock.
+"""A kernel timer that ends this process with exit code 5, even while compiled code holds the GIL.
 
 Signal 5 (SIGTRAP of Linux) comes when the time is over, and its handler is libc's ``_exit``, which a handler may call
 and which takes the signal's number for the code. Python's own handlers wait for the lock, so they would come too late.

@@ -1,4 +1,4 @@
-"""How many threads work may take, as ``--jobs`` says it, wherever the work runs; until when is the clock's to say."""
+"""Limit the threads of work, as ``--jobs`` says. Deadlines are in :mod:`privopt.execution.clock`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def allowed_threads() -> int:
 
 @contextmanager
 def limited_to(jobs: int | None) -> Iterator[None]:
-    """A block in which work of this process takes at most so many threads, linear algebra too, loaded or not yet.
+    """Limit threads of this process in a block, linear algebra included, loaded or not yet.
 
     None limits nothing (:func:`allowed_threads` says what is taken then). It holds for the whole process: the threads
     of a pool would not know a variable of the thread that made it.
@@ -50,7 +50,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 
 
 def in_threads(function: Callable[[int, int], T], count: int, *, least: int = 64) -> list[T]:
-    """What a function that leaves the interpreter's lock gives for spans ``a, b`` of ``range(count)``, in order.
+    """Call a function that releases the GIL on spans ``a, b`` of ``range(count)`` in threads; return results in order.
 
     Args:
         function: of the two ends; spans do not depend on each other.

@@ -1,4 +1,4 @@
-"""This machine: here and now, threads, or worker processes (:mod:`privopt.execution.worker`)."""
+"""Executors on this machine: in place, in threads, or in worker processes (:mod:`privopt.execution.worker`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of one run: what was established for the same bytes is not established again."""
+"""Cache of one run: results for the same bytes are not computed twice."""
 
 from __future__ import annotations
 

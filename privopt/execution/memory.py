@@ -1,4 +1,4 @@
-"""How much memory this process holds, and how much more it may take before something ends it."""
+"""Measure how much memory this process holds, and how much more it may take before the system ends it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resident() -> int:
 
 
 def available() -> int:
-    """Bytes that this process may take beside what it holds: the least of what is free and of every limit on it."""
+    """Bytes that this process may take next to what it holds: the least of what is free and of every limit on it."""
     return max(0, min(_free(), _under_rlimits(), _under_cgroups()))
 
 
@@ -42,7 +42,7 @@ def _free() -> int:
 
 
 def _under_rlimits() -> int:
-    """What ulimit leaves: of the address space (-v), and of private memory (-d)."""
+    """Return the memory that ulimit leaves: of the address space (-v), and of private memory (-d)."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
     except OSError:
@@ -57,7 +57,7 @@ def _under_rlimits() -> int:
 
 
 def _under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int:
-    """What the control groups of this process leave, each group above it included; caches that can go are free."""
+    """Return the memory that this process's control groups leave, all levels; caches that can go count as free."""
     try:
         text = (_PROC / "self/cgroup").read_text() if lines is None else lines
     except OSError:

@@ -8,7 +8,7 @@ from privopt.execution.local import _at_least_one, processes, serial
 
 
 def from_url(url: str | None, jobs: int = 1) -> Executor:
-    """The executor that ``--executor`` and ``--jobs`` name.
+    """Return the executor that ``--executor`` and ``--jobs`` name.
 
     Args:
         url: None for this machine, or ``dask://host:port``.

@@ -1,4 +1,4 @@
-"""One worker process, and what passes between it and its owner.
+"""One worker process, and the messages between it and its owner.
 
 A plain ``python -c`` child that speaks pickle over a pipe. It does not import the caller's ``__main__`` (as the spawn
 and forkserver methods of multiprocessing do, which makes every script without a ``__main__`` guard start itself again)
@@ -53,7 +53,7 @@ def settle(future: Future[T], function: Callable[..., T], *arguments: object) ->
 
 @cache
 def _starter(process: int) -> SimpleQueue[Callable[[], None]]:
-    """A queue of things to do on a thread that lasts as long as this process (a forked child has one of its own).
+    """Return a queue of calls for a thread that lasts as long as this process (a forked child has its own).
 
     Linux kills a worker at the death of the *thread* that started it (PR_SET_PDEATHSIG).
     """
@@ -68,7 +68,7 @@ def _starter(process: int) -> SimpleQueue[Callable[[], None]]:
 
 
 def _environment() -> dict[str, str]:
-    """The worker imports what this process can import, and takes one thread."""
+    """Return the worker imports what this process can import, and takes one thread."""
     home = str(Path(__file__).parents[2])
     path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), home])
     return os.environ | dict.fromkeys(VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
@@ -186,13 +186,13 @@ class _Raised:
 
     @classmethod
     def of(cls, error: Exception) -> _Raised:
-        """What is needed to raise it again, with where it came from."""
+        """Pack an exception so that it can be raised again, with its origin."""
         if not isinstance(error, PrivoptError):
             error.add_note("in a worker process:\n" + "".join(format_exception(error)))
         return cls(type(error), error.args, dict(error.__dict__))
 
     def error(self) -> Exception:
-        """The error again."""
+        """Return the error again."""
         error = self.kind.__new__(self.kind, *self.arguments)
         error.__dict__.update(self.state)
         return error
@@ -263,7 +263,7 @@ def _send(answer: tuple[bool | None, Any]) -> None:
 
 
 def _serve(quiet: bool) -> None:
-    """The loop of a worker process: ends when its owner closes the pipe or dies."""
+    """Run the loop of a worker process: it ends when its owner closes the pipe or dies."""
     global _owner
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to handle; it closes the pipe

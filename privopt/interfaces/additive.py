@@ -68,12 +68,12 @@ def certify_noise(
 
     Args:
         guarantee: what is claimed. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` or ``approx-dp``, whose exact
-            ``rho_text`` and ``delta_text`` stand in ``extra``; of another notion the class is named.
+            ``rho_text`` and ``delta_text`` are in ``extra``; of another notion the class is named.
         calls: of the noise, as the release states them.
         failures: what else does not hold, a line each: then the certificate does not either.
         notes: further fields of the certificate; scales and sensitivities stand there anyway.
-        checked: numbers that noise was added to; left out: the calls.
-        rests_on: what nobody can check.
+        checked: numbers that noise was added to; default: the calls.
+        rests_on: what no one can check.
         notion: what says what a call spends and what is allowed, for other kinds.
     """
     notion = notion or _NOTIONS[guarantee.kind]

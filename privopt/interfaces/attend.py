@@ -1,4 +1,4 @@
-"""The caller waits, a thread works: who attends certifies on the way and leaves behind what does not end."""
+"""Wait for a thread that works: certify candidates meanwhile, and abandon the thread when the time is over."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def attend(
     Raises:
         StoppedError: nothing is certified, for the time was over or an interrupt came.
         SolverError: nothing is certified.
-        Exception: what the search raised, where that is no end of its time.
+        Exception: what the search raised, where that is not an end of its time.
     """
     attending = _Attending(incumbent, soft, stand_by)
     interrupted = ended = False
@@ -114,7 +114,7 @@ class _Attending:
         self._last = time.monotonic()
 
     def close(self) -> bool:
-        """Certify and prove what was found, while there is time for it beside writing; whether there was enough."""
+        """Certify and prove what was found, while there is time for it next to writing; whether there was enough."""
         incumbent, cost = self.incumbent, self.incumbent.cost
         while (enough := self._fits(cost["certify"])) and not self._content and incumbent.certify():
             pass

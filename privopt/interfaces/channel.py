@@ -1,4 +1,4 @@
-"""What a release makes known of how reports come from secrets: all that an estimate needs of it."""
+"""The channel of a release: the probabilities of its reports, on which estimates rely."""
 
 from __future__ import annotations
 

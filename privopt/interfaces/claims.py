@@ -1,4 +1,4 @@
-"""What is claimed of a release, what was measured of it, and what it costs."""
+"""Guarantee, certificate and objective: what is claimed of a release, what was measured, and its loss."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Guarantee:
     extra: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
 
     def to_json(self) -> dict[str, Any]:
-        """The ``guarantee`` object of result.json."""
+        """Return the ``guarantee`` object of result.json."""
         shown: dict[str, Any] = {
             "kind": self.kind,
             "epsilon": None if self.epsilon is None else float(self.epsilon),
@@ -71,7 +71,7 @@ class Certificate:
         holds: whether the release keeps the guarantee; None where nothing is claimed.
         evidence: ``"proved"`` where the release itself was measured, ``"declared"`` where noise is its maker's word,
             ``"none"`` where nothing is claimed.
-        rests_on: where the evidence is ``"declared"``, what nobody can check from the release, in words.
+        rests_on: where the evidence is ``"declared"``, what no one can check from the release, in words.
         kind: guarantee kind it was measured for.
         worst: greatest value found (metric DP: log ratio / distance, in epsilon's unit), rounded up.
         allowed: the greatest value permitted, same unit.
@@ -97,7 +97,7 @@ class Certificate:
             raise ValueError(f"evidence {self.evidence!r}, wanted one of {', '.join(get_args(Evidence))}")
 
     def to_json(self) -> dict[str, Any]:
-        """The ``certificate`` object of result.json."""
+        """Return the ``certificate`` object of result.json."""
         return {
             "holds": self.holds,
             "evidence": self.evidence,
@@ -150,7 +150,7 @@ class Objective(Bounds):
     bound_over: str | None = key(None, help='"chosen" or "all", where outputs were chosen')
 
     def to_json(self) -> dict[str, Any]:
-        """The ``objective`` object of result.json."""
+        """Return the ``objective`` object of result.json."""
         shown: dict[str, Any] = {
             "value": self.value,
             "lower_bound": self.lower_bound,

@@ -1,4 +1,4 @@
-"""Decomposer: splits a compiled model into master and blocks, and solves it."""
+"""The interface of decomposers: split a compiled model into master and blocks, and solve it."""
 
 from __future__ import annotations
 

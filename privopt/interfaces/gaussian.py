@@ -1,4 +1,4 @@
-"""Notions that Gaussian noise keeps: zero-concentrated DP, and (epsilon, delta)-DP that is proved through it."""
+"""Notions for Gaussian noise: zero-concentrated DP, and (epsilon, delta)-DP proved through it."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def spent(cls, shift: Shift) -> Fraction | None:
-        """rho of one call."""
+        """Return rho of one call."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         return (shift.change / shift.scale) ** 2 / 2
 
     @classmethod
     def allowed(cls, guarantee: Guarantee) -> Fraction | None:
-        """rho."""
+        """Return rho."""
         return Fraction(guarantee.extra["rho_text"])
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """What follows from rho at three epsilons, each with its delta, rounded up."""
+        """Return epsilon for rho at three deltas, rounded up."""
         rho = cls.allowed(guarantee)
         assert rho is not None  # this kind states it
         points = [rho + Fraction(step * math.sqrt(rho)) for step in (0.25, 0.75, 1.5)]
@@ -61,7 +61,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """A factor of odds, and a probability that comes on top."""
+        """Return a factor of odds, and a probability that comes on top."""
         epsilon, delta = cls.point(guarantee)
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         return (
@@ -71,7 +71,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def hidden(cls, guarantee: Guarantee) -> str:
-        """What follows where the factor and the probability on top are small: little shows."""
+        """Describe what stays hidden if the factor and the added probability are small: little shows."""
         epsilon, delta = cls.point(guarantee)
         if epsilon <= math.log(USELESS_FACTOR) and delta <= 1 / USELESS_FACTOR:
             return super().hidden(guarantee)
@@ -89,7 +89,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """The variance is checked; that the noise was drawn cannot be."""
+        """Return the variance is checked; that the noise was drawn cannot be."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         drawn = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), drawn]
@@ -106,13 +106,13 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def allowed(cls, guarantee: Guarantee) -> Fraction | None:
-        """The largest rho that is proved to imply it."""
+        """Return the largest rho that is proved to imply it."""
         assert guarantee.epsilon is not None  # this kind states both
         return rho_of(guarantee.epsilon, Fraction(guarantee.extra["delta_text"]))
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """epsilon and delta themselves."""
+        """Return epsilon and delta themselves."""
         assert guarantee.epsilon is not None  # as above
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 

@@ -1,4 +1,4 @@
-"""What is there when work stops: offers, which nobody believes, and certified entries, the only ones that are said.
+"""The incumbent of a search: offers, which are not trusted, and certified entries, which may be released.
 
 A solver offers candidates and bounds while it works. A mechanism's :class:`Closing` turns a candidate into a certified
 release and multipliers into a proof. An :class:`Incumbent` keeps the best offer of each origin, and what was certified

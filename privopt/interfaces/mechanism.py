@@ -1,4 +1,4 @@
-"""A paper's method, from problem to release."""
+"""The base class of mechanisms: a paper's method, from problem to release."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Mechanism(ABC, Generic[P, R]):
     """What the guarantee covers and against whom it holds, in words, for ``describe``."""
 
     private_folder: ClassVar[bool] = False
-    """Whether all of DIR is its owner's own: then nobody else may enter it (0700)."""
+    """Whether all of DIR is its owner's own: then no one else may enter it (0700)."""
 
     copies: ClassVar[bool] = False
     """Whether it can write clean copies of what the release lets out (``--copy-to``): into
@@ -104,18 +104,18 @@ class Mechanism(ABC, Generic[P, R]):
         return None
 
     def reading(self, declared: object) -> str:
-        """What :meth:`load` does with a problem, in words, for whoever waits for it."""
+        """Describe, while a user waits, what :meth:`load` does with a problem."""
         return "problem"
 
     def load(self, declared: Any, file: str) -> P:
-        """What methods work on: the problem as its file declares it, and what the files that it names hold.
+        """Load what methods work on: the problem as its file declares it, and the contents of the files that it names.
 
         Args:
             declared: an instance of :attr:`problem_class`.
             file: name of the problem file, for faults.
 
         Returns:
-            An object that nobody changes; the declared one itself where it holds all there is to know.
+            An object that no one changes; the declared one itself where it holds all there is to know.
 
         Raises:
             InputError: every fault of the files.
@@ -124,7 +124,7 @@ class Mechanism(ABC, Generic[P, R]):
         return loaded
 
     def reopen(self, declared: Any, file: str, folder: Path) -> tuple[P, R]:
-        """The problem and the release that a folder holds, from its files and nothing else.
+        """Return the problem and the release that a folder holds, from its files and nothing else.
 
         Args:
             declared: as :meth:`load` takes it; secret files are absent.
@@ -140,7 +140,7 @@ class Mechanism(ABC, Generic[P, R]):
 
     @abstractmethod
     def privacy(self, problem: P, method: str) -> PrivacyConstraint[R]:
-        """The notion of privacy that the method's release claims."""
+        """Return the notion of privacy that the method's release claims."""
 
     def notion(self, problem: P, method: str) -> str | None:
         """Name of the notion that the problem chose for a method, where it may choose; None: what is registered."""
@@ -148,10 +148,10 @@ class Mechanism(ABC, Generic[P, R]):
 
     @abstractmethod
     def utility(self, problem: P, method: str) -> UtilityLoss[R]:
-        """The loss that the method's release is judged by."""
+        """Return the loss that the method's release is judged by."""
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
-        """About how many bytes a method takes beside what the process holds, with all that follows it; None: unknown.
+        """About how many bytes a method takes next to what the process holds, with all that follows it; None: unknown.
 
         From public sizes alone, and rather more than less: what ``--memory`` has no room for is not begun. A method
         that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin. Left as it is:
@@ -191,10 +191,10 @@ class Mechanism(ABC, Generic[P, R]):
         """
 
     def public_files(self, problem: P, release: R) -> Mapping[str, bytes]:
-        """Replacements for problem files that hold secrets, by the name the problem file gives them.
+        """Return replacements for problem files that hold secrets, by the name the problem file gives them.
 
         A file declared ``secret`` goes to ``private/`` alone unless it has a replacement here, which
-        then stands in ``problem/`` in its place.
+        then is in ``problem/`` in its place.
         """
         return {}
 
@@ -203,7 +203,7 @@ class Mechanism(ABC, Generic[P, R]):
         return []
 
     def proved(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
-        """The bound on the objective (``objective.lower_bound``) that DIR proves: from its proof, or worked out again.
+        """Return the bound (``objective.lower_bound``) that DIR proves: from its proof, or computed again.
 
         Args:
             problem: as published: secrets are absent when ``verify`` asks.
@@ -224,13 +224,13 @@ class Mechanism(ABC, Generic[P, R]):
         return None
 
     def details(self, problem: P, release: R, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What ``details`` of result.json says that follows from problem and release: ``verify`` computes it again.
+        """Return the ``details`` of result.json that follow from problem and release: ``verify`` recomputes them.
 
         Args:
             problem: as published: secrets are absent when ``verify`` asks.
             release: what is published.
             method: that made it.
-            told: ``details.told``, which nobody checks.
+            told: ``details.told``, which no one checks.
         """
         return {}
 
@@ -239,14 +239,14 @@ class Mechanism(ABC, Generic[P, R]):
         return release.channel()
 
     def warnings(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """What whoever uses the release must know though it holds: plain sentences, from public data alone.
+        """Return warnings for users of a valid release: plain sentences, from public data only.
 
         ``solve`` prints each on standard error after ``warning:``, the report after ``Warning:``.
         """
         return ()
 
     def meaning(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """What the guarantee comes to on this problem, in plain sentences with figures, from public data alone.
+        """Explain the guarantee on this problem, in plain sentences with figures, from public data only.
 
         ``solve`` shows them below its table. What is wrong with a release belongs in :meth:`warnings`.
         """
@@ -267,11 +267,11 @@ class Mechanism(ABC, Generic[P, R]):
         raise UsageError(f"{type(self).__name__} cannot tell its errors before it is solved")
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
-        """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""
+        """Return an attacker's gain: those keys of ``privopt audit --json`` that apply to this mechanism."""
         return {}
 
     def over_time(self, problem: P, release: R, result: Result, reports: int) -> Mapping[str, Any] | None:
-        """What an attacker gets of up to so many reports of one place, and of traces; None where that says nothing."""
+        """Attack several reports of one place, and traces; return None if that shows nothing."""
         return None
 
     def _reports(self) -> Reporting[P, R]:

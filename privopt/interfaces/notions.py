@@ -1,4 +1,4 @@
-"""Notions of privacy that are not of one room: additive noise on counts, and no guarantee at all."""
+"""Notions of privacy in the core: additive noise on counts, and no guarantee at all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def hidden(cls, guarantee: Guarantee) -> str:
-        """What follows from a bound under which a guess is not next to certain."""
+        """Describe what stays hidden under a bound at which a guess is not almost certain."""
         return "What one individual changes hardly shows"
 
     @classmethod
@@ -68,7 +68,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """A warning that the promise hides next to nothing, where a guess can be nearly certain."""
+        """Return a warning that the promise hides next to nothing, where a guess can be nearly certain."""
         if cls.guess(result.guarantee) <= USELESS_FACTOR / (USELESS_FACTOR + 1):
             return ()
         return (
@@ -82,7 +82,7 @@ class _Additive(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """The scale is checked; that the noise was drawn cannot be."""
+        """Return the scale is checked; that the noise was drawn cannot be."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
@@ -106,7 +106,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def hidden(cls, guarantee: Guarantee) -> str:
-        """What nobody learns."""
+        """Describe what stays hidden."""
         return "Nobody, not even the server that works with the reports, learns much about one sender"
 
     @classmethod
@@ -139,7 +139,7 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """A sentence that says that there is no guarantee, and why."""
+        """Return a sentence that says that there is no guarantee, and why."""
         why = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {why}" if why else "This result promises no privacy."
 

@@ -1,4 +1,4 @@
-"""What a solver sees of an incumbent: the best of each origin is kept; a smaller problem has a view of the whole."""
+"""A solver's view of the incumbent: the best offer of each origin; a smaller problem has a view of the whole."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Offers(ABC, Generic[C, P]):
         """Offer a candidate, a bound, or both; from any thread; also a place where a solver stops.
 
         Args:
-            origin: the method. The best of each origin is kept, so that a wrong offer displaces nobody else's.
+            origin: the method. The best of each origin is kept, so that a wrong offer displaces no one else's.
             candidate: not changed after; or what makes it.
             value: what the method thinks it costs: it decides what is certified next and nothing else.
             bound: likewise; ``proof`` is evaluated before anything is said.
@@ -140,7 +140,7 @@ class Offers(ABC, Generic[C, P]):
 
     @abstractmethod
     def confirm(self) -> bool:
-        """Whether the gap is reached by what is certified and proved now: a claim is believed by nobody."""
+        """Whether the gap is reached by what is certified and proved now: a claim is believed by no one."""
 
     @abstractmethod
     def note(self, said: str, **figures: object) -> None:
@@ -167,7 +167,7 @@ class Offers(ABC, Generic[C, P]):
 
 
 class Alone(Offers[C, P]):
-    """Offers of one solver, which nobody certifies: whoever called it reads its best back."""
+    """Offers of one solver, which no one certifies: whoever called it reads its best back."""
 
     def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
         self.gap, self.best, self._progress = gap, Kept(), progress
@@ -184,11 +184,11 @@ class Alone(Offers[C, P]):
         return near(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """As promised: nobody asks for more."""
+        """As promised: no one asks for more."""
         return self.reached
 
     def note(self, said: str, **figures: object) -> None:
-        """Nobody reads a path."""
+        """No one reads a path."""
 
 
 class View(Offers[C, P]):

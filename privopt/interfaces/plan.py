@@ -1,4 +1,4 @@
-"""What can be said of a release before epsilon is chosen and before any secret is read."""
+"""Predictions about a release before epsilon is chosen and before any secret is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Plan:
         weights: what an error of each part weighs in that sum; empty: all the same.
         baselines: by name errors of simpler ways to spend the same budgets: whoever loses to them need not be taken.
         own: the problem's budget.
-        notes: what whoever reads it must know.
+        notes: what anyone who reads it must know.
     """
 
     method: str

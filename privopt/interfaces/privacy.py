@@ -1,4 +1,4 @@
-"""What a plugin implements beside its mechanism: a release, a notion of privacy, a loss, a decomposer."""
+"""Interfaces that a plugin implements next to its mechanism: a release, a notion of privacy, a loss."""
 
 from __future__ import annotations
 
@@ -59,29 +59,30 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def spent(cls, shift: Shift) -> Fraction | None:
-        """What one call of noise spends between two inputs; calls add up. None: such noise does not keep the notion."""
+        """Return what one call of noise spends between two inputs; calls add up. None: such noise breaks the notion."""
         return shift.change / shift.scale if shift.law == "laplace" else None
 
     @classmethod
     def allowed(cls, guarantee: Guarantee) -> Fraction | None:
-        """What all calls together may spend (:meth:`spent`) under a guarantee; None where it has no such number."""
+        """Return what all calls together may spend (:meth:`spent`) under a guarantee; None without such a number."""
         return guarantee.epsilon
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Pairs (epsilon, delta) that follow from a guarantee: an event is likelier by the factor exp(epsilon), and by
-        delta more, at most. The kit attacks releases at each.
+        """Return pairs (epsilon, delta) that follow from a guarantee.
+
+        An event is likelier by at most the factor exp(epsilon), plus delta. The kit attacks releases at each pair.
         """
         return () if guarantee.epsilon is None else ((float(guarantee.epsilon), 0.0),)
 
     @classmethod
     def keys(cls) -> type | None:
-        """The class of ``[privacy]`` in metric problems where ``kind`` names this notion; None: it cannot be named."""
+        """Return the class of ``[privacy]`` in metric problems if ``kind`` names this notion; None if it cannot."""
         return None
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """What a release promises, in one sentence for everybody, from its result.json."""
+        """State the guarantee in one plain sentence, from a release's result.json."""
         return str(result.guarantee.statement or "No statement.")
 
     @classmethod
@@ -91,7 +92,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """What was checked of a release, and what was not: a line each."""
+        """Return what was checked of a release, and what was not: a line each."""
         return [str(result.certificate.arithmetic)], [AGAIN]
 
     @property

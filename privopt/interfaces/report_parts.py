@@ -1,4 +1,4 @@
-"""What a mechanism gives a report and a map: sections, layers, features."""
+"""The parts that a mechanism gives to a report and a map: sections, layers, features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mechanism shows of a release: its part of the report, its figures, its map."""
+"""A mechanism's view of a release: its part of the report, its figures, its map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reporting(Generic[P, R]):
     """Show a mechanism's releases: subclass it and name the class in :attr:`Mechanism.reporting`.
 
     It is imported when a report is asked for, and not before: what it draws with need not be loaded to solve. Each
-    method may be left out.
+    method may be omitted.
     """
 
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
@@ -26,7 +26,7 @@ class Reporting(Generic[P, R]):
         return ()
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """A section that carries the release and proves its claims in the reader's browser; None without one."""
+        """Return a section that carries the release and proves its claims in the reader's browser; None without one."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
@@ -34,9 +34,9 @@ class Reporting(Generic[P, R]):
         return ()
 
     def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:
-        """The report's figures by file name, without ending."""
+        """Return the report's figures by file name, without ending."""
         return {}
 
     def geo(self, problem: P, release: R, result: Result) -> Layer | None:
-        """What a map shows of the release, from public data alone; None where it has no places."""
+        """Return the release as a map shows it, from public data only; None if it has no places."""
         return None

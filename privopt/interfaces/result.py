@@ -1,4 +1,4 @@
-"""What is said of a release: result.json as one class."""
+"""The content of result.json as one class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privopt.declare.schema import key, positive, share
 from privopt.interfaces.claims import Bounds, Certificate, Guarantee, Objective
 
 TOLD: Final = "told"
-"""Key of ``details`` for what nobody checks."""
+"""Key of ``details`` for what no one checks."""
 
 LP: Final = "lp"
 """Key of ``details`` for the program whose gap ``--gap`` and the status mean, where the objective has none."""
@@ -67,7 +67,7 @@ class Details:
     """What a mechanism has to say of its release.
 
     Attributes:
-        told: what nobody checks.
+        told: what no one checks.
         value_unit: to odd multiples of half of it the value of the objective is rounded up; None where it is not.
         lp: value and bound of the program that was solved, where that is what the status means.
         facts: what follows from problem and release: ``verify`` computes it again.
@@ -133,7 +133,7 @@ class Result:
         return "no privacy guarantee" if self.certificate.evidence == "none" else None
 
     def to_json(self) -> dict[str, Any]:
-        """The document, its keys in the order in which they are written."""
+        """Return the document, its keys in the order in which they are written."""
         told, lp, facts = self.details.told, self.details.lp, dict(self.details.facts)
         if self.details.value_unit is not None:
             facts[VALUE_UNIT] = self.details.value_unit

@@ -1,4 +1,4 @@
-"""How a mechanism shall work, and what it comes back with."""
+"""The context and the outcome of a solve: options for a mechanism, and what it returns."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Outcome(Generic[R_co]):
             stated where :meth:`privopt.interfaces.Mechanism.proved` finds it again in DIR.
         bound_over: where the mechanism chose outputs: "chosen" where the bound speaks of releases over these, "all"
             where it speaks of releases over all that it chose from. None where it chose none.
-        proof: what proves it, written beside the release; None where the release itself does.
+        proof: what proves it, written next to the release; None where the release itself does.
         solver: ``name``, ``version``, ``iterations`` and what else tells the path taken.
-        details: what else there is to say, for ``details.told`` of ``result.json``: nobody checks it. Its ``lp``
+        details: what else there is to say, for ``details.told`` of ``result.json``: no one checks it. Its ``lp``
             (``value``, ``lower_bound``, ``gap``), where there is one, is what ``--gap`` and the status mean.
         stopped: True where a limit or an interrupt ended it early.
         seeded: True where a seed drew the noise.
@@ -77,7 +77,7 @@ class SolveContext:
         method: name of one of the spec's methods.
         solver: backend for models: ``"cbc"`` or ``"highs"``.
         gap: relative gap asked for.
-        search_time: the scope of time that a search stands in; what comes after it (repair, proof, files) stands in the
+        search_time: the scope of time that a search stands in; what comes after it (repair, proof, files) is in the
             scope around.
         stand_by: called under a limit with what is certified when it has become better: it is written, read back and
             published should the rest not come to its end in time; None where nothing is.
@@ -122,7 +122,7 @@ class SolveContext:
 
     @property
     def room(self) -> float:
-        """Bytes that may be taken beside those that the process, with all loaded, holds; infinite without a limit."""
+        """Bytes that may be taken next to those that the process, with all loaded, holds; infinite without a limit."""
         from privopt.execution.memory import PROGRAM, resident
 
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM))

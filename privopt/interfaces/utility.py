@@ -32,14 +32,14 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """Loss of a release, from public and released data alone; None where these do not determine it."""
 
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
-        """Two numbers between which the loss lies that the files mean, in exact arithmetic; None where nobody knows.
+        """Two numbers between which the loss lies that the files mean, in exact arithmetic; None where no one knows.
 
         Where it is known, the loss that a release states is rounded so that every program states the same double.
         """
         return None
 
     def state(self, release: R_contra) -> tuple[float | None, float | None]:
-        """The loss that a release states, and the unit to which it is rounded up; None for either where there is none.
+        """Return the loss that a release states, and the unit to which it is rounded up; None if there is none.
 
         (:mod:`privopt.numbers.stated_rounding`.) A loss of 0, or known so badly that a unit would be too coarse, has
         no unit.
@@ -52,7 +52,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         return (stated, unit) if unit <= COARSEST * max(1.0, abs(stated)) else (value, None)
 
     def restate(self, release: R_contra, unit: float) -> float:
-        """The loss rounded up to a unit that a release states."""
+        """Return the loss rounded up to a unit that a release states."""
         ends = self.enclose(release)
         if ends is None:
             raise CertificationError(f"a unit of {unit!r}, of a loss that is not rounded")

@@ -1,1 +1,1 @@
-"""Ledgers: what each subject has spent, exactly; limits that no report passes; first reports that are kept."""
+"""Ledgers: each subject's exact spending, limits on it, and first reports that are kept."""

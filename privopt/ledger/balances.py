@@ -1,4 +1,4 @@
-"""What one transaction reads of a ledger and adds to it: it relies on no entry whose hash it has not recomputed."""
+"""The balances that one transaction reads and updates; every entry it uses has its hash recomputed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEMA: Final = (
     "total TEXT NOT NULL, count INTEGER NOT NULL, hash BLOB NOT NULL)",
     "CREATE INDEX by_subject ON entries (subject, time)",
 )
-"""An entry that charges nobody has no subject. Total and count are the subject's, with the entry."""
+"""An entry that charges no one has no subject. Total and count are the subject's, with the entry."""
 
 Mark = tuple[int, bytes]
 """The number and the hash of an entry."""
@@ -88,7 +88,7 @@ class _Balance:
     before: Sum | None
 
     def spent(self, amount: Sum) -> Sum:
-        """What was spent in the window, and an amount more."""
+        """Return what was spent in the window, plus an amount."""
         total = amount if self.total is None else added(self.total, amount)
         return total if self.before is None else tuple(a - b for a, b in zip(total, self.before, strict=True))
 
@@ -136,7 +136,7 @@ class Booking:
         return made == entry.hash
 
     def name_of(self, number: int) -> str | None:
-        """A subject's name; None where there is none."""
+        """Return a subject's name; None where there is none."""
         row = self.connection.execute("SELECT name FROM subjects WHERE id = ?", (number,)).fetchone()
         return row[0] if row is not None and isinstance(row[0], str) else None
 
@@ -165,7 +165,7 @@ class Booking:
         )
 
     def hash_of(self, number: int) -> bytes:
-        """The hash of an entry; empty where there is none."""
+        """Return the hash of an entry; empty where there is none."""
         entry = self._one("number = ?", number)
         return b"" if entry is None else entry.hash
 
@@ -185,13 +185,13 @@ class Booking:
         return self._now
 
     def _said(self, kind: str) -> Terms | None:
-        """The last of the entries of a kind that charge nobody."""
+        """Return the last of the entries of a kind that charge no one."""
         same = "terms IN (SELECT id FROM terms WHERE kind = ?) ORDER BY time DESC, number DESC LIMIT 1"
         entry = self._one(f"subject IS NULL AND {same}", kind)
         return None if entry is None else self.terms_of(entry.terms)
 
     def limit_of(self, account: str) -> Limit | None:
-        """The limit in force of a unit; None without one."""
+        """Return the limit in force of a unit; None without one."""
         said = self._said("limit" if account == EPSILON else f"limit {account}")
         return None if said is None else said.said_limit
 
@@ -220,7 +220,7 @@ class Booking:
         return self.connection.execute(other, (name,)).fetchone() is not None
 
     def balance(self, name: str, micros: int | None) -> _Balance:
-        """A subject's number, what it has spent and how often; and what it had spent before the window that ends now.
+        """Return a subject's number, its spending and charges, and its spending before the window that ends now.
 
         Args:
             name: as the ledger has it.
@@ -374,7 +374,7 @@ class Booking:
             self.close()
 
     def _number(self, terms: Terms) -> int:
-        """The number of terms, which are entered where they are new."""
+        """Return the number of terms, which are entered where they are new."""
         if terms not in self._terms:
             same = " AND ".join(f"{name} = ?" for name in _FIELDS.split(", "))
             row = self.connection.execute(f"SELECT id FROM terms WHERE {same}", terms.values).fetchone()

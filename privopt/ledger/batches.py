@@ -1,7 +1,7 @@
 """Batches of ``apply`` that can be repeated: after a kill the same command gives each row the report it paid for.
 
 All coins of a batch follow from one key of 32 bytes, drawn from the operating system's entropy and durable before the
-first charge. They lie beside the ledger in ``FILE.batches/``, which is its owner's alone: until the key is deleted it
+first charge. They lie next to the ledger in ``FILE.batches/``, which is its owner's alone: until the key is deleted it
 is as secret as the truth, for it tests every candidate for a row's secret against the row's report. Privacy rests on
 SHAKE-256 under a secret key being a pseudo-random function.
 
@@ -88,7 +88,7 @@ class Digest:
 
 @define(kw_only=True, eq=False)
 class Batch:
-    """One batch beside a ledger, which this process has for itself.
+    """One batch next to a ledger, which this process has for itself.
 
     Attributes:
         ledger: the ledger's file.
@@ -193,7 +193,7 @@ class Batch:
     # --- its key ----------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """The batch's key, made where the batch has none and never began.
+        """Return the batch's key, made where the batch has none and never began.
 
         Raises:
             UsageError: it is over.
@@ -207,11 +207,11 @@ class Batch:
         return key_at(path, make=True)
 
     def fingerprint(self) -> str:
-        """What tells the key from another and does not tell the key: charges carry it."""
+        """Return what distinguishes the key from others without revealing it: charges contain it."""
         return hmac.new(self.key(), encoded((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
-        """What the batch's charges are said to be for in the ledger.
+        """Return the purpose of the batch's charges in the ledger.
 
         Args:
             charged: all purposes that the ledger knows.
@@ -227,7 +227,7 @@ class Batch:
         return mine
 
     def coins(self, release: str) -> Coins:
-        """The batch's random bytes.
+        """Return the batch's random bytes.
 
         Args:
             release: SHA-256 of the release's sums: no key serves two releases.

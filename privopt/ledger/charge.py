@@ -1,4 +1,4 @@
-"""Whom to charge, and in which ledger: for rows of tables, draws by hand, or a release whose noise a solve draws."""
+"""Choose the ledger and the subjects to charge: for table rows, single draws, or noise that a solve draws."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Charge:
         ledger: open, or its file, made where there is none.
         subject: whom; of a table the column that says whom each row is about. Of a solve a person, or the data set that
             all of whose tables share one limit; None for the name of the problem's secret file, of which there may be
-            one: tables that users name may each have their own. The ledger may know nobody else then, or next year's
+            one: tables that users name may each have their own. The ledger may know no one else then, or next year's
             copy of the file would have a budget of its own.
         key: file with the key under which a ledger's file hashes subjects; None for names as they are.
         sticky: of a table: keep and repeat the first report of each subject's place.
@@ -57,7 +57,7 @@ class Charge:
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Ledger]:
-        """A ledger that is open, as whole as its owner has seen it to be; or one that is opened, and checked.
+        """Yield a ledger: one that is open as its owner left it, or one opened and checked here.
 
         Raises:
             DoesNotHoldError: an entry that is not as it was written.

@@ -1,4 +1,4 @@
-"""Whether a ledger is as it was written: the chain of hashes, every total, and the database's own check."""
+"""Check that a ledger is unchanged: the chain of hashes, every total, and the database's own check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_chain(
     Time is linear in entries; a number and a rational a subject are held.
 
     Args:
-        connection: of the ledger, in a transaction, so that nobody writes between.
+        connection: of the ledger, in a transaction, so that no one writes between.
         path: for messages.
         head: number and hash of an entry that is known to have been written: entries cut off at the end leave a chain
             that is whole, and only this tells it.

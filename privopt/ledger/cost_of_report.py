@@ -1,4 +1,4 @@
-"""What a draw costs, and what holds of all that are charged."""
+"""The cost of a draw, and the guarantee of all charged draws together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def priced(guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *,
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """What holds of all reports of a subject that are drawn afresh, in words.
+    """State the guarantee of all reports of a subject that are drawn afresh.
 
     Args:
         cost: of each.

@@ -1,4 +1,4 @@
-"""Texts kept in order in one file, each on the disk before whoever added it goes on: what the ledger stands on."""
+"""An append-only log of texts in one file, each durable before its writer continues."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DurableLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Let nobody else add until the block ends; what it adds is durable then, or forgotten if it raises."""
+        """Let no one else add until the block ends; what it adds is durable then, or forgotten if it raises."""
         with writing(self._connection, self.path):
             yield
 

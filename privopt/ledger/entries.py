@@ -1,4 +1,4 @@
-"""Entries of a ledger: what they say, as text and as the hash that chains each to the one before."""
+"""Entries of a ledger, as text and as the hash that chains each to the one before."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def said(value: Sum) -> str:
 
 
 def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
-    """An amount, exactly.
+    """Return an amount, exactly.
 
     >>> amount_of("0.10", "epsilon")
     Fraction(1, 10)
@@ -166,7 +166,7 @@ class Cost:
     Attributes:
         epsilon: exactly; text is read as a decimal or a quotient. None where the notion is counted by rho.
         rho: of zero-concentrated DP, exactly.
-        delta: beside epsilon, of approximate DP.
+        delta: next to epsilon, of approximate DP.
         unit: whom it is for, as the notion has it: the relation of neighbours. A ledger has one.
         notion: name of the notion of privacy; empty where it has none.
         mechanism: SHA-256 of what is drawn from: of a folder's SHA256SUMS, or of a problem file.
@@ -222,7 +222,7 @@ class Limit:
         calendar: the periods in each of which it may be spent.
 
     Raises:
-        UsageError: amounts that are none, or a window beside a calendar.
+        UsageError: amounts that are none, or a window next to a calendar.
     """
 
     amount: Fraction = field(converter=_limit)
@@ -271,7 +271,7 @@ class Terms:
 
     @classmethod
     def charge(cls, cost: Cost) -> Terms:
-        """The entry of a charge."""
+        """Return the entry of a charge."""
         return cls(
             kind=_kind("charge", cost.account),
             notion=cost.notion,
@@ -283,7 +283,7 @@ class Terms:
 
     @classmethod
     def limit(cls, limit: Limit) -> Terms:
-        """The entry of a limit."""
+        """Return the entry of a limit."""
         hours = "" if limit.hours is None else exact_text(Fraction(limit.hours))
         if limit.calendar is not None:
             hours = limit.calendar.text
@@ -315,7 +315,7 @@ def _quoted(values: tuple[str, ...]) -> str:
 
 
 def chained(before: bytes, number: int, time: int, subject: str, terms: Terms, total: str, count: int) -> bytes:
-    """The hash of an entry: SHA-256 of its canonical text, a JSON array that begins with the hash before.
+    """Return the hash of an entry: SHA-256 of its canonical text, a JSON array that begins with the hash before.
 
     Args:
         before: of the entry before; :data:`BEGINNING` for the first.

@@ -39,7 +39,7 @@ def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
 
 
 def _up(epsilon: Fraction) -> float:
-    """The least double that is not below."""
+    """Return the least double that is not below."""
     near = float(epsilon)
     return near if Fraction(near) >= epsilon else math.nextafter(near, math.inf)
 

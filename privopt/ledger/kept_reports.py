@@ -1,6 +1,6 @@
 """First reports that are kept: one for each subject and place, repeated ever after (mathematics T3).
 
-They lie in a folder beside the ledger, ``FILE.sticky/``, which is its owner's alone: ``reports`` holds what was
+They lie in a folder next to the ledger, ``FILE.sticky/``, which is its owner's alone: ``reports`` holds what was
 reported, ``key`` the key under which subjects and places are hashed, for an unkeyed hash of one of a thousand places
 tells the place. Nothing is shared between places, subjects or mechanisms.
 """
@@ -53,7 +53,7 @@ WITHIN: Final = (
 
 @define
 class Sticky:
-    """The kept reports beside a ledger; made where there are none.
+    """The kept reports next to a ledger; made where there are none.
 
     Attributes:
         folder: where they lie.
@@ -74,7 +74,7 @@ class Sticky:
 
     @classmethod
     def beside(cls, ledger: Ledger, *, make: bool = True) -> Self:
-        """The kept reports that belong to a ledger."""
+        """Return the kept reports that belong to a ledger."""
         return cls(ledger.path.with_name(f"{ledger.path.name}.sticky"), ledger, make)
 
     def __attrs_post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Sticky:
             )
 
     def forget(self, subject: str) -> int:
-        """Remove what is kept of a subject, bytes and all: its next visits are drawn, and charged, anew.
+        """Remove what is kept of a subject, bytes and all: its next visits are drawn, and charged, again.
 
         Returns:
             How many reports were removed.
@@ -203,7 +203,7 @@ class Visits:
         keys: of each visit, equal for the same subject and place.
         reports: what is kept, by key.
         uncharged: what was kept whose charge the ledger does not hold, as one that was restored from a backup: it is
-            charged anew before it is repeated.
+            charged again before it is repeated.
         new: what was charged now, and by which entry.
         near: of each visit, keys of further places whose kept report is given too; empty for none.
         entries: of the ledger by which what is kept was charged, by key: the earliest is given.

@@ -145,7 +145,7 @@ class Ledger:
         Args:
             subject: whom it is about; names of one form are one (:func:`privopt.ledger.subject_names.folded`).
             cost: of the report.
-            alone: refuse if the ledger knows another subject, for a name that nobody chose.
+            alone: refuse if the ledger knows another subject, for a name that no one chose.
             period: that it is charged to, as :class:`~privopt.ledger.periods.Calendar` names it; None for that of now
                 where the limit is by the calendar.
 
@@ -164,7 +164,7 @@ class Ledger:
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """The error of a charge that was refused: what it takes, and what its subject has left."""
+        """Return the error of a charge that was refused: what it takes, and what its subject has left."""
         account = self.account(subject, period=period, unit=cost.account)
         left, within = account.left_text, f" in {account.period}" if account.period else ""
         asked = f"{cost.account} {said(cost.amount)}"
@@ -276,7 +276,7 @@ class Ledger:
         return self.limit_of(self.units[0])
 
     def limit_of(self, unit: str) -> Limit | None:
-        """What each subject may spend in a unit; None without a limit."""
+        """Return the limit of each subject in a unit; None without a limit."""
         with self._reading() as book:
             return book.limit_of(unit)
 
@@ -297,11 +297,11 @@ class Ledger:
         zone: str = "UTC",
         unit: str | None = None,
     ) -> None:
-        """Make or change the limit: an entry like every other, so that nobody raises it unseen.
+        """Make or change the limit: an entry like every other, so that no one raises it unseen.
 
         Args:
             amount: that each subject may spend, exactly: text, whole number or rational.
-            delta: beside it, where epsilon and delta add up.
+            delta: next to it, where epsilon and delta add up.
             unit: one of :data:`privopt.ledger.entries.UNITS`; None: that of the charges, which must be one.
             hours: in each window of that length, however it lies; what all windows together add up to is not limited.
                 None: once, for ever, or by the calendar.
@@ -310,8 +310,8 @@ class Ledger:
             zone: of the calendar, such as Europe/Rome.
 
         Raises:
-            UsageError: no such amounts, a window beside a calendar, or another calendar than that of charges that
-                there are: they would have to be counted anew.
+            UsageError: no such amounts, a window next to a calendar, or another calendar than that of charges that
+                there are: they would have to be counted again.
         """
         if unit is None:
             unit = PAIR if delta is not None else self._only_unit()
@@ -329,7 +329,7 @@ class Ledger:
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """What a subject has spent, and has left.
+        """Return what a subject has spent, and has left.
 
         Args:
             subject: as the caller calls it; one that was never charged has spent nothing.
@@ -376,7 +376,7 @@ class Ledger:
         return events.to_opendp(charge.cost for charge in self.charges(subject))
 
     def to_dp_accounting(self, subject: str) -> object:
-        """A subject's charges as one event of dp-accounting: see :func:`privopt.ledger.exports.to_dp_accounting`."""
+        """Return a subject's charges as a dp-accounting event: :func:`privopt.ledger.exports.to_dp_accounting`."""
         return events.to_dp_accounting(charge.cost for charge in self.charges(subject))
 
     def name_of(self, subject: str) -> str:
@@ -396,7 +396,7 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """Number and hash of the last entry, ``N:HASH``: kept elsewhere, it tells whether the end was cut off."""
+        """Number and hash of the last entry, ``N:HASH``: kept elsewhere, it says whether the end was cut off."""
         with self._reading() as book:
             assert book.head is not None  # every ledger has the entry that it began with
             return f"{book.head.number}:{book.head.hash.hex()}"

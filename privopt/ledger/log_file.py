@@ -1,4 +1,4 @@
-"""The file of a ledger, or of kept reports: SQLite, durable with every transaction, made whole or not at all.
+"""The file of a ledger, or of kept reports: SQLite, durable with every transaction, created completely or not at all.
 
 What SQLite reports is sorted into three: bytes that are not what was written, a file that is something else, and a disk
 or a lock that is in the way.
@@ -154,7 +154,7 @@ def _check_head(path: Path, form: Form) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """A transaction that nobody else writes beside, durable when the block ends well."""
+    """Hold a transaction with no other writer, durable when the block ends well."""
     with said_by(path, "the database's own check"):
         connection.execute("BEGIN IMMEDIATE")
         try:

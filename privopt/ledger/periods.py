@@ -94,7 +94,7 @@ class Calendar:
         return PERIODS[self.per](moment)
 
     def check(self, period: str) -> None:
-        """Refuse what is no period of this calendar.
+        """Refuse what is not a period of this calendar.
 
         Raises:
             UsageError: it is not.

@@ -1,4 +1,4 @@
-"""Names of subjects: one form of each, however it was written, and what a ledger calls it."""
+"""Normal forms of subjects' names, and their names in a ledger."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": 
 def folded(name: str) -> str:
     r"""Return the one form of a subject's name, whichever way it was written.
 
-    Names that differ in what nobody sees, or that programs write for one another, get one form, so that a person has
+    Names that differ in what no one sees, or that programs write for one another, get one form, so that a person has
     one budget: NFKC, without characters that show nothing, white space as one blank and none outside, a whole number as
     its digits. Two people whose names have one form share a budget: they are charged more, never less.
 
@@ -114,7 +114,7 @@ class Names:
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
-    """The 32 bytes of a key in a file, in hexadecimal; its owner's alone.
+    """Return the 32 bytes of a key in a file, in hexadecimal; its owner's alone.
 
     Args:
         path: of the file.

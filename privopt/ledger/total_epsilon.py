@@ -1,4 +1,4 @@
-"""What accounts in several units come to as (epsilon, delta): by a bound that every mechanism meets, rounded up."""
+"""Convert accounts in several units to one (epsilon, delta), by a bound that every mechanism meets, rounded up."""
 
 from __future__ import annotations
 

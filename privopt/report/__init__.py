@@ -1,4 +1,4 @@
-"""What reports are made of: the frame of the page, sections, figures, and the body of metric mechanisms."""
+"""Building blocks of reports: the frame of the page, sections, figures."""
 
 from privopt.interfaces.report_parts import Section
 from privopt.report.page import (

@@ -1,4 +1,4 @@
-"""What figures of several mechanisms share: bars of a loss beside its bound, the size of dots on a map."""
+"""Shared parts of figures that compare mechanisms: bars of a loss with its bound, the size of dots on a map."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _collection(layer: Layer) -> dict[str, Any]:
 
 
 def _plane(unit: str) -> str:
-    """A plane without a place, as well-known text."""
+    """Return a plane without a place, as well-known text."""
     length = 'LENGTHUNIT["kilometre",1000]' if unit == "km" else 'LENGTHUNIT["unknown",1]'
     axes = 'CS[Cartesian,2],AXIS["x",east],AXIS["y",north]'
     return f'ENGCRS["planar coordinates",EDATUM["none"],{axes},{length}]'

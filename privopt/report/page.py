@@ -48,15 +48,16 @@ def document(title: str, body: str) -> str:
 
 
 def script_json(value: object) -> str:
-    """JSON to stand in a ``<script>``: with ``<``, ``>``, ``&`` and line separators escaped, whatever it holds can
-    neither end the script nor begin a comment in it.
+    """Return JSON for a ``<script>``, with ``<``, ``>``, ``&`` and line separators escaped.
+
+    No value can then end the script or begin a comment in it.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign.group()):04x}", text)
 
 
 def figure_section(title: str, figure: Figure, lead: str = "") -> Section:
-    """A section that shows one figure."""
+    """Return a section that shows one figure."""
     return Section(title=title, lead=lead, html=drawing(title, figure))
 
 
@@ -67,12 +68,12 @@ def drawing(title: str, figure: Figure, caption: str = "") -> str:
 
 
 def pair_section(title: str, drawings: Sequence[str], lead: str = "") -> Section:
-    """A section that shows figures side by side where there is room; see :func:`drawing`."""
+    """Return a section that shows figures side by side where there is room; see :func:`drawing`."""
     return Section(title=title, lead=lead, html=f'<div class="pair">{"".join(drawings)}</div>')
 
 
 def table_section(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], lead: str = "") -> Section:
-    """A section that shows one table."""
+    """Return a section that shows one table."""
     return Section(title=title, lead=lead, html=table(title, header, rows))
 
 
@@ -146,7 +147,7 @@ def _certificate(result: Result) -> Section:
 
 
 def _tiles(result: Result) -> str:
-    """The few numbers to take away."""
+    """Return the few numbers to take away."""
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
     unit = f" <small>{shown(objective.unit)}</small>"
     tiles = {}
@@ -169,7 +170,7 @@ def _tiles(result: Result) -> str:
 
 def _provenance(result: Result, absent: Sequence[str]) -> Section:
     asked = result.asked
-    jobs = result.details.told.get("jobs")  # anything may stand there
+    jobs = result.details.told.get("jobs")  # anything may be there
     options = [
         ("jobs", jobs if type(jobs) is int and jobs > 0 else None),
         ("time-limit", asked.time_limit),
@@ -221,14 +222,14 @@ def page(
     absent: Sequence[str] = (),
     warnings: Sequence[str] = (),
 ) -> str:
-    """The whole report as one HTML document.
+    """Return the whole report as one HTML document.
 
     Args:
         result: result.json.
         body: the mechanism's sections.
         truth: whether they compare with the secrets.
-        absent: names of secret files that stand in ``private/`` alone.
-        warnings: what whoever uses the release must know, a sentence each.
+        absent: names of secret files that are in ``private/`` alone.
+        warnings: what anyone who uses the release must know, a sentence each.
     """
     title = f"{result.mechanism}: {result.guarantee.kind}"
     parts = []

@@ -1,4 +1,4 @@
-"""What a release promises, in words for everybody: the claim, what was checked, and what was not."""
+"""The guarantee of a release in plain words: the claim, what was checked, and what was not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from privopt.specs import NOTHING
 
 
 def claim(result: Result) -> str:
-    """The promise in one sentence, in the words of its notion of privacy."""
+    """Return the promise in one sentence, in the words of its notion of privacy."""
     guarantee = result.guarantee
     if guarantee.seeded and guarantee.kind != NOTHING:
         return "This result is not private: its noise came from --seed, so whoever knows the seed can take it off."
@@ -17,6 +17,6 @@ def claim(result: Result) -> str:
 
 
 def limits(result: Result) -> tuple[list[str], list[str]]:
-    """What was checked of the release, and what was not: a line each."""
+    """Return what was checked of the release, and what was not: a line each."""
     lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

@@ -1,4 +1,4 @@
-"""How figures look: one set of colours, known to matplotlib by number and to the page by name."""
+"""Colours and style of figures: one set, by number for matplotlib and by name for the page."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ MANY: Final = 4_000
 
 
 def themed(draw: Callable[P, T]) -> Callable[P, T]:
-    """A function that draws a figure, in the report's colours whatever the caller's matplotlib is set to."""
+    """Return a function that draws a figure, in the report's colours whatever the caller's matplotlib is set to."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -91,7 +91,7 @@ def themed(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
-    """A figure of so many inches, and its axes."""
+    """Return a figure of so many inches, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -106,7 +106,7 @@ def whole(axis: Axis) -> None:
 
 
 def svg(figure: Figure, title: str) -> str:
-    """A matplotlib figure as inline SVG that a screen reader can name and that follows the page's colours."""
+    """Return a matplotlib figure as inline SVG that a screen reader can name and that follows the page's colours."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 

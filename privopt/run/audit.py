@@ -23,7 +23,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
 
     Args:
         folder: DIR.
-        over_time: reports of one place, at most, for attacks on many; left out: the key ``over_time`` is, too.
+        over_time: reports of one place, at most, for attacks on many; default: the key ``over_time`` is, too.
         progress: called with what is being done.
 
     Raises:
@@ -61,7 +61,7 @@ _WORDS: Final = {
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """The audit as lines of text; keys of the mechanism's own come last. What does not apply is named in one line."""
+    """Show the audit as lines of text; keys of the mechanism's own come last. One line names what does not apply."""
     lines = []
     titles = {name: _WORDS.get(name, name.replace("_", " ")) for name in found}
     for name, value in found.items():
@@ -86,7 +86,7 @@ def _deep(value: object) -> bool:
 
 
 def _branches(value: Mapping[str, Any]) -> list[str]:
-    """A line for what lies flat, and one for each mapping inside."""
+    """Return a line for what lies flat, and one for each mapping inside."""
     flat = {name: inner for name, inner in value.items() if not isinstance(inner, Mapping) and inner is not None}
     lines = [_pairs(flat)] if flat else []
     for name, inner in value.items():

@@ -1,4 +1,4 @@
-"""From what a mechanism found to what is said of it: measured, evaluated, refused where it does not hold."""
+"""Build the result of a solve: measure the privacy, evaluate the loss, and reject a release that fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ R = TypeVar("R", bound=Release)
 
 
 def warned(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """What the mechanism warns of, and the notion that the release keeps."""
+    """Collect the warnings of the mechanism and of the notion that the release satisfies."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     return [*mechanism.warnings(problem, release, result), *notion.warnings(result)]
 
@@ -54,7 +54,7 @@ def conclude(
     options: Options,
     copy: ProblemCopy,
 ) -> Result:
-    """What is said of a release that holds; times are still to come."""
+    """Build the result of a release that holds; times are added later."""
     guarantee, certificate = _measured(registered, method, mechanism, problem, outcome, context)
     utility = mechanism.utility(problem, method.name)
     registered.expect("utility", utility, UtilityLoss)
@@ -116,7 +116,7 @@ def _measured(
     outcome: Outcome[R],
     context: SolveContext,
 ) -> tuple[Guarantee, Certificate]:
-    """What a release claims, and what was measured of it; refuse what does not hold."""
+    """Return what a release claims, and what was measured of it; refuse a release that fails."""
     privacy = mechanism.privacy(problem, method.name)
     guarantee = privacy.guarantee
     registered.expect("privacy().guarantee", guarantee, Guarantee)
@@ -138,12 +138,12 @@ def _measured(
 
 
 def named(copy: ProblemCopy) -> ProblemFile:
-    """The problem file as result.json names it."""
+    """Return the problem file as result.json names it."""
     return ProblemFile(file=copy.name, sha256=copy.sha256)
 
 
 def _bound(bound: float, value: float, *, maximise: bool) -> float:
-    """A bound that does not contradict the value that was reached: where they meet but for rounding it is the value."""
+    """Return a bound that does not contradict the value reached: if they differ by rounding only, the value."""
     beyond = value - bound if maximise else bound - value
     if not beyond <= TOLERANCE * max(1.0, abs(value)):
         side, name = ("below", "upper") if maximise else ("above", "lower")

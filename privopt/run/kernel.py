@@ -1,4 +1,4 @@
-"""The program that was extracted from a proof (docs/proof), where it was built: ``make formal`` makes it."""
+"""Run the program extracted from a proof (docs/proof), if ``make formal`` has built it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOLDS, FAILS = 0, 1
 
 
 def find_kernel() -> Path:
-    """Return where the program lies: beside this Python, or on the path.
+    """Return where the program lies: next to this Python, or on the path.
 
     Raises:
         UsageError: it is not there.

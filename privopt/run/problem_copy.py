@@ -1,6 +1,6 @@
-"""The problem's own files in DIR: what was read of them, and nothing that is secret outside ``private/``.
+"""Copy the problem's own files into DIR: what was read of them, and nothing secret outside ``private/``.
 
-Columns of a public table that nothing reads (names, telephones) are left out. Nothing outside ``private/`` may depend
+Columns of a public table that nothing reads (names, telephones) are omitted. Nothing outside ``private/`` may depend
 on a secret but through the mechanism. The rule is kept here: files that a problem class declares secret never reach
 ``problem/`` (a mechanism may offer a public replacement).
 """
@@ -47,7 +47,7 @@ class ProblemCopy:
         name: of the problem file.
         contents: of its copy.
         files: the files that it names, by their path in ``problem/``.
-        public: contents that stand in ``problem/`` in place of secret files, by the name in ``files``.
+        public: contents that are in ``problem/`` in place of secret files, by the name in ``files``.
         renamed: how they are called there, where that is not the name of the secret file.
     """
 
@@ -87,7 +87,7 @@ class ProblemCopy:
         return hashlib.sha256(self.contents).hexdigest()
 
     def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:
-        """The copy with public contents in place of secret files; those of a Parquet table are CSV, and called so.
+        """Return the copy with public contents in place of secret files; a Parquet table becomes CSV, and is named so.
 
         Args:
             replaced: contents by the name that the problem gives the file.
@@ -115,7 +115,7 @@ class ProblemCopy:
 
 
 def with_csv_tables(source: File, declared: AttrsInstance) -> File:
-    """The problem with its public tables as CSV, whatever they were read from; itself where they are.
+    """Return the problem with its public tables as CSV, whatever they were read from; itself where they are.
 
     A table of the problem class with a method ``as_csv() -> Mapping[str, bytes]`` knows how its files read so; every
     other Parquet file becomes the same columns.
@@ -139,7 +139,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 
 def _as_read(file: File) -> bytes:
-    """A file as it may be published: without columns of a table that nothing has read."""
+    """Return a file as it may be published: without columns of a table that nothing has read."""
     frame = _frame(file)
     if frame is not None:
         read = [name for name in frame.columns if name in file.seen.columns]
@@ -149,12 +149,12 @@ def _as_read(file: File) -> bytes:
 
 
 def _frame(file: File) -> pl.DataFrame | None:
-    """A file that was read as a table; None of any other."""
+    """Return a file that was read as a table; None of any other."""
     return table_of(file) if file.seen.columns else None
 
 
 def _in_one_form(file: File, frame: pl.DataFrame | None) -> bytes:
-    """A public file as every program reads it alike: users' tables and arrays have forms that some take otherwise."""
+    """Return a public file in a form that every program reads alike: users' tables and arrays may have others."""
     if file.contents.startswith(b"\x93NUMPY"):
         return npy_as_written(file.contents)
     if frame is not None:
@@ -163,7 +163,7 @@ def _in_one_form(file: File, frame: pl.DataFrame | None) -> bytes:
 
 
 def _csv_names(names: Iterable[str], taken: set[str]) -> dict[str, str]:
-    """New names that end in ``.csv``, all different, for files that are CSV now; a name of its own may stay."""
+    """Return new names that end in ``.csv``, all different, for files that are CSV now; a name of its own may stay."""
     renamed: dict[str, str] = {}
     for name in sorted(names):
         path, number = PurePosixPath(name), 1
@@ -205,7 +205,7 @@ def _inside(name: str) -> bool:
 
 
 def _moved(names: list[str], taken: set[str]) -> dict[str, str]:
-    """New names, all different, for files from outside."""
+    """Return new names, all different, for files from outside."""
     folder = "external"
     while any(PurePosixPath(name).parts[0] == folder for name in taken):
         folder += "-more"
@@ -221,7 +221,7 @@ def _moved(names: list[str], taken: set[str]) -> dict[str, str]:
 
 
 def _renamed(name: str, contents: bytes, moved: Mapping[str, str]) -> bytes:
-    """The problem file of that name with every text that is one of these paths replaced, and nothing else changed."""
+    """Return the problem file with every text that is one of these paths replaced, and nothing else changed."""
     text = contents.decode("utf-8-sig")
 
     def replaced(match: re.Match[str]) -> str:
@@ -250,7 +250,7 @@ def _values(value: Any, moved: Mapping[str, str]) -> Any:
 
 
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
-    """A line for each file below ``problem/`` that the problem file ``file`` does not name, or of another form."""
+    """Return a line for each file below ``problem/`` that ``file`` does not name, or that has another form."""
     files = [each for each in files_of(declared) if not (each.secret or each.absent)]
     odd = dict.fromkeys(each.name for each in files if _in_one_form(each, _frame(each)) != each.contents)
     lines = [f"{PROBLEM}/{name}: in a form that programs read in more than one way; solve writes none" for name in odd]

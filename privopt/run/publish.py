@@ -1,4 +1,4 @@
-"""A new DIR: private while it is written, checked before it gets its name, whole or not there at all."""
+"""Write a new DIR: private at first, checked before it gets its name, complete or absent."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
     """Refuse a file that must not be written.
 
     Raises:
-        UsageError: it exists and ``force`` is not given, or it is no regular file, or its folder cannot be made.
+        UsageError: it exists and ``force`` is not given, or it is not a regular file, or its folder cannot be made.
     """
     _check_parent(target, option)
     if target.is_symlink() or (target.exists() and not target.is_file()):
@@ -111,9 +111,9 @@ def check_files(
 
 @contextmanager
 def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Iterator[Path]:
-    """The path of a file that becomes ``target`` when the block ends well, and vanishes when it does not.
+    """Yield the path of a file that becomes ``target`` when the block ends well, and vanishes when it does not.
 
-    It lies in a hidden folder beside ``target`` that may hold other files meanwhile. A run that is killed leaves
+    It lies in a hidden folder next to ``target`` that may hold other files meanwhile. A run that is killed leaves
     ``target`` as it was, and at worst that folder, which the next run that writes into the same place removes.
 
     Raises:
@@ -132,7 +132,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
-    """Write a file of DIR that no sum covers: beside DIR, then renamed, for what a kill left in DIR would be refused.
+    """Write a file of DIR that no sum covers: next to DIR, then renamed, for what a kill left in DIR would be refused.
 
     Args:
         target: in ``folder`` or in its ``private/``.
@@ -148,7 +148,7 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
     with claimed(beside / folder.name) as work:
         made = work / target.name
         made.write_bytes(contents)
-        own = target.parent.name == PRIVATE  # else for whoever may read the folder
+        own = target.parent.name == PRIVATE  # else for anyone who may read the folder
         made.chmod(0o600 if own else 0o600 | target.parent.stat().st_mode & 0o044)
         made.replace(target)
 
@@ -162,7 +162,7 @@ def check_new(target: Path) -> None:
 
 @contextmanager
 def new_files(target: Path) -> Iterator[Path]:
-    """A folder of files that are no release, which becomes ``target`` when the block ends well, and vanishes else.
+    """Yield a folder of files that are not a release; it becomes ``target`` when the block ends well, else it vanishes.
 
     Raises:
         UsageError: see :func:`check_new`.
@@ -187,10 +187,10 @@ def new_folder(
     called: tuple[str, str] = ("--out", "--force"),
     known_by: str = RESULT,
 ) -> Iterator[Path]:
-    """A folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
+    """Yield a folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
 
     Until then its owner alone can enter it; in the end files are 0644, and 0600 below ``private/``. A run that is
-    killed leaves ``target`` as it was, and at worst a hidden folder beside it, which the next run that writes into the
+    killed leaves ``target`` as it was, and at worst a hidden folder next to it, which the next run that writes into the
     same place removes.
 
     Args:
@@ -217,7 +217,7 @@ def new_folder(
 
 @frozen
 class Place:
-    """Hidden folders beside a target, each of which may become it.
+    """Hidden folders next to a target, each of which may become it.
 
     Attributes:
         target: the folder to make.
@@ -261,7 +261,7 @@ def hidden_folders(
     called: tuple[str, str] = ("--out", "--force"),
     known_by: str = RESULT,
 ) -> Iterator[Place]:
-    """A place for folders of which one may become ``target``; the others vanish when the block ends.
+    """Yield a place for folders, one of which may become ``target``; the others vanish when the block ends.
 
     Raises:
         UsageError: see :func:`check_target`.
@@ -279,7 +279,7 @@ class Copies:
 
     Attributes:
         target: the folder to make; None where no copies are wanted.
-        work: hidden folder beside it to write them into.
+        work: hidden folder next to it to write them into.
         placed: whether they are there.
     """
 
@@ -302,7 +302,7 @@ class Copies:
 
 @contextmanager
 def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterator[Copies]:
-    """A hidden folder to write copies into; it is ``target`` once they are placed, and gone where they are not.
+    """Yield a hidden folder for copies; it becomes ``target`` once they are placed, and vanishes if they are not.
 
     Args:
         target: a folder that is not there, or is empty; None: no copies are wanted.

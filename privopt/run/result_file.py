@@ -1,4 +1,4 @@
-"""result.json read back, and whether what it says is what its files come to, leaf by leaf."""
+"""Read result.json, and compare its claims with its files, leaf by leaf."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TOLERANCE: Final = 1e-9
 
 
 def read_result(folder: Path) -> Result:
-    """What the result.json of a DIR says, before anything of it is checked."""
+    """Read the result.json of a DIR, before anything in it is checked."""
     return result_of(read_document(folder), str(folder / RESULT))
 
 
 def result_of(document: Mapping[str, Any], file: str) -> Result:
-    """What a result.json says.
+    """Parse a result.json.
 
-    What follows from other leaves (the status, epsilon as a double, the warning beside a seed) is not read: ``verify``
+    What follows from other leaves (the status, epsilon as a double, the warning next to a seed) is not read: ``verify``
     compares it with :meth:`Result.to_json`.
     """
     stated = {name: value for name, value in document.items() if name != "status"}
@@ -41,7 +41,7 @@ def result_of(document: Mapping[str, Any], file: str) -> Result:
 
 
 def _exactly(text: object) -> Decimal | Fraction | None:
-    """The rational that :func:`privopt.declare.exact_text.exact_text` wrote; who takes it looks at its size."""
+    """Return the rational that :func:`privopt.declare.exact_text.exact_text` wrote; who takes it looks at its size."""
     if text is None:
         return None
     if isinstance(text, str):
@@ -53,7 +53,7 @@ def _exactly(text: object) -> Decimal | Fraction | None:
 
 
 def differences(stated: object, wanted: object, where: str, *, near: float = TOLERANCE) -> Iterator[str]:
-    """A line for each leaf of result.json that is not what its claim comes to; doubles may differ by ``near``."""
+    """Yield a line for each leaf of result.json that is not what its claim comes to; doubles may differ by ``near``."""
     if isinstance(wanted, dict) and isinstance(stated, dict):
         for name in {**wanted, **stated}:
             inner = f"{where}.{name}".lstrip(".")

@@ -1,4 +1,4 @@
-"""Signatures over a folder's SHA256SUMS: OpenSSH's own, by ``ssh-keygen -Y``; nothing of cryptography is ours."""
+"""Signatures over a folder's SHA256SUMS by ``ssh-keygen -Y``; privopt has no cryptography of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAM: Final = "ssh-keygen"
 
 
 def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """Sign a DIR that holds: write SHA256SUMS.sig beside SHA256SUMS.
+    """Sign a DIR that holds: write SHA256SUMS.sig next to SHA256SUMS.
 
     Args:
         folder: DIR.
@@ -56,7 +56,7 @@ def check_key(key: Path) -> None:
 
 
 def with_signature(found: Verdict, folder: Path, allowed: Path) -> Verdict:
-    """Add to a verdict who signed the folder, or why nobody did whom a file of allowed signers names.
+    """Add to a verdict who signed the folder, or why no one did whom a file of allowed signers names.
 
     Args:
         found: what ``verify`` found.
@@ -96,7 +96,7 @@ def _unsigned(found: Verdict, complaint: str) -> Verdict:
 
 
 def _signature(message: bytes, key: Path) -> bytes:
-    """What ``ssh-keygen`` signs; a passphrase it asks for in the terminal itself."""
+    """Return the signature of ``ssh-keygen``; it asks for a passphrase in the terminal itself."""
     if not key.is_file():
         raise UsageError(f"{key}: must be a key of OpenSSH, found no such file; ssh-keygen -t ed25519 makes one")
     code, made, why = _run([_program(), "-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)

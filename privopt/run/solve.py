@@ -58,7 +58,7 @@ class Solved:
         folder: what was written.
         result: what its result.json says.
         stopped: whether it was stopped early.
-        warnings: what whoever uses the release must know, a sentence each.
+        warnings: what anyone who uses the release must know, a sentence each.
         meaning: what the guarantee comes to, a sentence each.
     """
 
@@ -137,7 +137,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
 
 
 def _searched(mechanism: Mechanism[Any, Any], problem: Any, context: SolveContext, name: str) -> Outcome[Any]:
-    """What the mechanism comes back with.
+    """Run the mechanism's search and return its outcome.
 
     Raises:
         StoppedError: an interrupt came before anything feasible.
@@ -161,7 +161,7 @@ def _noting() -> Iterator[Callable[[str], None]]:
 
 
 def _asked(name: str, options: Options) -> tuple[Registered, MethodSpec]:
-    """The mechanism and its method, where options can be meant so."""
+    """Return the mechanism and its method, where options can be meant so."""
     registered = registry().get(name)
     method = registered.method(options.method)
     if registered.spec.asks(method) and not options.allow_unsafe:
@@ -205,7 +205,7 @@ def _context(
 def _loaded(
     mechanism: Mechanism[Any, Any], source: File, context: SolveContext, out: Path
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
-    """The problem as it will be read in DIR, declared and loaded, and its copy."""
+    """Return the problem as it will be read in DIR, declared and loaded, and its copy."""
     with context.timed("build"), loading(partial(context.need, more=True)):
         given = read_problem(mechanism, source)
         for own in (folder.path.resolve() for folder in folders_of(given) if folder.path is not None):
@@ -267,7 +267,7 @@ class _Writing:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """A block after which what stands by is published where the last resort comes first."""
+        """Publish the fallback after this block if the watchdog ended it."""
         with standing_by(self.publish):
             yield
 

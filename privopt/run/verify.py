@@ -1,4 +1,4 @@
-"""The way back from a DIR: what it holds, and whether every claim in it does.
+"""Verify a DIR: read its contents again and check every claim.
 
 ``verify`` starts from the bytes in DIR: it reads problem and artefact again, measures them, and only then looks at
 what result.json claims.
@@ -102,7 +102,7 @@ class Verdict:
         return self.verdict is not None
 
     def words(self) -> str:
-        """What was found and what it rests on, in one line; :attr:`verdict` is the word to put before it."""
+        """Say in one line what was found and what it rests on; :attr:`verdict` is the word to put before it."""
         return self._found() + (f"; signed by {self.signed_by}" if self.signed_by else "")
 
     def _found(self) -> str:
@@ -121,7 +121,7 @@ class Verdict:
         return f"holds ({figures}{rests})"
 
     def to_json(self) -> dict[str, Any]:
-        """What ``privopt verify --json`` prints."""
+        """Return the object that ``privopt verify --json`` prints."""
         return {
             "verdict": self.verdict,
             "seeded": self.seeded,
@@ -135,7 +135,7 @@ class Verdict:
 def read_problem(
     mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
 ) -> AttrsInstance:
-    """Read a problem file as a mechanism declares it; tables of other mechanisms may stand in it too.
+    """Read a problem file as a mechanism declares it; tables of other mechanisms may be in it too.
 
     ``public`` and ``closed`` as :func:`privopt.declare.load_problem` takes them.
     """
@@ -147,7 +147,7 @@ def read_problem(
 
 
 def _taken_elsewhere(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """The fault of a key that is unknown, with the mechanisms of the same package that take it."""
+    """Return the fault of a key that is unknown, with the mechanisms of the same package that take it."""
     if fault.found != UNKNOWN_KEY:
         return fault
     package = type(mechanism).__module__.partition(".")[0]
@@ -161,7 +161,7 @@ def _taken_elsewhere(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
 
 
 def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
-    """What made a DIR, and its result.json as it stands and as it is read."""
+    """Return the mechanism that made a DIR, and its result.json as text and as read."""
     expect_release(folder)
     _, strange = files_in(folder)  # nothing is opened in a folder that holds links, pipes or devices
     if strange:
@@ -278,7 +278,7 @@ def open_verified(folder: Path, *, progress: Progress | None = None) -> Opened:
 
 
 def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[str, Release]:
-    """The mechanism and the release of a DIR that holds, the problem left unread where drawing does without.
+    """Return the mechanism and the release of a DIR that holds, the problem left unread where drawing does without.
 
     Raises:
         DoesNotHoldError, InputError: as of :func:`open_verified`.
@@ -300,7 +300,7 @@ def _checked(folder: Path, progress: Progress | None) -> Word:
 
 
 def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
-    """What the files beside result.json come to, and what of it does not hold."""
+    """Compute the result again from the files next to result.json; return it and what differs."""
     problem, release, result = opened.problem, opened.release, opened.result
     stated, lp = result.objective, result.details.lp
     utility = opened.mechanism.utility(problem, result.method)  # costs first: their distances serve pairs
@@ -329,7 +329,7 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
         facts = opened.mechanism.details(problem, release, result.method, result.details.told)
     except StoppedError:
         raise
-    except Exception as error:  # what nobody checks may be of any form
+    except Exception as error:  # what no one checks may be of any form
         facts = {}
         complaints.append(f"{RESULT}: details.{TOLD}: not as {result.method} tells ({type(error).__name__}: {error})")
     again = evolve(
@@ -349,7 +349,7 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
 
 
 def _unproved(opened: Opened, *, fits: bool) -> list[str]:
-    """What is wrong with the bound that is stated: the value passes it, or DIR, where all else fits, proves less."""
+    """Return what is wrong with the stated bound: the value passes it, or DIR, if the rest fits, proves less."""
     maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
     value, bound = opened.result.objective.value, opened.result.objective.lower_bound
     where = f"{RESULT}: objective.lower_bound"
@@ -389,7 +389,7 @@ def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
 
 
 def _bookkeeping(opened: Opened, again: Result) -> list[str]:
-    """The statements of result.json that only other parts of DIR, or of result.json, can contradict."""
+    """Return the statements of result.json that only other parts of DIR, or of result.json, can contradict."""
     result, registered = opened.result, opened.registered
     lines = []
     digest = sha256(opened.folder / PROBLEM / result.problem.file)
@@ -411,7 +411,7 @@ def _bookkeeping(opened: Opened, again: Result) -> list[str]:
 
 
 def _versions(opened: Opened) -> tuple[str, ...]:
-    """A line for each program that was another version when the folder was made."""
+    """Return a line for each program that was another version when the folder was made."""
     plugin, then = opened.registered, opened.result
     rows = [("privopt", then.privopt, VERSION), (f"plugin {plugin.plugin}", then.plugin.version, plugin.version)]
     return tuple(f"made by {name} {old}, checked by {now}" for name, old, now in rows if old != now)

@@ -1,8 +1,8 @@
-"""Which folders were found to hold, so that using one does not check it again each time.
+"""Cache of verification results, so that a folder is not verified again on every use.
 
 A small file in the user's cache folder for each, named by the SHA-256 of all that was checked: the sums of every file
 in DIR (which the caller has compared with the files) and the versions that checked them. Its text is the verdict.
-A folder is never believed for what stands in it.
+A folder is never believed for what is in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CACHE: Final = "PRIVOPT_CACHE"
 
 
 def recall(folder: Path) -> Word | None:
-    """The verdict on a DIR whose sums hold, where it is known."""
+    """Return the verdict on a DIR whose sums hold, where it is known."""
     try:
         place = _place(folder)
         if place.parent.lstat().st_uid != os.geteuid():  # anybody could have written it there

@@ -15,7 +15,7 @@ _OTHERS: Final = re.compile(r";.*\bextra\b")
 
 @cache
 def versions_behind(plugin: str) -> dict[str, str]:
-    """The version of Python, and of every distribution that is installed for a plugin, by name.
+    """Return the version of Python, and of every distribution that is installed for a plugin, by name.
 
     Args:
         plugin: name of its distribution.

@@ -1,4 +1,4 @@
-"""What tests of privopt and of mechanisms made elsewhere may lean on: the conformance kit and its strategies.
+"""The conformance kit and its strategies, for tests of privopt and of mechanisms made elsewhere.
 
 A mechanism's test file::
 

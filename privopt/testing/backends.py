@@ -1,4 +1,4 @@
-"""Checks of solvers: is an optimum one, by its own multipliers and by other means?
+"""Checks of solvers: optimality by their own multipliers and by other means.
 
 ::
 

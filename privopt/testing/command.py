@@ -58,7 +58,7 @@ def check(
         waiting = iter(names)
 
         def begin(worker: int) -> dict[Future[CheckResult], int]:
-            """The next method's checks, all on one worker, which keeps what it solved."""
+            """Return the next method's checks, all on one worker, which keeps what it solved."""
             return {
                 executor.submit(worker, _one, home, mechanism, name, check, len(names), seed): worker
                 for name in islice(waiting, 1)
@@ -112,7 +112,7 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """The results where every check that applies and was skipped without a reason of its author's is a failure."""
+    """Return the results with every check that applies and was skipped without a stated reason as a failure."""
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result
         for result in results

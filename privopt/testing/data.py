@@ -1,4 +1,4 @@
-"""Where tests find public data sets, which are no part of the repository."""
+"""Where tests find public data sets, which are not part of the repository."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 
 def data_path(*parts: str) -> Path:
-    """The file or folder `parts` of the data folder, or a skipped test that names what is missing.
+    """Return the file or folder `parts` of the data folder, or a skipped test that names what is missing.
 
     The folder is named by the environment variable PRIVOPT_DATA; without it, it is `shared/data`
-    beside the checkout.
+    next to the checkout.
     """
     named = os.environ.get("PRIVOPT_DATA")
     beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"

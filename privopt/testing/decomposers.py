@@ -38,7 +38,7 @@ def _answer(decomposer: Decomposer, form: StandardForm, blocks: list[list[int]])
 
 
 def _whole(decomposer: Decomposer, data: Any) -> None:
-    """The same optimum as of the whole model, at a feasible point."""
+    """Check that the optimum is that of the whole model, at a feasible point."""
     form, blocks = data.draw(split_programs())
     before = fingerprint(form)
     answer = _answer(decomposer, form, blocks)
@@ -57,7 +57,7 @@ def _whole(decomposer: Decomposer, data: Any) -> None:
 
 
 def _bound(decomposer: Decomposer, data: Any) -> None:
-    """The bound is on its side of the optimum, and near it."""
+    """Check that the bound is on its side of the optimum, and near it."""
     form, blocks = data.draw(split_programs())
     answer = _answer(decomposer, form, blocks)
     optimum = get("highs").solve(form).objective
@@ -70,7 +70,7 @@ def _bound(decomposer: Decomposer, data: Any) -> None:
 
 
 def _infeasible(decomposer: Decomposer, data: Any) -> None:
-    """A model without solution is said to have none."""
+    """Check that a model without solution is reported as infeasible."""
     form, blocks = data.draw(split_programs())
     n = form.shape[1]
     row = np.zeros((1, n))

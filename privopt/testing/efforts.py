@@ -18,7 +18,7 @@ class Effort:
     Attributes:
         name: dev, ci or nightly.
         examples: problems that each check draws at most.
-        seconds: of a processor for all checks of all methods of a mechanism together, beside what their first
+        seconds: of a processor for all checks of all methods of a mechanism together, next to what their first
             examples take: each check has its share, and draws no further problem after it, its least number aside.
         shrinking: seconds for finding a smaller example of a failure.
         draws: samples of each side for the statistical attack.
@@ -31,7 +31,7 @@ class Effort:
     draws: int
 
     def settings(self) -> hypothesis.settings:
-        """The profile as settings of Hypothesis: no database, no deadline, the kit's own clock instead."""
+        """Return the profile as settings of Hypothesis: no database, no deadline, the kit's own clock instead."""
         from hypothesis import HealthCheck, Phase, settings
 
         return settings(

@@ -21,7 +21,7 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 
 
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
-    """A problem whose secret tables are written in other ways that mean the same.
+    """Yield a problem whose secret tables are written in other ways that mean the same.
 
     Rows are put into another order by the profile's variant ``"reordering"`` where that moves secret files alone; else
     the rows of secret CSV tables are shuffled, and sorted by size. Where the variant returns None their order means
@@ -30,7 +30,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
     Args:
         profile: of the mechanism.
         problem: any.
-        secret: names of its secret files; those that end in ``.csv`` and have a header are written anew.
+        secret: names of its secret files; those that end in ``.csv`` and have a header are written again.
         chance: of the order.
     """
     tables = {name: table for name in secret if (table := csv_table(problem, name)) is not None}
@@ -57,7 +57,7 @@ def _changed(one: GeneratedProblem, two: GeneratedProblem) -> set[str]:
 
 
 def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
-    """Header and rows of a CSV file of the problem; None where it is no table."""
+    """Header and rows of a CSV file of the problem; None where it is not a table."""
     if not name.endswith(".csv") or name not in problem.files:
         return None
     rows = problem.rows(name)
@@ -71,13 +71,13 @@ def _written(problem: GeneratedProblem, tables: dict[str, Rows], change: str) ->
 
 
 def _size(row: list[str]) -> tuple[float, str]:
-    """What ``GROUP BY ... ORDER BY count DESC`` sorts by: the last number of a row."""
+    """Return the sort key of ``GROUP BY ... ORDER BY count DESC``: the last number of a row."""
     numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]
 
 
 def number_in(cell: str) -> float | None:
-    """The number that a cell holds; None where it holds none."""
+    """Return the number that a cell holds; None where it holds none."""
     try:
         return float(cell)
     except ValueError:

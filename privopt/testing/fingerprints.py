@@ -1,4 +1,4 @@
-"""What is inside an object, as digests by place: it shows what a solve changed in what it was given."""
+"""Digests of an object's contents by place: they show what a solve changed in its inputs."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], dept
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """Places whose contents differ; what was only computed and kept (a cached property) is no change."""
+    """Places whose contents differ; what was only computed and kept (a cached property) is not a change."""
     return tuple(name for name, digest in before.items() if after.get(name, digest) != digest)

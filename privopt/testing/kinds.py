@@ -25,7 +25,7 @@ def _of_plugins(role: str) -> dict[str, Brought[KindCheckSpec]]:
 
 
 def _names(role: str) -> list[str]:
-    """The checks of a role: the core's own, and those that plugins bring."""
+    """Return the checks of a role: the core's own, and those that plugins bring."""
     own = {"solver": list(BACKEND_CHECKS), "decomposer": list(DECOMPOSER_CHECKS)}.get(role, [])
     return [*own, *_of_plugins(role)]
 
@@ -57,7 +57,7 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
 
 
 def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> Callable[..., None]:
-    """A test function that runs every check of a registered kind, one test for each.
+    """Return a test function that runs every check of a registered kind, one test for each.
 
     Args:
         role: one of :class:`privopt.specs.RoleSpec`.

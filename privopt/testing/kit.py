@@ -25,7 +25,7 @@ def conformance(
     how: Effort | str | None = None,
     seed: int = 0,
 ) -> Callable[..., None]:
-    """A test function that runs every check, one test for each method and check.
+    """Return a test function that runs every check, one test for each method and check.
 
     ::
 
@@ -37,10 +37,10 @@ def conformance(
         mechanism: name of an installed mechanism, or a Mechanism class.
         spec: for a class: what it would be registered as.
         guarantee: for a class without a spec: the kind it claims.
-        profile: :class:`privopt.testing.Profile`; left out: the one that the mechanism names, or the default of
+        profile: :class:`privopt.testing.Profile`; default: the one that the mechanism names, or the default of
             :class:`privopt_metric_dp.problem.declared.MetricProblem`.
-        methods: left out: every method that has a guarantee.
-        checks: left out: every check; those that do not apply are skipped, with the reason.
+        methods: default: every method that has a guarantee.
+        checks: default: every check; those that do not apply are skipped, with the reason.
         expected_failures: check, or ``"method:check"``, -> reason. Strict: one that passes fails the test.
         how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of the problems drawn.

@@ -1,4 +1,4 @@
-"""Small linear programs, and what an optimum of one must meet."""
+"""Small linear programs, and conditions that an optimum must meet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privopt.dsl.form import StandardForm
 from privopt.testing.checks.base import CheckFailedError
 
 TOLERANCE: Final = 1e-6
-"""Room for a solver's own tolerances, relative to the numbers at hand, which are all small."""
+"""Room for a solver's own tolerances, relative to the numbers available, which are all small."""
 
 
 @st.composite
@@ -49,7 +49,7 @@ def linear_programs(draw: st.DrawFn, columns: int = 4, rows: int = 4, integers: 
 
 @st.composite
 def split_programs(draw: st.DrawFn) -> tuple[StandardForm, list[list[int]]]:
-    """A small linear program, feasible and bounded, and blocks of its columns that no row joins.
+    """Return a small linear program, feasible and bounded, and blocks of its columns that no row joins.
 
     One or two columns are in no block; each row holds those and the columns of one block at most.
     """

@@ -1,4 +1,4 @@
-"""What a release is, as its class shows, and what its notion bounds: the kit chooses its checks by these traits."""
+"""Traits of a release and its notion, by which the kit chooses its checks."""
 
 from __future__ import annotations
 

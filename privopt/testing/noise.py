@@ -90,7 +90,7 @@ noise the scale is the variance."""
 
 @contextmanager
 def recorded(other: Other | None = None) -> Iterator[list[Query]]:
-    """A block in which :mod:`privopt.numbers.noise` adds no noise and notes what it should have been added to.
+    """Record in this block what :mod:`privopt.numbers.noise` should have added noise to, and add none.
 
     Only for trials: whatever is released inside is not private.
 
@@ -116,7 +116,7 @@ def farther(call: int, signs: tuple[int, int], *, scales: int, more: int, answer
         call: which one, from 0.
         signs: +1 or -1, of every other value from the first, and of the rest.
         scales: by how many scales of its noise.
-        more: by how much beside, and twice the greatest value too where it is not 0.
+        more: by how much in addition, and twice the greatest value too where it is not 0.
         answers: where what each call was answered is put, for :func:`alike`.
     """
 
@@ -134,7 +134,7 @@ def farther(call: int, signs: tuple[int, int], *, scales: int, more: int, answer
 
 
 def alike(answers: Sequence[list[float]]) -> Other:
-    """The answers that another run got, as long as this one calls for as many: to be given to :func:`recorded`."""
+    """Return the answers that another run got, cut to as many as this one asks for: to be given to :func:`recorded`."""
 
     def other(number: int, values: list[float], scale: Fraction, law: Law) -> list[float]:
         same = number < len(answers) and len(answers[number]) == len(values)
@@ -145,7 +145,7 @@ def alike(answers: Sequence[list[float]]) -> Other:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """A block, one solve, in which :mod:`privopt.numbers.noise` is called :data:`CALLS` times at most.
+    """Limit calls of :mod:`privopt.numbers.noise` in this block, one solve, to :data:`CALLS`.
 
     Raises:
         AgainError: it is called once more, as by a mechanism that draws again until it likes what comes.
@@ -164,7 +164,7 @@ def limited() -> Iterator[None]:
 
 @contextmanager
 def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
-    """A block in which :mod:`privopt.numbers.noise` draws at ``factor`` times the scale asked for, and records that.
+    """Draw in this block at ``factor`` times the scale that :mod:`privopt.numbers.noise` is asked for; record that.
 
     Of Gaussian noise the scale is the standard deviation.
 
@@ -178,7 +178,7 @@ def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
 
 @contextmanager
 def noted() -> Iterator[list[list[float]]]:
-    """A block in which :mod:`privopt.numbers.noise` draws as ever, and the noise itself is noted.
+    """Note the noise that :mod:`privopt.numbers.noise` draws in this block, without a change to it.
 
     Yields:
         What each call added to its values.
@@ -190,10 +190,10 @@ def noted() -> Iterator[list[list[float]]]:
 
 @contextmanager
 def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
-    """A block in which calls of :mod:`privopt.numbers.noise` return the same numbers whatever the noise is added to.
+    """Make :mod:`privopt.numbers.noise` return the same numbers in this block whatever the noise is added to.
 
     The numbers follow from how many values each call has, and from how many calls with as many came before it. What
-    a mechanism publishes inside is the same for two inputs, unless something beside the noisy values depends on them.
+    a mechanism publishes inside is the same for two inputs, unless something next to the noisy values depends on them.
 
     Args:
         tied: one number for all, in whatever order the values came.

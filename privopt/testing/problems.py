@@ -25,7 +25,7 @@ _SHOWN_LINES = 14
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    """A CSV file: header, then one line a row, numbers so that they read back as the same doubles.
+    """Return a CSV file: header, then one line a row, numbers so that they read back as the same doubles.
 
     >>> csv_bytes(["id", "x"], [["a", 0.1]])
     b'id,x\\na,0.1\\n'
@@ -38,7 +38,7 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 def csv_text(
     table: list[list[str]], *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, lineterminator: str = "\n"
 ) -> bytes:
-    """A CSV file of header and rows, as the csv module writes it."""
+    """Return a CSV file of header and rows, as the csv module writes it."""
     text = io.StringIO()
     csv.writer(text, quoting=quoting, lineterminator=lineterminator).writerows(table)
     return text.getvalue().encode()
@@ -65,7 +65,7 @@ class GeneratedProblem:
         toml: text of the problem file.
         files: contents of the files that it names, by the name it gives them.
         secrets: byte strings of the secret inputs, long enough not to occur by chance (seven digits or letters,
-            say) and such that the mechanism may not publish them: none may stand in a file outside ``private/``.
+            say) and such that the mechanism may not publish them: none may be in a file outside ``private/``.
         facts: whatever the profile's own functions want to know of the problem.
     """
 
@@ -80,11 +80,11 @@ class GeneratedProblem:
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:
-        """The problem file, parsed; numbers with a point are Decimals."""
+        """Return the problem file, parsed; numbers with a point are Decimals."""
         return tomllib.loads(self.toml, parse_float=Decimal)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, ``"privacy.epsilon"`` say."""
+        """Return the value of a key, ``"privacy.epsilon"`` say."""
         value: Any = self.tables()
         for part in key.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -93,7 +93,7 @@ class GeneratedProblem:
         return value
 
     def with_key(self, key: str, value: object) -> GeneratedProblem:
-        """The same problem with one key set."""
+        """Return the same problem with one key set."""
         tables = self.tables()
         inner = tables
         *path, last = key.split(".")
@@ -103,7 +103,7 @@ class GeneratedProblem:
         return evolve(self, toml=to_toml(tables))
 
     def without_key(self, key: str) -> GeneratedProblem:
-        """The same problem with one key left out."""
+        """Return the same problem with one key omitted."""
         tables = self.tables()
         inner = tables
         *path, last = key.split(".")
@@ -113,11 +113,11 @@ class GeneratedProblem:
         return evolve(self, toml=to_toml(tables))
 
     def with_file(self, name: str, contents: bytes) -> GeneratedProblem:
-        """The same problem with one file's contents replaced."""
+        """Return the same problem with one file's contents replaced."""
         return evolve(self, files={**self.files, name: contents})
 
     def rows(self, name: str) -> list[list[str]]:
-        """The cells of a CSV file of the problem, its header first."""
+        """Return the cells of a CSV file of the problem, its header first."""
         text = self.files[name].decode("utf-8", "replace")
         return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
@@ -133,7 +133,7 @@ class GeneratedProblem:
         return path
 
     def show(self) -> str:
-        """The problem as it can be read in a message: the TOML, then each file, long ones cut."""
+        """Return the problem as it can be read in a message: the TOML, then each file, long ones cut."""
         parts = [self.toml.strip("\n")]
         parts += [f"# {name}\n{_shown(contents)}" for name, contents in sorted(self.files.items())]
         return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""What a mechanism tells the kit about itself: :class:`Profile`.
+""":class:`Profile`: what a mechanism states about itself for the kit.
 
 A mechanism names its profile by ``kit = "package.module:PROFILE"``. One over
 :class:`privopt_metric_dp.problem.declared.MetricProblem` needs none; where it adds a required table, or some of the
@@ -35,7 +35,7 @@ class Query:
         name: in words, for messages: ``"counts of level 2"``.
         values: the true quantities, before the noise; any shape.
         scale: of the Laplace or double geometric noise on each of them, exact; the variance of Gaussian noise.
-        sensitivity: greatest change of the sum of absolute values between neighbours that the mechanism reckons
+        sensitivity: greatest change of the sum of absolute values between neighbours that the mechanism computes
             with, of the sum of squares under Gaussian noise; None where it states none for this call alone.
         law: ``"laplace"`` (double geometric too) or ``"gaussian"``.
     """
@@ -48,7 +48,7 @@ class Query:
 
 
 def _epsilon(problem: Any) -> Fraction:
-    """The ``privacy.epsilon`` of a problem, which stands beside what was loaded where that is another object."""
+    """Return the ``privacy.epsilon`` of a problem, which is next to what was loaded where that is another object."""
     return Fraction(getattr(problem, "declared", problem).privacy.epsilon)
 
 
@@ -66,19 +66,19 @@ class Profile:
         problems: strategy of small problems, valid and, but for some, feasible. The simplest ones first in every
             choice, so that failures shrink.
         neighbours: all problems, or enough of them, that the guarantee makes alike with a given one (additive noise).
-        queries: ``(problem, method) -> queries``: what noise is added to, call by call. Left out: the calls of
+        queries: ``(problem, method) -> queries``: what noise is added to, call by call. Default: the calls of
             :mod:`privopt.numbers.noise` are recorded while the mechanism solves, which is better where it draws from
             there.
         observed: ``(release) -> numbers`` of a release that depend on the secret, always as many: what the
-            statistical attack looks at. The mechanism is solved anew for each draw.
+            statistical attack looks at. The mechanism is solved again for each draw.
         probabilities: ``(problem, method) -> probabilities`` of the outcomes, always as many: the exact distribution
             of a mechanism that chooses one of them instead of adding noise to numbers (the exponential mechanism,
             permute-and-flip). ``observed`` and ``draws`` then give the number of the outcome, from 0.
-        alike: ``(problem) -> (id, id, distance)`` of secrets that a matrix or a sampler must keep alike, reckoned from
-            the problem file by other code than the mechanism's own; distance 1 where there is none. Left out: the
+        alike: ``(problem) -> (id, id, distance)`` of secrets that a matrix or a sampler must keep alike, computed from
+            the problem file by other code than the mechanism's own; distance 1 where there is none. Default: the
             pairs of the problem or of the release, else every two secrets.
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
-            faster way exists than solving anew.
+            faster way exists than solving again.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
         variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``): the same problem said otherwise, or None
             where that cannot be done with the one given.

@@ -1,4 +1,4 @@
-"""What of a DIR is public: the files outside ``private/``, as an outsider compares them."""
+"""The public files of a DIR, as an outsider compares them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def public_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def artefact(folder: Path) -> dict[str, bytes]:
-    """What was released: public files but result.json and the sums, archives by their members."""
+    """Return what was released: public files except result.json and the checksums, archives by their members."""
     found = dict(public_bytes(folder))
     archives = {name.partition(":")[0] for name in found if ":" in name}
     return {name: contents for name, contents in found.items() if name not in {SUMS, RESULT} | archives}
 
 
 def beside(folder: Path) -> dict[str, bytes]:
-    """What stands beside the artefact: result.json without its times, value by value, lists also whole."""
+    """Return what is next to the artefact: result.json without its times, value by value, lists also whole."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)
     return {f"{RESULT}: {place}": json.dumps(value).encode() for place, value in _leaves(result, "")}
@@ -80,7 +80,7 @@ def _zip(contents: bytes) -> bool:
 
 
 def _members(contents: bytes) -> bytes:
-    """What an archive says beside its members' contents: order, dates, modes, comments, and how they are packed."""
+    """Return what an archive contains besides its members: order, dates, modes, comments, and the packing."""
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:
         told = [
             (

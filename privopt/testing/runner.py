@@ -1,4 +1,4 @@
-"""Runs checks on a subject and tells how each ended."""
+"""Run checks on a subject and report how each ended."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CheckResult:
         method: of the mechanism.
         examples: drawn until it failed, or in all.
         note: of one that passed: how much an attack would have seen.
-        missed: of one that was skipped: whether it is for such a mechanism, and nobody said why it is left out.
+        missed: of one that was skipped: whether it is for such a mechanism, and no one said why it is omitted.
     """
 
     check: str
@@ -68,7 +68,7 @@ class CheckResult:
     missed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of one check in ``privopt check --json``."""
+        """Return the JSON object of one check in ``privopt check --json``."""
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
@@ -217,7 +217,7 @@ def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str
 
 
 def judged(result: CheckResult, reason: str | None) -> CheckResult:
-    """A result in the light of an expected failure's reason, strictly: one that does not fail is a failure."""
+    """Return a result in the light of an expected failure's reason, strictly: one that does not fail is a failure."""
     if reason is None:
         return result
     if result.status == "failed":

@@ -1,4 +1,4 @@
-"""A mechanism under trial: run through the real pipeline, in a registry of its own, and watched while it solves."""
+"""A mechanism under trial: run through the real pipeline, in a separate registry, and watched while it solves."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Subject:
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """The budget that the release claims for a problem, or that the paper claims."""
+        """Return the budget that the release claims for a problem, or that the paper claims."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
@@ -177,21 +177,21 @@ class Subject:
         return found
 
     def claimed(self, problem: object) -> Guarantee:
-        """What the release claims for a problem, or what its paper claims of the problem's epsilon."""
+        """Return the release's claim for a problem, or its paper's claim at the problem's epsilon."""
         stated = self.mechanism.privacy(problem, self.method.name).guarantee
         return stated if stated.kind == self.kind else Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
     def declared(self, problem: GeneratedProblem) -> AttrsInstance:
-        """The problem file, read by the mechanism's own problem class."""
+        """Return the problem file, read by the mechanism's own problem class."""
         path = problem.write(self.new_folder())
         return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
 
     def load(self, problem: GeneratedProblem) -> Any:
-        """What the mechanism's methods work on."""
+        """Load what the mechanism's methods work on."""
         return self.mechanism.load(self.declared(problem), "problem.toml")
 
     def new_folder(self) -> Path:
-        """An empty folder that :meth:`close` removes."""
+        """Return an empty folder that :meth:`close` removes."""
         self._count += 1
         folder = self._home() / str(self._count)
         folder.mkdir()
@@ -212,9 +212,9 @@ class Subject:
 
     @contextlib.contextmanager
     def registered(self) -> Iterator[_Watched]:
-        """A block in which the registry holds this mechanism, and what is installed beside it.
+        """Make the registry hold this mechanism, and what is installed with it, in this block.
 
-        What is found to hold inside is remembered for this subject alone: nobody else's folders are believed for it.
+        What is found to hold inside is remembered for this subject alone: no one else's folders are believed for it.
         What is written inside is forced onto no disk, for it is to outlive no power cut: that took a third of a run.
         """
         here = _Watched(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
@@ -265,7 +265,7 @@ class Subject:
 
 
 def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
-    """What a class would be registered as: one method, called solve."""
+    """Return the registration of a class: one method, called solve."""
     notions = registry().names("notion")
     if guarantee not in notions:
         raise UsageError(f"{cls.__name__}: wanted spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}")
@@ -323,7 +323,7 @@ def subject(
 
 
 def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
-    """An installed mechanism's methods: the one named, or each that has a guarantee."""
+    """Return an installed mechanism's methods: the one named, or each that has a guarantee."""
     if method is not None:
         alone = subject(mechanism, method)
         alone.siblings = 1
@@ -334,6 +334,6 @@ def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
 
 
 def error_text(error: BaseException) -> str:
-    """An error as a message shows it."""
+    """Return an error as a message shows it."""
     text = " ".join(str(error).split())
     return text if isinstance(error, PrivoptError) else f"{type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""The same problem said otherwise, as :attr:`Profile.variants` wants it: other ids, another order, another program."""
+"""Equivalent problems for :attr:`Profile.variants`: other ids, another order, another program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
     Args:
         table: name of a CSV file.
-        arrays: axes that the rows number, by the name of an ``.npy`` file beside it; a file that is absent is left.
+        arrays: axes that the rows number, by the name of an ``.npy`` file next to it; a file that is absent is left.
     """
 
     def changed(problem: GeneratedProblem, chance: random.Random) -> Variant | None:

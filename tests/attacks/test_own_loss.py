@@ -27,7 +27,7 @@ class Squared(Exponential):
         return ExpectedLoss(weighted=data.prior[:, None] * (data.cost**2 + 1.0), unit="km^2")
 
     def matrix(self, problem, context):
-        """The exponential mechanism."""
+        """Return the exponential mechanism."""
         found = super().matrix(problem, context)
         nothing = np.zeros((len(problem.data.pairs), problem.data.shape[1]))
         return evolve(found, multipliers=Multipliers.whole(nothing, nothing))
@@ -50,7 +50,7 @@ class Worst(Exponential):
     """Judged by its worst record."""
 
     def utility(self, problem, method):
-        """The worst record's."""
+        """Return the worst record's."""
         return WorstRecord(problem.data)
 
 

@@ -27,7 +27,7 @@ kind = "distance"
 
 
 def written(folder, points, epsilon, *, within="", prior=None):
-    """A problem over planar points or vectors."""
+    """Return a problem over planar points or vectors."""
     folder.mkdir(exist_ok=True)
     points = np.asarray(points, dtype=float)
     if points.shape[1] == 2:

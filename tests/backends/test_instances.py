@@ -80,7 +80,7 @@ def test_optima_on_highs(name: str, read_mps: Reader, instances: Path) -> None:
 
 
 def first_points(form: StandardForm) -> Solution:
-    """What CBC has after a second; where that is nothing, as on a busy machine, after thirty or three hundred."""
+    """Return CBC's solution after a second; if there is none, as on a busy machine, after thirty or three hundred."""
     for seconds in (1.0, 30.0):
         with suppress(StoppedError):
             return solve_form(form, "cbc", time_limit=seconds)

@@ -79,7 +79,7 @@ def test_a_backend_without_warm_starts_gives_sessions_too(seed: int) -> None:
 
 
 def check_farkas(y: np.ndarray | None, A: np.ndarray, b: np.ndarray, bounds: list[tuple[float, float]]) -> None:
-    """y <= 0 on rows A x <= b proves infeasibility: max over the box of y A x stays below y b."""
+    """Check that y <= 0 on rows A x <= b proves infeasibility: max over the box of y A x stays below y b."""
     assert y is not None
     assert (y <= 1e-9).all()
     combined = A.T @ y

@@ -66,7 +66,7 @@ def rome_streets(folder: Path, epsilon: float) -> None:
 
 
 def helsinki(folder: Path, count: int, epsilon: float) -> None:
-    """A connected part of Helsinki's highway nodes, shape points included, grown breadth first from the first node."""
+    """Write a connected part of Helsinki's highway nodes, shape points included, grown from the first node."""
     osm = [*PRIVOPT, "init", "optimal-lp", "--osm", str(DATA / "osm_small" / "Helsinki.osm.pbf"), "--walk", "--bends"]
     subprocess.run([*osm, "--out", str(folder / "all.toml")], check=True, stderr=subprocess.DEVNULL)
     links = [(r["from"], r["to"], r["km"]) for r in csv.DictReader((folder / "all-roads.csv").open())]
@@ -95,7 +95,7 @@ def scattered(folder: Path, count: int) -> None:
 
 
 def paper_kind(folder: Path, kind: str, records: int, outputs: int, epsilon: float) -> None:
-    """Records of a kind of BD-mDP's paper, as its experiments draw them, 100 of them outputs."""
+    """Write records of a kind of BD-mDP's paper, as its experiments draw them, 100 of them outputs."""
     sys.path += [str(ROOT / "plugins" / "bd-mdp" / "experiments"), str(ROOT / "tests")]
     from pydoc_data.topics import topics
 
@@ -123,7 +123,7 @@ def vectors(folder: Path, count: int, dimensions: int) -> None:
 
 
 def grid(folder: Path, rows: int, columns: int) -> None:
-    """A small grid."""
+    """Write a small grid."""
     _problem(folder, f"grid = {{ rows = {rows}, cols = {columns}, cell_km = 1.0 }}", 'kind = "euclidean"', 1.0)
 
 

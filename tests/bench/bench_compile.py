@@ -20,7 +20,7 @@ BOUNDS = {"compile": 5.0, "condition": 5.0, "highs load": 1.0, "cbc load": 5.0, 
 
 
 def form() -> Any:
-    """A grid of 40 x 40 records, 95 outputs, the 8 neighbours: 1.2e6 privacy rows, 1600 mass rows."""
+    """Return a grid of 40 x 40 records, 95 outputs, the 8 neighbours: 1.2e6 privacy rows, 1600 mass rows."""
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
     at = np.array([(a, b) for a in range(SIDE) for b in range(SIDE)], dtype=float)

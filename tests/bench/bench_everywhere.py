@@ -42,7 +42,7 @@ def solved(folder: Path, mechanism: str, *options: str, verify: bool = True) -> 
 
 
 def shown(name: str, found: dict[str, object]) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     if "loss" not in found:
         return f"| {name} | exit {found['exit']} | {found['seconds']:.1f} | {found['gb']:.2f} | - | - | - | - |"
     bound = "- | -" if found["bound"] is None else f"{found['bound']:.5f} | {found['gap']:.2e}"
@@ -55,7 +55,7 @@ HEAD = "| problem | exit | seconds | GB | loss, km | bound | gap | worst | verif
 
 
 def rome(folder: Path, epsilon: float, rest: str, *, placed: bool = False) -> None:
-    """The streets; records are all nodes, or those whose position is known, with it."""
+    """Write the streets; records are all nodes, or those whose position is known, with it."""
     links = [r for r in csv.DictReader((ROME / "roma_edges.csv").open()) if r["u"] != r["v"]]
     nodes = sorted({end for r in links for end in (r["u"], r["v"])}, key=int)
     at = {r["osmid"]: (r["y"], r["x"]) for r in csv.DictReader((ROME / "nodes_rome.csv").open())}
@@ -69,7 +69,7 @@ def rome(folder: Path, epsilon: float, rest: str, *, placed: bool = False) -> No
 
 
 def square(folder: Path, side_km: float, epsilon: float, rest: str, utility: str = "") -> None:
-    """A mesh over the square."""
+    """Write a mesh over the square."""
     ring = [[0, 0], [SIDE, 0], [SIDE, SIDE], [0, SIDE], [0, 0]]
     (folder / "region.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
     mesh = f'mesh = {{ region = "region.geojson", side_km = {side_km}, planar = true }}'
@@ -78,7 +78,7 @@ def square(folder: Path, side_km: float, epsilon: float, rest: str, utility: str
 
 
 def streets(folder: Path) -> Iterator[str]:
-    """The streets of Rome."""
+    """Yield the streets of Rome."""
     for mechanism, options in (("optimal-lp", ("--gap", "1e-2")), ("exponential", ())):
         for name, rest in (("everywhere", "everywhere = true\n"), ("all pairs of records", "")):
             rome(folder, 3.0, rest)
@@ -185,7 +185,7 @@ def in_memory(folder: Path, positions: dict[str, np.ndarray]) -> float:
 
 
 def mixture(folder: Path) -> Iterator[str]:
-    """A million draws at a point inside a triangle, against the exact mixture of its corners' rows."""
+    """Yield a million draws at a point inside a triangle, against the exact mixture of its corners' rows."""
     import privopt as po
     from privopt_metric_dp.region.snap_to_region import Snapper
 

@@ -21,7 +21,7 @@ DEFAULTS = ["2032", "64", "200000"]
 
 
 def case(records: int, groups: int, epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The exponential mechanism over places of a square, its districts, and where people are."""
+    """Return the exponential mechanism over places of a square, its districts, and where people are."""
     rng = np.random.default_rng(0)
     side = round(groups**0.5)
     places = rng.uniform(0, side, (records, 2))

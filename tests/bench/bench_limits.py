@@ -24,7 +24,7 @@ METHODS = ("auto", "interior-point", "column-generation", "full")
 
 
 def cells(folder: Path, rows: int, columns: int, epsilon: float, within: float | None) -> None:
-    """A grid of 1 km cells, all pairs or those within so many km."""
+    """Write a grid of 1 km cells, all pairs or those within a number of km."""
     near = "" if within is None else f"neighbours_within = {within!r}\n"
     rest = near + '[utility]\nkind = "distance"\n'
     _problem(

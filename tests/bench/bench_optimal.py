@@ -113,7 +113,7 @@ def run_one(name: str, problem: Problem, limit: float) -> Answer:
 
 
 def median(name: str, problem: Problem, limit: float, runs: int = 3) -> Answer:
-    """The run of median processor seconds; one run is enough where it takes over `SHORT`."""
+    """Return the run of median processor seconds; one run is enough where it takes over `SHORT`."""
     found = [run_one(name, problem, limit)]
     while len(found) < runs and found[0].get("seconds", (0, np.inf))[1] < SHORT:
         found.append(run_one(name, problem, limit))

@@ -61,7 +61,7 @@ def cut(count: int, roads: Roads, places: int) -> tuple[int, Roads]:
 
 
 def junctions(places: int) -> tuple[int, Roads]:
-    """A grid of junctions, its largest connected part."""
+    """Return a grid of junctions, its largest connected part."""
     side, chance = round(places**0.5), np.random.default_rng(0)
     x, y = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
     points = (np.stack([x.ravel(), y.ravel()], axis=1) + chance.uniform(-0.3, 0.3, (side * side, 2))) * BLOCK
@@ -89,7 +89,7 @@ def _largest(count: int, ends: NDArray[np.int64], km: NDArray[np.float64]) -> tu
 
 
 def write(folder: Path, found: tuple[int, Roads], epsilon: float, choose: int | None) -> None:
-    """The problem over such roads, all of whose nodes are records."""
+    """Write the problem over such roads, all of whose nodes are records."""
     count, roads = found
     _table(folder / "points.csv", "id", ([place] for place in range(count)))
     _table(folder / "edges.csv", "from,to,km", ([a, b, f"{km:.9f}"] for a, b, km in roads))

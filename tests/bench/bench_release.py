@@ -39,7 +39,7 @@ def grid(side: int, near: float) -> tuple[Any, Any, Any]:
 
 
 def degraded_star(distance: Any) -> Any:
-    """The star mechanism, small entries lost, with noise."""
+    """Return the star mechanism, small entries lost, with noise."""
     kernel = np.exp(-float(EPSILON) * distance)
     z = np.maximum(kernel * np.linalg.solve(kernel, np.ones(len(kernel))), 0)
     rng = np.random.default_rng(0)

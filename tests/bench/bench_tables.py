@@ -22,7 +22,7 @@ BATCH = 1_000_000
 
 
 def release(folder: Path) -> tuple[float, float, float, float]:
-    """An exponential release over 2,032 places of Rome, certified; the box that they lie in."""
+    """Return an exponential release over 2,032 places of Rome, certified; the box that they lie in."""
     if ROME.exists():
         nodes = pl.read_csv(ROME / "nodes_rome.csv", columns=["osmid", "y", "x"]).head(NODES)
         points = nodes.select(id=pl.col("osmid"), lat="y", lon="x")
@@ -42,7 +42,7 @@ def release(folder: Path) -> tuple[float, float, float, float]:
 
 
 def trips(file: Path, rows: int, box: tuple[float, float, float, float], bad: float) -> None:
-    """A CSV of trips; a share of them with an impossible latitude."""
+    """Write a CSV of trips; a share of them has an impossible latitude."""
     rng = np.random.default_rng(0)
     with file.open("wb") as out:
         for start in range(0, rows, BATCH):

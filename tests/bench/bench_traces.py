@@ -80,7 +80,7 @@ def stays(folder: Path) -> Iterator[str]:
 
 
 def averaging(folder: Path) -> Iterator[str]:
-    """A square town."""
+    """Yield a square town."""
     text = (
         "[records]\ngrid = { rows = 41, cols = 41, cell_km = 0.1 }\n[distance]\nkind = 'euclidean'\n"
         "[utility]\nkind = 'distance'\n[privacy]\nepsilon = 2\n"
@@ -102,7 +102,7 @@ def averaging(folder: Path) -> Iterator[str]:
 
 
 def speed(folder: Path) -> Iterator[str]:
-    """A million rows, of a thousand subjects and of one."""
+    """Yield a million rows, of a thousand subjects and of one."""
     text = (
         "[records]\ngrid = { rows = 15, cols = 15, cell_km = 0.5 }\n[distance]\nkind = 'euclidean'\n"
         "[utility]\nkind = 'distance'\n[privacy]\nepsilon = 2\n[predictive]\n"

@@ -65,7 +65,7 @@ def watched(browser):
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory):
-    """The accessibility engine's script, fetched by npm for this run alone."""
+    """Return the accessibility engine's script, fetched by npm for this run alone."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("no npm to fetch axe-core with")

@@ -49,7 +49,7 @@ def report_of(name: str, folder: Path) -> Path:
 
 
 def shoot(page: Any, first: int | None, count: int) -> bytes:
-    """A picture of some sections of the page."""
+    """Return a picture of some sections of the page."""
     boxes = [page.locator("section").nth(n).bounding_box() for n in range(page.locator("section").count())]
     last = boxes[(first or 0) + count - 1]
     top = 0 if first is None else boxes[first]["y"] + 2

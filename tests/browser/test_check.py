@@ -36,7 +36,7 @@ def checked(tmp_path_factory):
 
 
 def pressed(watched, path):
-    """What the button comes to in a browser, and its lines."""
+    """Return the button's result in a browser, and its lines."""
     seen = watched()
     page = seen.open(path)
     page.click("#check-run")
@@ -48,7 +48,7 @@ def pressed(watched, path):
 
 
 def run(paths):
-    """The same of several pages by one process of node, without a browser."""
+    """Return the same of several pages by one process of node, without a browser."""
     done = subprocess.run(["node", RUN, *paths], capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, done.stderr
     return [(found["verdict"], found["lines"]) for found in map(json.loads, done.stdout.splitlines())]
@@ -56,7 +56,7 @@ def run(paths):
 
 @pytest.fixture
 def verdicts(request):
-    """What the buttons of pages come to: by node, which is quicker, or in a browser."""
+    """Return the results of the pages' buttons: by node, which is quicker, or in a browser."""
     if shutil.which("node"):
         return run
     watched = request.getfixturevalue("watched")
@@ -65,12 +65,12 @@ def verdicts(request):
 
 @pytest.fixture
 def verdict(verdicts):
-    """What the button of one page comes to."""
+    """Return the result of one page's button."""
     return lambda path: verdicts([path])[0]
 
 
 def tampered(path, target, change):
-    """The page with something else in what it carries."""
+    """Return the page with something else in what it carries."""
     text = path.read_text()
     content = json.loads(DATA.search(text)[2])
     change(content)
@@ -87,7 +87,7 @@ def array(content, name, kind, change):
 
 
 def proof(content, name, change):
-    """The same of an array of proof.npz."""
+    """Change an array of proof.npz in the same way."""
     kind, raw = content["proof"][name]
     values = np.frombuffer(base64.b64decode(raw), dtype=kind).copy()
     change(values)
@@ -214,7 +214,7 @@ def file(name, old, new):
 
 
 def region(name, change):
-    """The same of an array of the region."""
+    """Return the same of an array of the region."""
 
     def changed(content):
         kind, raw = content["region"][name]
@@ -226,7 +226,7 @@ def region(name, change):
 
 
 def swapped(content):
-    """Outputs 0 and 1 are released for one another: as private as before, and no longer the best guesses."""
+    """Exchange outputs 0 and 1: as private as before, and no longer the best guesses."""
     array(
         content,
         "weights",
@@ -300,7 +300,7 @@ FORMS = {
 
 
 def table(folder, costs):
-    """A problem of a table of losses, in whole numbers."""
+    """Return a problem of a table of losses, in whole numbers."""
     folder.mkdir()
     np.save(folder / "d.npy", abs(np.subtract.outer(np.arange(4), np.arange(4))))
     np.save(folder / "c.npy", costs(np.array([[0, 1, 2, 5], [1, 0, 1, 3], [7, 1, 0, 1], [9, 4, 1, 0]], dtype=float)))
@@ -310,7 +310,7 @@ def table(folder, costs):
 
 
 def plane(folder, points, epsilon="1.5", more=""):
-    """A problem of points in the plane, of the text of their file."""
+    """Return a problem of points in the plane, of the text of their file."""
     folder.mkdir()
     (folder / "points.csv").write_text(points, "utf-8", newline="")
     (folder / "problem.toml").write_text(

@@ -39,7 +39,7 @@ def long_ids(folder):
 
 
 def degrees(folder):
-    """A long narrow valley, whose longitudes differ in the third decimal."""
+    """Return a long narrow valley, whose longitudes differ in the third decimal."""
     rows = [f"v{n},{45 + 0.011 * (n % 8):.4f},{98.95 + 0.0005 * n:.4f},1.0,{300 + n}" for n in range(40)]
     (folder / "l.csv").write_text("\n".join(["id,lat,lon,facility_cost,clients", *rows]) + "\n")
     (folder / "p.toml").write_text('[locations]\npoints = "l.csv"\n[privacy]\nepsilon = 0.5\n')

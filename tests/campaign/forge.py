@@ -50,7 +50,7 @@ def _other(value: Any) -> Any:
 
 
 def _claims(result: Any) -> Iterator[tuple[str, Change]]:
-    """What result.json may say that its problem and release do not."""
+    """Yield claims for result.json that its problem and release do not support."""
     for table in ("guarantee", "certificate", "objective", "details"):
         for key, value in result[table].items():
             if key not in ("told", LP):  # what nobody checks
@@ -95,7 +95,7 @@ def _texts(folder: Path) -> Iterator[tuple[str, Change]]:
 
 
 def _problems(folder: Path, file: str) -> Iterator[tuple[str, Change]]:
-    """The problem file says another thing; result.json says the sum of that."""
+    """Yield changes of the problem file, with its checksum in result.json."""
 
     def put(old: str, new: str) -> Change:
         def change(copy: Path) -> None:
@@ -144,7 +144,7 @@ def _entries(folder: Path) -> Iterator[tuple[str, Change]]:
 
 
 def _archives(folder: Path) -> Iterator[tuple[str, Change]]:
-    """Archives with a member twice, one that unpacks to much, one whose header lies; and other contents."""
+    """Yield archives with a member twice, one that unpacks to much, one whose header lies; and other contents."""
     for path in sorted(folder.glob("*.npz")):
         name = path.name
         with np.load(path) as archive:
@@ -200,7 +200,7 @@ def _matrices(name: str, parts: dict[str, Any]) -> Iterator[tuple[str, Change]]:
 
 
 def _tables(folder: Path) -> Iterator[tuple[str, Change]]:
-    """Published tables with other rows, or in an order that may say something."""
+    """Yield published tables with other rows, or in an order that may say something."""
     for path in sorted(folder.glob("*.csv")):
         head, *rows = path.read_text("utf-8").splitlines()
         ways: dict[str, Sequence[str]] = {

@@ -180,7 +180,7 @@ def words(claimed: Any) -> str:
 
 
 def judged(case: Case, seed: int) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     claimed, inputs, near = case
     random.seed(seed)  # what a library draws from NumPy's or Python's own generators is the same each time
     np.random.seed(seed)  # noqa: NPY002

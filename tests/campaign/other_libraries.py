@@ -52,7 +52,7 @@ class Claimed:
 
 
 def diffprivlib(mechanism: Any) -> Claimed:
-    """A mechanism of diffprivlib (``diffprivlib.mechanisms``), with the epsilon and delta that it was made with.
+    """Return a mechanism of diffprivlib (``diffprivlib.mechanisms``), with the epsilon and delta that it was made with.
 
     Args:
         mechanism: has ``randomise``, ``epsilon`` and ``delta``.
@@ -67,7 +67,7 @@ def diffprivlib(mechanism: Any) -> Claimed:
 
 
 def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
-    """A measurement of OpenDP, with what its privacy map says of inputs at a distance.
+    """Return a measurement of OpenDP, with what its privacy map says of inputs at a distance.
 
     Args:
         measurement: callable, with ``map`` and ``output_measure``: MaxDivergence, Approximate(MaxDivergence) or
@@ -97,7 +97,7 @@ def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str =
 
 
 def multi_freq_ldpy(client: Callable[..., object], k: int, epsilon: float, **options: bool | int) -> Claimed:
-    """A client of multi-freq-ldpy's pure frequency oracles: inputs are values from 0 to k - 1, any two are neighbours.
+    """Return a client of multi-freq-ldpy's pure frequency oracles: inputs 0 to k - 1, any two are neighbours.
 
     Args:
         client: ``GRR_Client``, ``UE_Client``, ``LH_Client``, ``SS_Client``, ``HE_Client``.
@@ -116,7 +116,7 @@ def multi_freq_ldpy(client: Callable[..., object], k: int, epsilon: float, **opt
 
 
 def privkit(mechanism: Any, epsilon: float | None = None) -> Claimed:
-    """A location mechanism of privkit: inputs are (latitude, longitude) in degrees; epsilon is per metre.
+    """Return a location mechanism of privkit: inputs are (latitude, longitude) in degrees; epsilon is per metre.
 
     Args:
         mechanism: has ``get_obfuscated_point``, of which latitude and longitude are taken.
@@ -140,7 +140,7 @@ def _metres(one: Sequence[float], two: Sequence[float]) -> float:
 
 
 def least_of(channel: NDArray[np.float64], distance: Callable[[int, int], float], epsilon: float) -> Least:
-    """The least epsilon that a channel matrix keeps, exactly: for libqif (``qif``) and all that make matrices.
+    """Return the least epsilon that a channel matrix keeps, exactly: for libqif (``qif``) and all that make matrices.
 
     Args:
         channel: (N, K) probabilities; rows over their exact sums are meant.

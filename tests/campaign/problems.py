@@ -46,16 +46,16 @@ class Given:
         return folder / "problem.toml"
 
     def with_file(self, name: str, contents: bytes) -> Given:
-        """The same with one file's contents replaced."""
+        """Return the same with one file's contents replaced."""
         return evolve(self, files={**self.files, name: contents})
 
     def without_file(self, name: str) -> Given:
-        """The same with one file missing."""
+        """Return the same with one file missing."""
         return evolve(self, files={kept: value for kept, value in self.files.items() if kept != name})
 
 
 def npy(array: Any, **options: Any) -> bytes:
-    """An ``.npy`` file."""
+    """Return an ``.npy`` file."""
     stream = io.BytesIO()
     np.save(stream, np.asarray(array), **options)
     return stream.getvalue()

@@ -25,7 +25,7 @@ PATIENCE: Final = 600.0
 
 
 def start(*arguments: str | Path, before: Callable[[], None] | None = None, **environment: str) -> Any:
-    """A process of the program."""
+    """Return a process of the program."""
     return subprocess.Popen(
         [sys.executable, "-m", "privopt", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -48,7 +48,7 @@ def end(process: Any) -> Ended:
 
 
 def solving(given: Given, path: Path, out: Path, *more: str) -> list[str | Path]:
-    """The command that solves a problem."""
+    """Return the command that solves a problem."""
     return ["solve", given.mechanism, path, "--method", given.method, "--out", out, "--quiet", *more]
 
 
@@ -98,7 +98,7 @@ def kills(folder: Path, chance: random.Random, count: int) -> Tally:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A file system of so many bytes.
+    """Mount a file system of a given size in bytes.
 
     Raises:
         OSError: this user may not mount one.
@@ -148,7 +148,7 @@ def _no_room(tally: Tally, given: Given, command: Sequence[Any], disk: Path, lim
 
 
 def children(parent: int) -> list[int]:
-    """Processes of a process, through /proc."""
+    """Return processes of a process, through /proc."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -162,7 +162,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def claimed(folder: Path) -> Any:
-    """What a folder claims that nobody but its files can know: all but how the run went and what was asked for."""
+    """Return a folder's claims that only its files can confirm: all but how the run went and what was asked for."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     free = {"time", "solver", "asked", "seed", "privopt"}
     details = {name: value for name, value in result["details"].items() if name not in ("told", "lp")}

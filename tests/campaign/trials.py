@@ -46,7 +46,7 @@ class Ended:
     raised: str = ""
 
     def faults(self, allowed: Sequence[int]) -> list[str]:
-        """What is wrong with it: a traceback, another code, no clear line."""
+        """Return the faults: a traceback, another code, no clear line."""
         if self.code is None:
             return [f"raised {self.raised}"]
         if self.code not in allowed:
@@ -65,7 +65,7 @@ class Ended:
 
 @contextlib.contextmanager
 def patience(seconds: int = SECONDS) -> Iterator[None]:
-    """A block that may not take longer."""
+    """Limit the time of a block."""
 
     def ring(signum: int, frame: Any) -> None:
         raise HangError

@@ -34,7 +34,7 @@ def hits() -> set[tuple[str, int]]:
 
 
 def ends(folder) -> int:
-    """The exit code of verify."""
+    """Return the exit code of verify."""
     try:
         verdict = verify(folder).verdict
     except PrivoptError:

@@ -45,7 +45,7 @@ sys.meta_path.insert(0, Finder())
 
 @pytest.fixture
 def loud(tmp_path):
-    """A way to run Python where HiGHS prints; (the process that ended, what HiGHS said that it printed)."""
+    """Return a way to run Python where HiGHS prints; (the process that ended, what HiGHS said that it printed)."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(LOUD)
     heard = tmp_path / "heard"

@@ -25,7 +25,7 @@ from privopt.testing.efforts import EFFORTS
 
 @pytest.fixture
 def acme(request, tmp_path, monkeypatch):
-    """A new project, importable and registered."""
+    """Make a new project, importable and registered."""
     folder = new_plugin("acme-mech", tmp_path, getattr(request, "param", "matrix"))
     monkeypatch.syspath_prepend(str(folder / "src"))
     for name in ("acme_mech", "acme_mech.mechanism", "acme_mech.kit"):

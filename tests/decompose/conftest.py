@@ -14,7 +14,7 @@ Model = tuple[StandardForm, list[Any]]
 
 
 def block_model(seed: int) -> Model:
-    """A model of 1 to 4 complicating columns and 1 to 3 blocks; a third of them may be infeasible."""
+    """Return a model of 1 to 4 complicating columns and 1 to 3 blocks; a third of them may be infeasible."""
     rng = np.random.default_rng(seed)
     kind = ("any", "bounded", "clashing")[seed % 3]
     outer, sizes = int(rng.integers(1, 5)), rng.integers(1, 5, size=rng.integers(1, 4))

@@ -18,7 +18,7 @@ from privopt.interfaces import SolveContext
 
 
 def piece(rng, rows, columns):
-    """A bounded LP that a random point fulfils."""
+    """Return a bounded LP that a random point fulfils."""
     matrix = rng.normal(size=(rows, columns)) * (rng.random((rows, columns)) < 0.6)
     matrix[:, 0] = 1.0
     point = rng.random(columns)

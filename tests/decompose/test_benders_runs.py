@@ -32,7 +32,7 @@ def solve(model, executor, **options):
 
 @pytest.fixture(scope="module")
 def alone(shared_model):
-    """What one process finds."""
+    """Return the result of one process."""
     with serial() as one:
         return solve(shared_model, one)
 
@@ -130,7 +130,7 @@ def forged(folder, **changes):
 
 @pytest.fixture(scope="module")
 def stopped_early(shared_model, tmp_path_factory):
-    """The folder of a run that was stopped after its first rounds."""
+    """Return the folder of a run that was stopped after its first rounds."""
     folder = tmp_path_factory.mktemp("early")
 
     def interrupt(duals, x):
@@ -145,7 +145,7 @@ def stopped_early(shared_model, tmp_path_factory):
 
 @pytest.fixture
 def early(stopped_early, alone, tmp_path):
-    """A copy of that folder, and the optimum."""
+    """Return a copy of that folder, and the optimum."""
     return shutil.copytree(stopped_early, tmp_path / "early"), alone
 
 

@@ -58,8 +58,9 @@ THIRD_PARTIES = {"third-party": "ranked_response", "third-party-family": "policy
 
 @frozen
 class Block:
-    """One fenced block: its language, its text, the line of its fence, and whether only blanks lie before it since
-    the last block.
+    """One fenced block: its language, its text and the line of its fence.
+
+    ``follows`` says whether only blanks are between it and the last block.
     """
 
     language: str
@@ -76,7 +77,7 @@ def pages() -> list[Path]:
 
 
 def blocks(text: str, name: str) -> Iterator[Block]:
-    """The blocks of a page in order.
+    """Yield the blocks of a page in order.
 
     Raises:
         AssertionError: a block of no known language, or one that never ends.
@@ -131,7 +132,7 @@ def dotted(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 @contextlib.contextmanager
 def third_party(page: Path) -> Iterator[None]:
-    """A block in which the third party's project that a page stands in is registered, as if it were installed."""
+    """Register, in this block, the third party's project that contains a page, as if it were installed."""
     project = next((name for name in THIRD_PARTIES if EXAMPLES / name in page.parents), None)
     if project is None:
         yield
@@ -241,7 +242,7 @@ class Page:
 
 
 def commands(code: str) -> Iterator[str]:
-    """The commands of a block without prompts: backslashes and here-documents joined, comments and blanks left out."""
+    """Yield the commands of a block without prompts: backslashes and here-documents joined, no comments or blanks."""
     lines = iter(code.splitlines())
     for line in lines:
         if not line.strip() or line.lstrip().startswith("#"):

@@ -217,7 +217,7 @@ def first_line(thing: Any) -> str:
 
 
 def rows(module: str) -> Iterator[tuple[str, str]]:
-    """(what it is, what it says of itself) of every public name of a module, and of the parts of its classes."""
+    """Yield (what it is, what it says of itself) of every public name of a module, and of the parts of its classes."""
     home = import_module(module)
     for name in sorted(home.__all__):
         thing = getattr(home, name)
@@ -275,7 +275,7 @@ def python() -> str:
 
 
 def option(made: click.Option) -> str:
-    """An option as it is written."""
+    """Return an option as it is written."""
     names = ", ".join(f"`{name}`" for name in made.opts)
     value = "" if made.is_flag else f" {made.make_metavar(click.Context(cli))}"
     return f"{names}{value}".replace("|", "&#124;")
@@ -328,7 +328,7 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def parted(text: str, what: str) -> tuple[str, str, str]:
-    """A page's text before a listing, the listing, and after it.
+    """Return a page's text before a listing, the listing, and after it.
 
     Raises:
         ValueError: the page has no such listing.
@@ -340,7 +340,7 @@ def parted(text: str, what: str) -> tuple[str, str, str]:
 
 
 def shape(listing: str) -> list[str]:
-    """A listing without the sentences that say what a name is: those may be improved at leisure."""
+    """Return a listing without the sentences that say what a name is: those may be improved at leisure."""
     return [line for line in listing.splitlines() if not re.match(r" {8}", line)]
 
 

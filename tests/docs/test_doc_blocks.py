@@ -10,7 +10,7 @@ SOURCES = [*ROOT.glob("privopt/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
 
 
 def _module(path):
-    """A module's name from its file."""
+    """Return a module's name from its file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[parts.index("src") + 1 :] if "src" in parts else parts).removesuffix(".__init__")
 

@@ -51,7 +51,7 @@ def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bearing: Beari
 
 
 def grid_model(eps: float) -> tuple[Model, float]:
-    """A 3 x 3 grid, all pairs; its optimum in closed form (the star mechanism, proved optimal from eps = 1.5 on)."""
+    """Return a 3 x 3 grid, all pairs; its optimum in closed form (the star mechanism, optimal from eps = 1.5 on)."""
     at = np.array([(a, b) for a in range(3) for b in range(3)], dtype=float)
     D = np.linalg.norm(at[:, None] - at[None], axis=2)
     W = np.exp(-eps * D)

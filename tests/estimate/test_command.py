@@ -35,7 +35,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def told(solved_toy, tmp_path_factory):
-    """The toy's release, and reports drawn from a known truth, some empty, with who, where and when."""
+    """Return the toy's release, and reports drawn from a known truth, some empty, with who, where and when."""
     folder = tmp_path_factory.mktemp("told")
     release = po.open(solved_toy)
     rng = np.random.default_rng(3)
@@ -52,7 +52,7 @@ def told(solved_toy, tmp_path_factory):
 
 
 def drawn(release, ids, seed):
-    """Reports for an array of ids, the same each time."""
+    """Return reports for an array of ids, the same each time."""
     with pytest.warns(PrivoptWarning, match="seeded"):
         return release.apply(ids, seed=seed)
 

@@ -69,7 +69,7 @@ def test_reports_that_no_crowd_sends_are_said_to_be_so():
 
 
 def coverage(repetitions, intervals, epsilon=1.0, n=2_000):
-    """The part of repetitions in which all intervals (finite-sample), and in which single ones, hold the truth."""
+    """Return the share of repetitions in which all intervals (finite-sample), or single ones, contain the truth."""
     rng = np.random.default_rng(7)
     z = ring(8, epsilon)
     truth = np.array([0.3, 0.25, 0.15, 0.1, 0.08, 0.06, 0.04, 0.02])
@@ -171,7 +171,7 @@ def test_noisy_counts_have_intervals_that_hold_all_at_once():
 
 
 def districts(records, groups, epsilon, seed):
-    """A channel over places of a square, groups of cells, and shares that lie mostly in a few of them."""
+    """Return a channel over places of a square, groups of cells, and shares that lie mostly in a few of them."""
     rng = np.random.default_rng(seed)
     side = round(groups**0.5)
     places = rng.uniform(0, 1, (records, 2)) * side

@@ -22,7 +22,7 @@ def cases(draw, most=25):
 
 
 def em(columns, parts, steps):
-    """The iterative Bayesian update, written out here."""
+    """Return the iterative Bayesian update, written out here."""
     p = np.full(len(columns), 1 / len(columns))
     for _ in range(steps):
         p = p * (columns @ (parts / (p @ columns)))

@@ -180,7 +180,7 @@ def test_a_closing_step_that_hangs_is_left_behind(what):
 
 
 def attended(work, seconds: float | None = None, closing: Numbers | None = None):
-    """What comes of work over the numbers, with one first entry."""
+    """Return the outcome of work over the numbers, with one first entry."""
     incumbent = make(closing=closing)
     soft = Clock(seconds, clock())
     return attend(

@@ -67,7 +67,7 @@ class Study(Generic[P]):
         return 0
 
     def parser(self) -> ArgumentParser:
-        """The options that all papers have, and the plugin's own."""
+        """Return the options that all papers have, and the plugin's own."""
         parser = ArgumentParser(prog=f"python plugins/{self.plugin}/experiments", description=self.about)
         folder = Path(f"{self.plugin}-experiments")
         parser.add_argument("--out", type=Path, default=folder, help=f"tables and pictures; default {folder}")

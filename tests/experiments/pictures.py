@@ -21,7 +21,7 @@ Painter = Callable[[Rows], Any]
 
 
 def panels(columns: int = 1, rows: int = 1, width: float = 3.2, height: float = 2.8) -> tuple[Any, Any]:
-    """A figure and its (rows, columns) axes; width and height in inches, of each."""
+    """Return a figure and its (rows, columns) axes; width and height in inches, of each."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
@@ -35,7 +35,7 @@ def save(figure: Any, file: Path) -> None:
 
 
 def numbers(rows: Rows, column: str) -> Any:
-    """A column as an array; not a number where a cell holds none."""
+    """Return a column as an array; not a number where a cell holds none."""
     return np.array([number(row[column]) for row in rows], dtype=np.float64)
 
 
@@ -80,7 +80,7 @@ def curve(
 
 
 def curves(axes: Any, rows: Rows, x: str, y: str, by: str, **others: Any) -> None:
-    """A curve for each value of a column."""
+    """Draw a curve for each value of a column."""
     for place, (name, own) in enumerate(split(rows, by).items()):
         turn, colour = divmod(place, len(COLOURS))
         style = MARKERS[turn % len(MARKERS)]

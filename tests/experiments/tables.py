@@ -25,7 +25,7 @@ def text(value: Any) -> str:
 
 
 def number(written: str) -> float:
-    """The number in a table; not a number where there is none, as in ``> 120``."""
+    """Return the number in a table; not a number where there is none, as in ``> 120``."""
     try:
         return float(written)
     except ValueError:

@@ -107,7 +107,7 @@ def test_so_it_does_of_the_whole_corpus(tmp_path, base):
 
 
 def random_problem(folder: Path, rng: random.Random) -> Path:
-    """A problem in the proof's scope: euclidean, graph or matrix, with a prior, maybe neighbours and other outputs."""
+    """Write a problem in the proof's scope: euclidean, graph or matrix, with a prior, neighbours, other outputs."""
     folder.mkdir(parents=True)
     n, kind = rng.randint(2, 7), rng.choice(["euclidean", "graph", "matrix"])
     ids = [f"r{i}" for i in range(n)]

@@ -71,13 +71,13 @@ def _model(path: Path) -> None:
 
 
 def write_means(path: Path, weights, bias, **shape) -> None:
-    """A model of the mean colour of a picture, times weights (3, M)."""
+    """Write a model of the mean colour of a picture, times weights (3, M)."""
     mean = ("GlobalAveragePool", ["photo"], {}), ("Flatten", ["GlobalAveragePool"], {})
     write_onnx(path, [*mean, ("Gemm", ["Flatten", "w", "b"], {})], len(bias), w=weights, b=bias, **shape)
 
 
 def write_onnx(path: Path, steps, outputs: int, *, side: int = 8, batch: object = "n", **constants) -> None:
-    """A model of a few hundred bytes: steps (operator, inputs, options), each called as its operator."""
+    """Write a model of a few hundred bytes: steps (operator, inputs, options), each called as its operator."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 

@@ -34,7 +34,7 @@ def replace_need(patch, need):
 
 @cache
 def one_file() -> Path:
-    """The one file, as ``privopt checker`` writes it."""
+    """Return the one file, as ``privopt checker`` writes it."""
     from privopt.command.checker_file import checker_file
 
     file = Path(mkdtemp()) / "check.pyz"
@@ -43,7 +43,7 @@ def one_file() -> Path:
 
 
 def run(folder, file=None):
-    """The exit code of the one file, run with no installed package in sight, and what it says."""
+    """Return the exit code of the one file, run with no installed package in sight, and what it says."""
     command = [sys.executable, "-I", "-S", file or one_file(), folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""

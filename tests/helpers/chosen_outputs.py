@@ -14,7 +14,7 @@ REST = '[privacy]\nepsilon = 0.8\n[utility]\nkind = "distance"\n'
 
 
 def streets(folder, *, nodes=40, left_out=6, seed=3):
-    """A tree of streets and some more, whose last nodes are no records."""
+    """Write a tree of streets and some more, whose last nodes are not records."""
     rng = np.random.default_rng(seed)
     ends = [(int(rng.integers(max(0, j - 4), j)), j) for j in range(1, nodes)]
     ends += [tuple(map(int, rng.choice(nodes, 2, replace=False))) for _ in range(12)]

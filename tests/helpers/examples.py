@@ -50,7 +50,7 @@ class Example:
 
 
 def _town(folder: Path, extra: str = "", rows: int = 7, cols: int = 8, epsilon: float = 2.0) -> Path:
-    """A town whose people are mostly in two quarters."""
+    """Return a town whose people are mostly in two quarters."""
     folder.mkdir(parents=True, exist_ok=True)
     row, col = np.divmod(np.arange(rows * cols), cols)
     near = np.exp(-((row - 2) ** 2 + (col - 2) ** 2) / 3) + 0.7 * np.exp(-((row - 5) ** 2 + (col - 6) ** 2) / 2) + 0.03

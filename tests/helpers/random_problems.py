@@ -50,7 +50,7 @@ class Form:
 
 
 def forms(number: int) -> Form:
-    """The problem of a number."""
+    """Return the problem of a number."""
     rng = np.random.default_rng(number)
     mechanism = MECHANISMS[number % len(MECHANISMS)]
     if mechanism == "photo-censor":
@@ -79,7 +79,7 @@ def _csv(path: Path, head: str, rows: list[Any]) -> None:
 
 
 def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechanism: str, *, prior: bool) -> Path:
-    """A problem file over 3 to 9 records, and the files that it names."""
+    """Return a problem file over 3 to 9 records, and the files that it names."""
     folder.mkdir(parents=True, exist_ok=True)
     n, digits = int(rng.integers(3, 10)), int(rng.integers(3 if kind == "plane" else 1, 12))
     ids, outputs, distance = [f"r{i}" for i in range(n)], n, 'kind = "euclidean"'
@@ -216,7 +216,7 @@ def _people(folder: Path, rng: np.random.Generator, ids: list[str], distance: st
 
 
 def _photos(folder: Path, rng: np.random.Generator) -> Path:
-    """An album of 3 to 9 photos."""
+    """Return an album of 3 to 9 photos."""
     folder.mkdir(parents=True, exist_ok=True)
     photos, places = int(rng.integers(3, 10)), int(rng.integers(3, 8))
     scores = rng.normal(0, 2, (photos, places))

@@ -26,7 +26,7 @@ def tiny(**changes: object) -> StandardForm:
 
 
 def hard() -> StandardForm:
-    """A market-split problem: minutes for any solver."""
+    """Return a market-split problem: minutes for any solver."""
     rng = np.random.default_rng(5)
     a = rng.integers(0, 100, (5, 40)).astype(float)
     slack = np.kron(np.eye(5), [1.0, -1.0])

@@ -18,7 +18,7 @@ prior = "prior.csv"
 
 
 def grid_text(rows: int, cols: int, cell: object = 1.0, epsilon: object = 1.0, *, within: object = None) -> str:
-    """A problem file over an even grid of a plane; tables of mechanisms may follow."""
+    """Return a problem file over an even grid of a plane; tables of mechanisms may follow."""
     near = "" if within is None else f"neighbours_within = {within}\n"
     return (
         f'[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = {cell} }}\n[distance]\nkind = "euclidean"\n'
@@ -27,7 +27,7 @@ def grid_text(rows: int, cols: int, cell: object = 1.0, epsilon: object = 1.0, *
 
 
 def write_toy(folder: Path, n: int = 5, text: str = TOY) -> Path:
-    """A problem file over n points of a line with a kink, and the files it names."""
+    """Return a problem file over n points of a line with a kink, and the files it names."""
     folder.mkdir(parents=True, exist_ok=True)
     points = [(f"p{i}", 0.7 * i, 0.3 * (i % 2)) for i in range(n)]
     (folder / "points.csv").write_text("id,x,y\n" + "".join(f"{a},{x},{y}\n" for a, x, y in points))

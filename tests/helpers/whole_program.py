@@ -9,7 +9,7 @@ LARGEST = 1e12
 
 
 def optimum(cost, pairs, exponents, *, even=False, tolerance=1e-10):
-    """The least loss of rows z (N, K) that sum to 1 with ``z_ik <= exp(exponent) z_jk``, both ways of each pair.
+    """Return the least loss of rows z (N, K) that sum to 1 with ``z_ik <= exp(exponent) z_jk``, both ways of each pair.
 
     Args:
         cost: (N, K), prior included.

@@ -49,7 +49,7 @@ def test_means_leave_out_what_is_no_number():
 
 @pytest.fixture
 def study(tmp_path):
-    """A study of two parts that says what it ran."""
+    """Return a study of two parts that says what it ran."""
     ran = []
 
     def part(name):

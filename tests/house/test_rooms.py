@@ -58,7 +58,7 @@ def runs_up(module, other):
 
 
 def upwards(name):
-    """Imports of a module that run up, but for those that are allowed."""
+    """Yield imports of a module that run up, but for those that are allowed."""
     for one in imports()[name]:
         travels = one.when == "named" and room_of(one.module) in APART  # their files travel in pages
         types = one.when == "typed" and name == TYPES_OF_METRIC_DP

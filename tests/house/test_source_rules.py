@@ -162,7 +162,7 @@ def test_public_functions_that_take_or_give_anything_get_fewer():
 
 
 def lists_of_kinds(tree):
-    """Collections of several names of one role, and comparisons with a notion's name: (line, names)."""
+    """Yield collections of several names of one role, and comparisons with a notion's name: (line, names)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
             found = strings(node.elts)

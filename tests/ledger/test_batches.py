@@ -41,7 +41,7 @@ def town(tmp_path_factory):
 
 @pytest.fixture
 def job(town, tmp_path):
-    """A command, as its words, over 200 rows of 20 people with a limit of 4 reports each."""
+    """Return a command, as its words, over 200 rows of 20 people with a limit of 4 reports each."""
     rows = [f"s{n % 20},p{n % 12},p{(5 * n) % 12}" for n in range(200)]
     trips = table(tmp_path / "trips.csv", rows, "who,start,end")
     said("budget", tmp_path / "book", "--set", "2")

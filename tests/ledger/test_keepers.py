@@ -71,7 +71,7 @@ class Keeper:
     keeps = False
 
     def stored(self):
-        """What is kept about visits, but for a key that is a file of its own."""
+        """Return what is stored about visits, without the key in its own file."""
         return b""
 
     def close(self):
@@ -115,12 +115,12 @@ class OwnKeeper(Keeper):
         return Protector.of(self.release, self.problem.data, Secret.of(id="place"), Application(), charging)
 
     def charges(self):
-        """The charges, read through a connection of its own."""
+        """Return the charges, read through a connection of its own."""
         with Ledger(self.path, make=False) as other:
             return [(charge.subject, charge.cost.amount[0], charge.time) for charge in other.charges()]
 
     def stored(self):
-        """The kept reports."""
+        """Return the kept reports."""
         folder = self.path.with_name("ledger.sticky")
         return b"".join(path.read_bytes() for path in sorted(folder.glob("reports*")))
 
@@ -143,7 +143,7 @@ class Trial:
         self.made = 0
 
     def keeper(self, setting=None, *, limit=None, hours=None):
-        """A new keeper in a folder of its own."""
+        """Return a new keeper in a folder of its own."""
         if setting is None:
             self.made += 1
             place = self.folder / str(self.made)
@@ -218,13 +218,13 @@ def limit_kept(trial):
 
 
 def spent_by(charges, who, at, hours, *, closed=False):
-    """What a subject spent in the window that ends at a time; ``closed`` counts its beginning too."""
+    """Return what a subject spent in the window that ends at a time; ``closed`` includes its beginning."""
     since = 0 if hours is None else at - hours * MICROS + (not closed)
     return sum((epsilon for name, epsilon, time in charges if name == who and since <= time <= at), Fraction(0))
 
 
 def charges_blind(trial):
-    """What is charged is no function of a secret, but of which visits share a place where reports are kept."""
+    """Check that charges depend on no secret, except on which visits share a place if reports are kept."""
     probe, _ = trial.keeper()
     rows, epsilon = trial.rows(probe, nowhere=True), probe.epsilon
     places = ["", *list(probe.secrets)[:3]]
@@ -250,7 +250,7 @@ def shown(charges):
 
 
 def kept_once(trial):
-    """A place is reported the same and charged once, and shares nothing with other places or subjects."""
+    """Check that a place is reported the same, charged once, and shares nothing with others."""
     keeper, _ = trial.keeper()
     known = {}
     for _ in range(2):
@@ -267,7 +267,7 @@ def kept_once(trial):
 
 
 def places_hidden(trial):
-    """What is kept names no place: stores of the same visits have nothing in common that others lack.
+    """Check that stores name no place: those of the same visits have nothing in common that others lack.
 
     Four stores, for a slice may hold no more than the first byte of a random key beside the store's own form: two have
     that byte in common once in 256 runs.
@@ -404,7 +404,7 @@ class DrawsAgain(Listed):
 
 
 def found_by(check, make, examples):
-    """What a check finds wrong with a keeper; nothing where it finds nothing."""
+    """Return the faults that a check finds in a keeper."""
 
     def example(data):
         with tempfile.TemporaryDirectory() as folder:

@@ -170,7 +170,7 @@ def test_estimates_of_repeated_reports_ask_whose_they_are(town, tmp_path):
 
 
 def off_by(release, reports, truth):
-    """km from the truth to the best guess from all reports of each subject, taken for independent."""
+    """Return km from the truth to the best guess from all reports of each subject, taken for independent."""
     chances = np.log(np.maximum(release.weights.astype(np.float64) / TOTAL, 1e-300))
     number = {name: place for place, name in enumerate(release.outputs.tolist())}
     counts = np.zeros((len(truth), len(number)))
@@ -206,7 +206,7 @@ def test_a_thousand_kept_reports_tell_what_one_tells_and_fresh_ones_tell_the_pla
 
 
 def copied(tmp_path, name, to):
-    """A ledger as it stands, for a backup."""
+    """Copy a ledger as it is, for a backup."""
     with Ledger(tmp_path / name) as ledger:
         ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copy(tmp_path / name, tmp_path / to)

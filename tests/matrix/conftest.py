@@ -15,7 +15,7 @@ TOTAL = 2**63
 
 
 def exponential(exponent: Fraction, digits: int = 60) -> Fraction:
-    """exp to ``digits`` digits, as a rational."""
+    """Return exp to ``digits`` digits, as a rational."""
     with mpmath.workdps(digits):
         value = mpmath.exp(mpmath.mpf(exponent.numerator) / exponent.denominator)
         mantissa, power = int(value.man), int(value.exp)
@@ -23,7 +23,7 @@ def exponential(exponent: Fraction, digits: int = 60) -> Fraction:
 
 
 def independent_check(weights: Any, pairs: Any, distances: Any, epsilon: Fraction) -> tuple[bool, float]:
-    """The claim, checked one inequality at a time in 60 digits; and the worst log ratio over distance."""
+    """Return the claim, checked one inequality at a time in 60 digits; and the worst log ratio over distance."""
     rows = [[int(w) for w in row] for row in weights]
     holds = all(sum(row) == TOTAL for row in rows)
     worst = 0.0

@@ -21,7 +21,7 @@ def all_pairs(distance):
 
 
 def exponential_weights(rng, records, outputs, epsilon, scale):
-    """A certified mechanism on random points of the plane, with its pairs."""
+    """Return a certified mechanism on random points of the plane, with its pairs."""
     points = rng.integers(0, 4, size=(records, 2)).astype(float) * scale
     distance = np.hypot(*(points[:, None] - points[None]).T)
     sites = rng.integers(0, 4, size=(outputs, 2)).astype(float) * scale
@@ -34,7 +34,7 @@ FAULTS = ("none", "at-the-limit", "beyond-the-limit", "zero", "row-sum", "swappe
 
 
 def plant(fault, weights, pairs, lengths, epsilon, exp60, rng):
-    """A change that may or may not break the claim; the checks must agree on which."""
+    """Return a change that may or may not break the claim; the checks must agree on which."""
     p = int(rng.integers(len(pairs)))
     i, j = pairs[p].tolist()
     k, other = rng.permutation(weights.shape[1])[:2].tolist()

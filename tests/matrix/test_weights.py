@@ -41,7 +41,7 @@ def metrics(draw, records):
 
 @st.composite
 def problems(draw, largest=4):
-    """A metric scaled so that the largest eps d lies between 1e-3 and 60, a prior, and a cost."""
+    """Return a metric scaled so that the largest eps d lies between 1e-3 and 60, a prior, and a cost."""
     records = draw(st.integers(1, largest))
     distance, pairs, lengths = draw(metrics(records))
     longest = draw(
@@ -104,7 +104,7 @@ def grid(side, spacing=1.0):
 
 
 def star(distance, epsilon):
-    """The star mechanism: columns exp(-eps D) weighted so that rows sum to 1."""
+    """Return the star mechanism: columns exp(-eps D) weighted so that rows sum to 1."""
     kernel = np.exp(-epsilon * distance)
     return kernel * np.linalg.solve(kernel, np.ones(len(kernel)))
 

@@ -34,7 +34,7 @@ radius = {radius}
 
 @st.composite
 def maps(draw):
-    """A few places on a small integer grid, some of them at one spot, outputs of their own, any prior."""
+    """Return a few places on a small integer grid, some of them at one spot, outputs of their own, any prior."""
     place = st.tuples(st.integers(0, 4), st.integers(0, 4))
     places = draw(st.lists(place, min_size=2, max_size=7))
     outputs = draw(st.lists(place, min_size=1, max_size=5, unique=True))

@@ -52,7 +52,7 @@ def solved(metric: Metric, epsilon: float, radius: float, cost: np.ndarray) -> t
 
 
 def least(metric: Metric, epsilon: float, cost: np.ndarray) -> float:
-    """Expected loss of the optimal mechanism, by scipy."""
+    """Return the expected loss of the optimal mechanism, by scipy."""
     pairs, distances = required_pairs(metric)
     return optimum(cost / len(cost), pairs, epsilon * distances)
 

@@ -15,7 +15,7 @@ CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")
 
 
 def rome(folder, n, epsilon):
-    """The first n cells: haversine, every pair, uniform prior, loss = distance."""
+    """Return the first n cells: haversine, every pair, uniform prior, loss = distance."""
     with data_path(*CELLS).open() as stream:
         rows = list(csv.DictReader(stream))[:n]
     folder.mkdir()
@@ -29,7 +29,7 @@ def rome(folder, n, epsilon):
 
 
 def independent(problem):
-    """The optimum by scipy.optimize.linprog on rows written out here, sharing no code with the package."""
+    """Return the optimum by scipy.optimize.linprog on rows written out here, sharing no code with the package."""
     with (problem.parent / "points.csv").open() as stream:
         points = np.radians([[float(row["lat"]), float(row["lon"])] for row in csv.DictReader(stream)])
     lat, lon = points.T

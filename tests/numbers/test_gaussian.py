@@ -123,7 +123,7 @@ def test_a_seed_decides_the_noise_and_says_so():
 
 
 def gaussian_delta(rho, epsilon):
-    """The least delta of continuous Gaussian noise of that rho (Balle and Wang 2018), which any bound is above."""
+    """Return the least delta of continuous Gaussian noise of that rho (Balle and Wang 2018); any bound is above it."""
     mu = (2 * rho) ** 0.5
     return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
 

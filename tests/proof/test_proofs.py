@@ -82,7 +82,7 @@ def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed
 
 
 def exact_optimum(data) -> float:
-    """The least loss of a mechanism that keeps the exact distances."""
+    """Return the least loss of a mechanism that keeps the exact distances."""
     exponents = float(data.epsilon) * data.metric.no_less(data.distances)
     return optimum(data.weighted, data.pairs, exponents, even=True)
 

@@ -41,7 +41,7 @@ def network(folder, seed, *, crossing=5, longest=6):
 
 
 def optimum(roads, count, epsilon, prior, between):
-    """The optimum over all records and some points in between of each road as outputs, by HiGHS."""
+    """Return the optimum over all records and some points in between of each road as outputs, by HiGHS."""
     graph = lil_array((count, count))
     for a, b, w in roads:
         if not graph[a, b] or w / 16 < graph[a, b]:

@@ -44,7 +44,7 @@ def grown(rng, records, outputs):
 
 
 def exactly(forest, cost, growth):
-    """What trees prove, in rationals, records taken one by one by recursion."""
+    """Return the bound that trees prove, in rationals, records taken one by one by recursion."""
     parents, left = forest.parents, []
     for k, above in enumerate(forest.codes % 2):
         own = {}

@@ -29,7 +29,7 @@ FAST = ("graph", "points", "grid-finer", "mesh-earth")
 
 @pytest.fixture(scope="module")
 def solved(tmp_path_factory):
-    """A folder for each kind of region."""
+    """Return a folder for each kind of region."""
     made = tmp_path_factory.mktemp("everywhere")
     folders = {}
     for name, parts in KINDS.items():

@@ -39,7 +39,7 @@ PLACES = {
 
 
 def listed(folder, name, people=None, loss="distance"):
-    """A problem over a region with people listed."""
+    """Return a problem over a region with people listed."""
     problem = write(folder, *PLACES[name], utility=f'kind = "{loss}"\npositions = "people.csv"')
     degrees = "earth" in name or name == "globe"
     (folder / "people.csv").write_text(people or (DEGREES if degrees else XY))

@@ -46,7 +46,7 @@ def cost_of(region, records, spread, outputs=None, kind=Euclidean):
 
 
 def test_a_segment_costs_a_sixth():
-    """z = 1 - x and the cost x: 1/6, and not the 0 that weights at the ends would say."""
+    """Check z = 1 - x and the cost x: 1/6, and not the 0 that weights at the ends would give."""
     region = Streets(size=2, simplices=[[0, 1]], km=[1.0], steps=0)
     records = Space(ids=("a", "b"))
     spaces = Spaces(records=records, outputs=records, own=True, metric=MatrixMetric([[0.0, 1.0], [1.0, 0.0]]))

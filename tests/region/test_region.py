@@ -45,7 +45,7 @@ def planes(draw):
 
 @st.composite
 def meshes(draw):
-    """What problems have: planes of points or grids, lattices over polygons, some of them refined."""
+    """Return planes of points or grids and lattices over polygons, some of them refined."""
     kind = draw(st.sampled_from(["points", "grid", "lattice"]))
     if kind == "lattice":
         angles = np.sort(draw(st.lists(st.floats(0, 6), min_size=3, max_size=5, unique=True)))

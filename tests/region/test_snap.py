@@ -47,7 +47,7 @@ def point_of(snapped, row, vertices):
 
 
 def nearest(position, tails, heads):
-    """The least squared distance to sides, as a rational."""
+    """Return the least squared distance to sides, as a rational."""
     best = None
     for (ax, ay), (bx, by) in zip(tails.tolist(), heads.tolist(), strict=True):
         length = (bx - ax) ** 2 + (by - ay) ** 2

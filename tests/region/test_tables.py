@@ -53,7 +53,7 @@ def streets(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory):
-    """A mesh over a part of the earth: vertices are planar, positions geographic."""
+    """Return a mesh over a part of the earth: vertices are planar, positions geographic."""
     text = "[records]\nmesh = { region = 'region.geojson', side_km = 0.8 }\n[distance]\nkind = 'euclidean'\n"
     return made(tmp_path_factory.mktemp("town"), text)
 

@@ -108,7 +108,7 @@ class Abstract(MetricMechanism):
 
 
 def registered(cls):
-    """A block in which a class of this file is the mechanism under-trial."""
+    """Return a block in which a class of this file is the mechanism under-trial."""
     spec = MechanismSpec(
         name="under-trial",
         target=f"{__name__}:{cls.__name__}",

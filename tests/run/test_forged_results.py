@@ -35,7 +35,7 @@ ITS_WORD = {
 
 
 def leaves(value: object, path: tuple = ()) -> Iterator[tuple]:
-    """The path of every leaf that verify answers for."""
+    """Yield the path of every leaf that verify answers for."""
     if (path[:1] and path[0] in OF_THE_RUN) or path in ITS_WORD or path == ("details", "told"):
         return
     if isinstance(value, dict | list) and value:
@@ -57,7 +57,7 @@ def others(value: object) -> list:
 
 @pytest.fixture
 def forge(tmp_path):
-    """A DIR with a change to its result.json, its sum mended."""
+    """Return a DIR with a change to its result.json, its sum mended."""
 
     def forged(folder, change):
         target = tmp_path / "forged"

@@ -16,7 +16,7 @@ SLOW = grid_text(12, 12, 1.0, 0.7)
 
 @pytest.fixture
 def slow(tmp_path):
-    """A problem whose whole LP takes minutes."""
+    """Return a problem whose whole LP takes minutes."""
     path = tmp_path / "slow.toml"
     path.write_text(SLOW)
     return path

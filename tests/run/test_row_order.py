@@ -28,7 +28,7 @@ from privopt.testing import GeneratedProblem, npy_bytes
 
 
 def _cell(text, chance):
-    """A number or name, as another program may write it."""
+    """Return a number or name, as another program may write it."""
     if text.isdigit() and str(int(text)) == text and chance.random() < 0.3:
         text += ".0"
     elif text.replace(".", "", 1).isdigit() and "." in text and chance.random() < 0.3:
@@ -39,7 +39,7 @@ def _cell(text, chance):
 def rewritten(
     table, chance, order=None, numbers=("size", "groups", "quantity", "count", "clients", "x", "y", "lat", "lon")
 ):
-    """A CSV with rows and columns in another order, quoted or not, with a BOM or CRLF, and a column nobody reads."""
+    """Rewrite a CSV: rows and columns in another order, quotes, a BOM or CRLF, and an unread column."""
     header, *rows = csv.reader(io.StringIO(table.decode()))
     rows = [rows[place] for place in (order if order is not None else chance.sample(range(len(rows)), len(rows)))]
     columns = chance.sample(range(len(header)), len(header))
@@ -55,7 +55,7 @@ def rewritten(
 
 
 def exported(problem, chance):
-    """The problem with its secret table sorted by what is secret, or shuffled, zeros left out; a matrix follows."""
+    """Write the problem with its secret table sorted by the secret, or shuffled, zeros omitted; a matrix follows."""
     name = next(name for name in problem.files if name.endswith(".csv"))
     header, *rows = csv.reader(io.StringIO(problem.files[name].decode()))
     order = chance.sample(range(len(rows)), len(rows))

@@ -23,7 +23,7 @@ def run(*arguments, **more):
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    """A private key, who may sign with it, and who may sign with another one."""
+    """Return a private key, who may sign with it, and who may sign with another one."""
     place = tmp_path_factory.mktemp("keys")
     for name in ("alice", "bob"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", place / name], check=True)
@@ -33,7 +33,7 @@ def keys(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def signed(solved_toy, keys, tmp_path_factory):
-    """A DIR that alice signed; copy it before changing anything."""
+    """Return a DIR that alice signed; copy it before changing anything."""
     folder = shutil.copytree(solved_toy, tmp_path_factory.mktemp("signed") / "out")
     done = run("sign", folder, keys / "alice")
     assert done.exit_code == 0, done.output

@@ -19,7 +19,7 @@ from privopt.run.verify import open_verified, verify
 
 @pytest.fixture
 def forged(solved_toy, tmp_path):
-    """A DIR whose epsilon was made smaller, with sums to fit."""
+    """Return a DIR whose epsilon was made smaller, with sums to fit."""
     folder = shutil.copytree(solved_toy, tmp_path / "forged")
     return edit(folder, lambda r: r["guarantee"].update(epsilon=0.1, epsilon_text="0.1"))
 

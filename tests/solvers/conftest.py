@@ -30,7 +30,7 @@ def _instance(side: int, pairs: str, epsilon: float, *, other: int | None = None
 
 @pytest.fixture(scope="session")
 def grid_instance() -> Callable[..., Instance]:
-    """Unit grid, uniform prior, Euclidean cost: 8 neighbours ("8nb") or every pair ("all")."""
+    """Return the unit grid, uniform prior, Euclidean cost: 8 neighbours ("8nb") or every pair ("all")."""
     return _instance
 
 
@@ -50,7 +50,7 @@ def excess() -> Callable[[Instance, np.ndarray], float]:
 
 
 def _full_optimum(instance: Instance) -> float:
-    """The whole LP, row by row, at tolerance 1e-9."""
+    """Return the whole LP, row by row, at tolerance 1e-9."""
     return optimum(instance.cost, instance.pairs, instance.lengths, even=True, tolerance=1e-9)
 
 

@@ -63,7 +63,7 @@ class Faulty(Bad):
 
 
 def first(bad):
-    """The ladder with a bad solver before all others."""
+    """Yield the ladder with a bad solver before all others."""
 
     def ladder(part, room, own=auto.auto):
         yield bad

@@ -17,7 +17,7 @@ GAPS = (5e-2, 1e-2, 2e-3)
 
 
 def written(folder, kind, chance):
-    """A random problem of one kind, of at most 12 records."""
+    """Return a random problem of one kind, of at most 12 records."""
     epsilon = float(10.0 ** chance.uniform(-0.7, 0.7))
     records, distance, more = 'points = "points.csv"', 'kind = "euclidean"', ""
     if kind == "grids":

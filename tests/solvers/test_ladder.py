@@ -1,5 +1,7 @@
-"""Every metric method under little memory and a short limit: it ends in time, with a release that verifies and loses no
-more than the exponential mechanism, or says what it needs."""
+"""Every metric method under little memory and a short limit ends in time.
+
+Its release verifies and loses no more than the exponential mechanism, or it says what it needs.
+"""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_a_gap_that_calls_anything_optimal_is_refused(tmp_path, gap):
 
 
 def least(folder: Path) -> Fraction:
-    """The exact loss of this very release, rounded up, by the checker's arithmetic."""
+    """Return the exact loss of this very release, rounded up, by the checker's arithmetic."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     result = json.loads((folder / "result.json").read_text())
     matrix = Matrix(folder, checker.Problem(folder, result["problem"], names), result)

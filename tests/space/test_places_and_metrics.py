@@ -74,7 +74,7 @@ def test_blocks_of_many_records_hold_the_same_doubles(kind: str) -> None:
 
 
 def on_the_sphere(one: tuple[float, float], two: tuple[float, float]) -> mpmath.mpf:
-    """The great-circle distance of the coordinates as they are written, to 50 digits."""
+    """Return the great-circle distance of the coordinates as they are written, to 50 digits."""
     north = Fraction(one[0]) - Fraction(two[0])
     east = (Fraction(one[1]) - Fraction(two[1])) % 360
     with mpmath.workdps(50):

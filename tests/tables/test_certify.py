@@ -110,7 +110,7 @@ def test_a_matrix_that_keeps_epsilon_to_the_last_bit_holds():
 
 @pytest.fixture
 def run(privopt):
-    """The command line, its exit code looked at."""
+    """Return the command line, its exit code looked at."""
 
     def done(*arguments, code=0):
         found = privopt(*arguments, *(["--quiet"] if arguments[0] == "certify" else []))

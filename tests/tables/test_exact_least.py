@@ -23,7 +23,7 @@ def number(text):
 
 
 def drawn(rng, digits, low, high):
-    """A decimal of so many digits between two whole numbers."""
+    """Return a decimal of so many digits between two whole numbers."""
     return f"{rng.randint(low, high - 1)}".replace("-0", "0") + "." + "".join(rng.choices("0123456789", k=digits))
 
 

@@ -33,7 +33,7 @@ def counties(tmp_path):
 
 @pytest.fixture
 def trips(tmp_path):
-    """A table of trips: an id each, which is no id of a place."""
+    """Return a table of trips: an id each, which is no id of a place."""
     rng = np.random.default_rng(0)
     lat, lon = 40.7 + 0.05 * rng.standard_normal(3_000), -74 + 0.05 * rng.standard_normal(3_000)
     table = {"trip_id": range(3_000), "pickup_latitude": lat, "pickup_longitude": lon, "fare": lat}

@@ -359,7 +359,7 @@ def test_the_page_calls_every_mechanism_that_is_registered():
 
 @pytest.fixture(scope="module")
 def defined():
-    """What the page defines before its table."""
+    """Return the names that the page defines before its table."""
     text = PAGE.read_text("utf-8")
     block = re.findall(r"```python\n(.*?)```", text[text.index("## Every mechanism") :], re.DOTALL)[0]
     names = {"po": po, "pd": pd, "np": np}

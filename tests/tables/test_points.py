@@ -32,7 +32,7 @@ def frame():
 
 @pytest.fixture
 def files(tmp_path):
-    """The same three places in each format."""
+    """Return the same three places in each format."""
     table = frame()
     table.write_parquet(tmp_path / "c.parquet")
     table.drop("other").write_csv(tmp_path / "c.csv")

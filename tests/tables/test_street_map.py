@@ -64,7 +64,7 @@ def test_only_a_part_of_the_map(streets, tmp_path):
 
 
 def test_bends_are_passed_through():
-    """b bends a two-way street, d a one-way street; c ends a one-way street inside a two-way one and stays."""
+    """Check that b bends a two-way street, d a one-way street; c ends a one-way street in a two-way one and stays."""
     places = {name: (0.0, float(n)) for n, name in enumerate("abcde")}
     km = {("a", "b"): 1.0, ("b", "a"): 1.0, ("b", "c"): 2.0, ("c", "b"): 2.0, ("c", "d"): 3.0, ("d", "e"): 4.0}
     found = _without_bends(StreetMap(places=places, km=km))

@@ -34,7 +34,7 @@ def constant(x, count, rng):
 
 
 def no_scores(x, count, rng):
-    """The exponential mechanism where all scores are 0: an output of eight, whatever the input."""
+    """Return the exponential mechanism where all scores are 0: an output of eight, whatever the input."""
     return rng.integers(0, 8, count)
 
 
@@ -227,7 +227,7 @@ def test_orders_and_sums_are_looked_at():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The judge's clock, in a list: calls take what they add to it, and nothing else takes any time."""
+    """Return the judge's clock, in a list: calls take what they add to it, and nothing else takes any time."""
     now = [0.0]
     told = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
     monkeypatch.setattr(sys.modules["privopt.testing.judging.judge"], "time", told)

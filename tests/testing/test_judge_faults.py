@@ -28,7 +28,7 @@ REGIONS = np.array(["a/1", "a/2", "b/1", "b/2"])
 
 
 def instance(counts, names, listed=None):
-    """A problem in memory."""
+    """Return a problem in memory."""
     file = File(name="counts.csv", path=None, secret=True)
     declared = CountProblem(counts=Counts(table=file, ids=file), privacy=Budget(epsilon=Fraction(EPSILON)))
     listed = names if listed is None else np.array(listed)
@@ -36,7 +36,7 @@ def instance(counts, names, listed=None):
 
 
 def outside(mechanism, names):
-    """What anybody sees of one run: the release, and what result.json tells of it."""
+    """Return the public result of one run: the release, and its details in result.json."""
 
     def run(given):
         counts, listed = given
@@ -116,7 +116,7 @@ LIMIT = 600.0
 
 
 def tell(name, found):
-    """A row of the guide's table, with ``pytest -s``."""
+    """Print a row of the guide's table, with ``pytest -s``."""
     power = "" if found.violated or found.power is None else f"{found.power:.2f}"
     kind = "found" if found.violated else "not found"
     print(f"| {name} | {kind} | {found.epsilon_lower:.3g} | {power} | {found.draws:,} | {found.seconds:.1f} |")

@@ -39,7 +39,7 @@ def test_privopts_own_kinds_pass(role, name, how):
 
 
 def with_kind(role, name, cls):
-    """The registry with a kind's class changed."""
+    """Return the registry with a kind's class changed."""
     spec = KindSpec(role=role, name=name, target=f"{cls.__module__}:{cls.__name__}", summary="planted")
     globals()[cls.__name__] = cls
     known = registry()
@@ -156,7 +156,7 @@ def test_a_notion_that_is_refused_by_the_pipeline_is_caught(how, monkeypatch):
 
 @pytest.fixture
 def third_party(monkeypatch):
-    """The kinds of docs/examples/third-party, registered."""
+    """Register the kinds of docs/examples/third-party."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs/examples/third-party/src"))
     import ranked_response
 

@@ -57,7 +57,7 @@ def checked(clean, name, *options):
 
 
 def kit_passes(clean, name):
-    """The kit, by a new plugin's own tests, and as the workflow of docs/guide/ci.md runs it."""
+    """Run the kit by a new plugin's own tests, and as the workflow of docs/guide/ci.md runs it."""
     assert clean.pytest(clean.folder / name) >= 12
     assert checked(clean, name, "--fail-on-skip") >= 12
 

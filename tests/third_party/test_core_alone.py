@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clean-environment")]
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory):
-    """An environment with the core's wheel and pytest."""
+    """Return an environment with the core's wheel and pytest."""
     home = tmp_path_factory.mktemp("core")
     build_wheels(home / "wheels")
     pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
@@ -37,7 +37,7 @@ def core(tmp_path_factory):
             return run(self.python.with_name("privopt"), *arguments, cwd=home, PRIVOPT_PROFILE="dev")
 
         def told(self, *arguments):
-            """What a command says that ends with another code than 0."""
+            """Return the output of a command that must end with another code than 0."""
             command = [self.python.with_name("privopt"), *arguments]
             done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
             assert done.returncode

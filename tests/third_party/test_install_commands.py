@@ -68,7 +68,7 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def from_checkout(tmp_path_factory):
-    """An environment that was filled from a checkout, which then went away."""
+    """Return an environment that was filled from a checkout, which then went away."""
     home = tmp_path_factory.mktemp("from-checkout")
     checkout = copy_checkout(home / "checkout")
     made = Environment(home / "env")
@@ -78,7 +78,7 @@ def from_checkout(tmp_path_factory):
 
 
 def links(environment):
-    """What in an environment is a link into a folder of sources."""
+    """Return the links of an environment into a folder of sources."""
     (packages,) = environment.folder.glob("lib/python*/site-packages")
     records = [
         (path.parent.name, json.loads(path.read_text())) for path in packages.glob("*.dist-info/direct_url.json")
@@ -87,7 +87,7 @@ def links(environment):
 
 
 def works(environment, folder, *names):
-    """A release is solved and verified with what is installed there, and all these mechanisms are listed."""
+    """Check that what is installed there solves and verifies a release, and lists all these mechanisms."""
     listed = {entry["name"] for entry in json.loads(environment.shell("privopt list --json", cwd=folder))}
     assert {"optimal-lp", *names} <= listed
     (folder / "park.toml").write_text(PARK, "utf-8")

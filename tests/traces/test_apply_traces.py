@@ -217,7 +217,7 @@ def test_estimates_take_one_report_of_each_subject(folder, tmp_path):
 
 
 def forged(folder, copy, **changed):
-    """A copy whose test has other numbers, sums and all."""
+    """Return a copy whose test has other numbers, sums and all."""
     return rewrite(shutil.copytree(folder, copy), "prediction.npz", **changed)
 
 

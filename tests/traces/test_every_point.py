@@ -73,7 +73,7 @@ def solved(request, tmp_path_factory):
 
 
 def points_of(opened, positions):
-    """A walker whose records are the positions, their rows mixed as a fresh report's are."""
+    """Return a walker whose records are the positions, their rows mixed as a fresh report's are."""
     data, walker = opened.problem.data, opened.release.walker
     snapped = Snapper.of(data.region, data.epsilon).snap(np.array(positions))
     rows = []

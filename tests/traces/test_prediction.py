@@ -26,7 +26,7 @@ ROOM = 1e-9
 
 @pytest.fixture(autouse=True, scope="module")
 def coarse():
-    """A coarse grid: what it adds to distances is measured, and the sums over noise are short."""
+    """Return a coarse grid: what it adds to distances is measured, and the sums over noise are short."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grids, "FINENESS", 8)
         yield

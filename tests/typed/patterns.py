@@ -43,7 +43,7 @@ class Staircase(MetricMechanism[StaircaseProblem]):
     problem_class = StaircaseProblem
 
     def matrix(self, problem: MetricInstance[StaircaseProblem], context: SolveContext) -> Matrix:
-        """The keys are found in ``declared``."""
+        """Read the keys from ``declared``."""
         step = problem.declared.options.step
         steps = np.ceil(problem.data.to_outputs / step) * step
         z = np.exp(-float(problem.data.epsilon) * steps / 2)

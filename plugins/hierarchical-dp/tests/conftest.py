@@ -42,7 +42,7 @@ def compositions() -> Callable[[int, int], Iterator[tuple[int, ...]]]:
 
 @pytest.fixture(scope="session")
 def paper() -> tuple[Tree, list[np.ndarray]]:
-    """The running example: 2 groups of size 1 and one of size 3 in GA; sizes 1, 2, 3 once each in NY."""
+    """Return the running example: 2 groups of size 1 and one of size 3 in GA; sizes 1, 2, 3 once each in NY."""
     tree = Tree.from_paths([("US", "GA"), ("US", "NY")])
     return tree, add_up(tree, np.array([[2, 0, 1, 0, 0], [1, 1, 1, 0, 0]]))
 

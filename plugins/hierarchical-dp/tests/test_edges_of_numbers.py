@@ -35,7 +35,7 @@ def _problem(folder, rows=tuple(ROWS), *, sizes=3, epsilon="0.5", more="", root=
 
 
 def _released(folder, path, method):
-    """Counts by region; what does not hold is not written."""
+    """Return counts by region; what does not hold is not written."""
     solve("hierarchical-dp", path, folder / "out", Options(method=method, allow_unsafe=True, force=True))
     table = pl.read_csv(folder / "out" / "release.csv").group_by("region", maintain_order=True)
     return dict(table.agg(pl.col("groups").sum()).iter_rows())

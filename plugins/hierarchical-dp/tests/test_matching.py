@@ -13,7 +13,7 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 
 
 def _family(seed):
-    """A parent with as many groups as its children have, and other sizes."""
+    """Return a parent with as many groups as its children have, and other sizes."""
     rng = np.random.default_rng(seed)
     own = rng.integers(0, 4, (int(rng.integers(1, 5)), 5))
     parent = np.bincount(rng.integers(0, 5, own.sum()), minlength=5)

@@ -47,7 +47,7 @@ def _problem(folder, rows=ROWS, *, regions=REGIONS, more="", table=""):
 
 
 def _public(out):
-    """What is published, but for times and what names the folder."""
+    """Return what is published, except times and what names the folder."""
     told = json.loads((out / "result.json").read_text())
     told.pop("time")
     files = {p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file() and "private" not in p.parts}

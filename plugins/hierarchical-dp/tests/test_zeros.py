@@ -68,7 +68,7 @@ def test_what_an_unmeasured_entry_repeats():
 
 
 def _best(tree, noisy, zeros, total, compositions, *, cumulative):
-    """The least objective of all counts that keep the zeros; of cumulative counts over what is measured."""
+    """Return the least objective of all counts that keep the zeros; of cumulative counts over what is measured."""
     free = np.argwhere(~zeros.levels[-1])
     order = "less" if cumulative else "counts"
     best = np.inf

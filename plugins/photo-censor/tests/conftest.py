@@ -71,7 +71,7 @@ def truth() -> Callable[[Album], Truth]:
 @pytest.fixture(scope="session")
 def draw_album() -> Callable[..., Album]:
     def draw(rng: Any, most: int = 12) -> Album:
-        """A small album: ties, -inf scores, kept photos, margins, all of them sometimes."""
+        """Return a small album: ties, -inf scores, kept photos, margins, all of them sometimes."""
         photos, locations = int(rng.integers(1, most + 1)), int(rng.integers(2, 9))
         kind = rng.integers(4)
         if kind == 0:
@@ -99,7 +99,7 @@ def draw_album() -> Callable[..., Album]:
 @pytest.fixture(scope="session")
 def exposed() -> Callable[..., Album]:
     def draw(rng: Any, photos: int, locations: int = 24, **more: Any) -> Album:
-        """An album whose place is found: noise about one location and its neighbours."""
+        """Return an album whose place is found: noise about one location and its neighbours."""
         true = int(rng.integers(locations))
         place = np.exp(-np.abs(np.arange(locations) - true) / 2.0)
         scores = rng.normal(0, 1, (photos, locations)) + rng.exponential(1.0, (photos, 1)) * place

@@ -40,7 +40,7 @@ PLACE = {1: "N", 2: (43.0, 28.0, 2.8), 3: "E", 4: (11.0, 53.0, 6.4)}
 
 
 def told(path):
-    """What an independent reader finds in a file; EXIF of HEIC and the like it reads too."""
+    """Return what an independent reader finds in a file, also in EXIF of HEIC and the like."""
     with path.open("rb") as file:
         return {k: v for k, v in exifread.process_file(file, details=True).items() if k != "JPEGThumbnail" or v}
 
@@ -57,7 +57,7 @@ def paint(path, colour="red", **options):
 
 @pytest.fixture
 def holiday(tmp_path):
-    """An album of the nine photos with GPS, a HEIC, a film, and a folder with a photo in it; its problem file."""
+    """Make an album of the nine photos with GPS, a HEIC, a film, and a folder with a photo in it; return its file."""
     problem = write_album(tmp_path / "problem")
     photos = tmp_path / "problem" / "photos"
     for path in photos.iterdir():

@@ -30,14 +30,14 @@ pytest.importorskip("onnxruntime")
 
 
 def write_model(path, matrix):
-    """The photo's pixels, laid flat, times a matrix: enough to see what a model is given."""
+    """Write a model: the photo's pixels, laid flat, times a matrix: enough to see what a model is given."""
     size, outputs = matrix.shape
     flat = ("Flatten", ["photo"], {}), ("MatMul", ["Flatten", "w"], {})
     write_onnx(path, flat, outputs, side=int((size / 3) ** 0.5), w=matrix)
 
 
 def bring(folder, name="places", outputs=4, **lines):
-    """A classifier of 4 x 4 pixels; ``lines`` are keys of the TOML, those of its table input after a dot."""
+    """Return a classifier of 4 x 4 pixels; ``lines`` are keys of the TOML, those of its table input after a dot."""
     rng = np.random.default_rng(len(name))
     write_model(folder / f"{name}.onnx", rng.normal(0, 1, (48, outputs)))
     (folder / "cells.csv").write_text("lat,lon,name\n43.5,11.9,Arezzo\n48.9,2.4,Paris\n59.9,10.7,Oslo\n41.9,12.5,\n")
@@ -48,7 +48,7 @@ def bring(folder, name="places", outputs=4, **lines):
 
 
 def photo(size=(40, 24)):
-    """A picture whose pixels tell where they were: red by column, green by row."""
+    """Return a picture whose pixels tell where they were: red by column, green by row."""
     width, height = size
     red, green = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
     return Image.fromarray(np.stack([red, green, np.full_like(red, 99)], axis=2).astype(np.uint8))
@@ -174,7 +174,7 @@ def test_theta_says_what_will_not_do():
 
 @pytest.fixture
 def two(tmp_path):
-    """An album, its classifier and a second one of the same cells; places have names."""
+    """Return an album, its classifier and a second one of the same cells; places have names."""
     problem = write_album(tmp_path)
     rows = (tmp_path / "cells.csv").read_text().splitlines()
     names = [f"{row},Town {number}" for number, row in enumerate(rows[1:])]

@@ -40,7 +40,7 @@ def pixels(contents):
 
 
 def wide_profile():
-    """A profile with the colorants of Display P3, as telephones write it."""
+    """Return a profile with the colorants of Display P3, as telephones write it."""
     icc = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
     for entry in range(132, 132 + 12 * struct.unpack(">I", icc[128:132])[0], 12):
         colour = WIDE.get(bytes(icc[entry : entry + 4]))

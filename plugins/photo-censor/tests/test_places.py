@@ -60,7 +60,7 @@ def paint(path: Path, town: str, rng: np.random.Generator, *, gps: bool = True) 
 
 @pytest.fixture(params=["tiny", "named"])
 def spec(request, tmp_path):
-    """The TOML beside a model that embeds; a table of places is still to be written."""
+    """Return the TOML beside a model that embeds; a table of places is still to be written."""
     if request.param == "tiny":
         write_colours(tmp_path / "eye.onnx")
         more = (
@@ -94,7 +94,7 @@ def run(*arguments):
 
 
 def album(folder: Path, photos: int = 8) -> Path:
-    """An album of Arezzo, whose place shall not be the best guess."""
+    """Return an album of Arezzo, whose place shall not be the best guess."""
     rng = np.random.default_rng(7)
     (folder / "album").mkdir()
     for number in range(photos):

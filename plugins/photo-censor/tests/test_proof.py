@@ -27,7 +27,7 @@ def album_of(seed, photos, places, keep=0, infinite=0.0, margin=0.0):
 
 
 def most_kept(album, k):
-    """The most photos that can stay with k locations protected, by trying all sets; -1: none but the empty one."""
+    """Return the most photos that can stay with k locations protected, by all sets; -1: none but the empty one."""
     best = -1
     for bits in itertools.product((False, True), repeat=album.photos):
         kept = np.array(bits)
@@ -37,7 +37,7 @@ def most_kept(album, k):
 
 
 def tree_for(album, k, fewest):
-    """The tree of a claim; None where the claim is false."""
+    """Return the tree of a claim; None where the claim is false."""
     found = prove(album, Task(top_k=k), fewest - 1)
     assert found is None or found[0] == fewest - 1
     return None if found is None else found[1]

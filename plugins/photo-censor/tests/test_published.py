@@ -66,7 +66,7 @@ def test_the_reference_form_agrees_where_t_is_small(exposed):
 
 
 def huge_t(album, k, big):
-    """The rows ``sum_i z_i d_ij >= -T (1 - h_j)`` with one T, given to HiGHS as they are."""
+    """Return the rows ``sum_i z_i d_ij >= -T (1 - h_j)`` with one T, given to HiGHS as they are."""
     d = album.reduced.diff
     m, n = d.shape
     solver = highspy.Highs()

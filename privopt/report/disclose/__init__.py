@@ -1,1 +1,1 @@
-"""What an office files about a release: texts filled in from what was checked, each with the claim it rests on."""
+"""Documents that an office files about a release, each sentence with the claim it rests on."""

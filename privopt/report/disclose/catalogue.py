@@ -83,7 +83,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "attack.other": "`privopt audit` also found, of {name}: {value}.",
     "attack.meaning": "{line}",
     "attack.warning": "Warning: {line}",
-    # what nobody checked
+    # what no one checked
     "limit.unchecked": "{line}",
     "limit.trust.local": (
         "Assumed is the local model: each sender's number is changed before it is sent, and the promise holds against "

@@ -1,4 +1,4 @@
-"""The four documents: which sentences stand where, as Markdown or JSON."""
+"""The four documents as Markdown or JSON: which sentences are in which."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "limits": ("limit", "release.after"),
     },
 }
-"""Sentences of each section by the first parts of their keys. ``attack.warning`` stands in the summary alone."""
+"""Sentences of each section by the first parts of their keys. ``attack.warning`` is in the summary alone."""
 
 
 def document(name: str, told: Sequence[Statement]) -> str:
@@ -124,7 +124,7 @@ def _chosen(told: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statem
 
 
 def _entry(told: Sequence[Statement]) -> str:
-    """An entry of the registry as JSON: each field a list of sentences, each with its claim; open ones have no text."""
+    """Return a registry entry as JSON: each field a list of sentences, each with its claim; open ones have no text."""
     entry: dict[str, Any] = {"schema": SCHEMA}
     for tier, fields in REGISTRY.items():
         entry[tier] = {name: [_field(each) for each in _chosen(told, starts)] for name, starts in fields.items()}
@@ -144,7 +144,7 @@ def _claims(entry: Mapping[str, Any]) -> set[str]:
 
 
 def _markdown(name: str, told: Sequence[Statement]) -> str:
-    """A document of headings and sentences, each with its mark; the marks used are explained at the end."""
+    """Return a document of headings and sentences, each with its mark; the marks used are explained at the end."""
     parts, used = [f"# {TITLES[name]}"], set()
     for title, starts in LAYOUTS[name].items():
         chosen = [each for each in _chosen(told, starts) if title == "summary" or each.key != "attack.warning"]
@@ -160,7 +160,7 @@ def _markdown(name: str, told: Sequence[Statement]) -> str:
 
 
 def plain(text: str) -> str:
-    """Write text so that Markdown takes it for text: on one line, and no mark but ours can stand in brackets.
+    """Write text so that Markdown takes it for text: on one line, and no mark but ours can be in brackets.
 
     >>> plain("a [proved] b")
     'a \\\\[proved\\\\] b'
@@ -170,7 +170,7 @@ def plain(text: str) -> str:
 
 
 def _json_ld(told: Sequence[Statement]) -> str:
-    """The card for machines, in the words of schema.org; each property's description is the claim it rests on."""
+    """Return the machine-readable card, in schema.org's terms; each property's description is the claim it rests on."""
     answers = {each.key: each.values["answer"] for each in told if each.claim == "told by the owner"}
     properties = [
         {"@type": "PropertyValue", "name": each.key.partition(".")[2], "value": each.text, "description": each.claim}

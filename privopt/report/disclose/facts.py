@@ -1,4 +1,4 @@
-"""The small TOML file of what only the owner of a release knows: a question a key."""
+"""Read the small TOML file of facts that only the owner of a release knows: one key for each question."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LONGEST: Final = 4_000
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """Read what the owner answered, by key; answers that are empty are left out.
+    """Read what the owner answered, by key; answers that are empty are omitted.
 
     Raises:
-        InputError: no TOML, a key that nobody asked for, an answer that is no text or too long.
+        InputError: no TOML, a key that no one asked for, an answer that is not a text or too long.
     """
     wanted = "TOML with keys of the questions; privopt disclose --ask FILE writes them"
     try:
@@ -53,5 +53,5 @@ def questions_text(answers: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML: one of JSON, but that DEL may not stand in it."""
+    """Return a basic string of TOML: one of JSON, but that DEL may not are in it."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -21,7 +21,7 @@ LOCAL: Final = "local-dp"
 """The kind whose promise holds against the server, by its definition (Kasiviswanathan et al. 2011)."""
 
 BUDGETS: Final = ("rho", "delta")
-"""Further parameters of a guarantee beside epsilon."""
+"""Further parameters of a guarantee next to epsilon."""
 
 
 @frozen(kw_only=True)
@@ -87,7 +87,7 @@ Told: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def _release(opened: Opened, verdict: str) -> Iterator[Told]:
-    """What ``verify`` checked: claims, figures, and which files they are of."""
+    """Yield what ``verify`` checked: claims, figures, and which files they are of."""
     result, private = opened.result, verdict != "none"
     guarantee, certificate = result.guarantee, result.certificate
     yield "release.promise", {"promise": claim(result)}
@@ -155,7 +155,7 @@ def _trust(opened: Opened) -> str:
 
 
 def _bounds_odds(result: Result) -> bool:
-    """Tell whether the notion bounds odds, so that it holds for whatever is computed from a release."""
+    """Return whether the notion bounds odds, so that it holds for whatever is computed from a release."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     return bool(notion.odds or notion.tails)
 
@@ -169,7 +169,7 @@ def _loss(result: Result) -> Iterator[Told]:
 
 
 def _attacks(opened: Opened, found: Mapping[str, Any]) -> Iterator[Told]:
-    """What ``audit`` measured; what does not apply is left out."""
+    """Yield what ``audit`` measured; what does not apply is omitted."""
     for line in opened.mechanism.meaning(opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
     for line in warned(opened.mechanism, opened.problem, opened.release, opened.result):
@@ -186,7 +186,7 @@ def _attacks(opened: Opened, found: Mapping[str, Any]) -> Iterator[Told]:
 
 
 def _limits(opened: Opened) -> Iterator[Told]:
-    """What nobody checked: of the notion, and of any release."""
+    """Yield what was not checked: of the notion, and of any release."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}
     for key in TEXTS:
@@ -208,7 +208,7 @@ def _owner(facts: Mapping[str, str]) -> Iterator[Statement]:
 
 
 def _number(value: object) -> str:
-    """A figure to six digits; what is unknown or without end is said so."""
+    """Return a figure to six digits; what is unknown or without end is said so."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):

@@ -1,4 +1,4 @@
-"""The statistical attack: samples of two inputs tell them apart no better than epsilon allows, and how much would show.
+"""The statistical attack: samples of two inputs distinguish them no better than epsilon allows.
 
 Whom to attack is found on draws that take no further part, so that the verdict's confidence holds.
 """
@@ -86,7 +86,7 @@ def _can_attack(subject: Subject) -> str | None:
 
 @check("epsilon-attack", version=4, needs=_can_attack, share=0.3, least=4)
 def epsilon_attack(trial: Trial) -> None:
-    """Samples of two inputs tell them apart no better than epsilon allows (Clopper-Pearson)."""
+    """Check that samples of two inputs distinguish them no better than epsilon allows (Clopper-Pearson)."""
     problem = trial.problem()
     if trial.subject.traits & {"matrix", "sampler"}:
         _attack_samples(trial, problem)
@@ -98,7 +98,7 @@ def epsilon_attack(trial: Trial) -> None:
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    """The judge on the release's own sampler, each secret beside the one that may tell most of it."""
+    """Judge the release's own sampler, each secret with the one that may reveal most about it."""
     run, subject = trial.run(problem), trial.subject
     names, pairs, distances = required(subject, run)
     if not names:
@@ -152,7 +152,7 @@ def _tried(pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: fl
 
 
 class _Numbers(dict[str, tuple[object, ...]]):
-    """Outputs with the numbers that stand in them."""
+    """Outputs with the numbers that are in them."""
 
     def __missing__(self, output: str) -> tuple[object, ...]:
         self[output] = (output, *map(float, NUMBER.findall(output)))

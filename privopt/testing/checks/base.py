@@ -1,4 +1,4 @@
-"""What a check is, and the trial that one example of it runs in."""
+"""The check interface, and the trial in which one example runs."""
 
 from __future__ import annotations
 
@@ -108,17 +108,17 @@ class Check:
 
 
 def at_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """The same problem with epsilon 1, or rho 1/2, where an attack needs the fewest draws."""
+    """Return the same problem with epsilon 1, or rho 1/2, where an attack needs the fewest draws."""
     return _at(problem, Decimal(1))
 
 
 def at_little(problem: GeneratedProblem) -> GeneratedProblem:
-    """The same problem with next to no epsilon or rho, where equal outcomes are chance alone."""
+    """Return the same problem with next to no epsilon or rho, where equal outcomes are chance alone."""
     return _at(problem, LITTLE)
 
 
 def _at(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
-    """The same problem at an epsilon, or at the rho that Gaussian noise of much the same size has: epsilon^2 / 2."""
+    """Return the same problem at an epsilon, or at the rho of Gaussian noise of about that size: epsilon^2 / 2."""
     for key, value in (("privacy.epsilon", epsilon), ("privacy.rho", epsilon**2 / 2)):
         if problem.get(key) is not None:
             problem = problem.with_key(key, value)
@@ -140,7 +140,7 @@ def _nothing(subject: Subject) -> str | None:
 
 
 def has(field: str) -> Callable[[Subject], str | None]:
-    """The need of a check that the profile has a field: returns why not, or None."""
+    """Return the need of a check that the profile has a field: returns why not, or None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -260,7 +260,7 @@ class Trial:
         return drawn  # type: ignore[no-any-return]
 
     def once_only(self, what: str) -> bool:
-        """True for one example alone, at a step that is too dear for all: not the simplest ones, but an early one.
+        """Return True for one example only, for a step too expensive for all: an early one, but not the simplest.
 
         Once something was found, every smaller example takes the step as well.
         """
@@ -291,13 +291,13 @@ class Trial:
         return made
 
     def always(self, problem: GeneratedProblem) -> dict[str, bytes] | None:
-        """What all of :data:`CONSTANT` runs on a problem release; None where they differ, mostly by the second."""
+        """Return what all of :data:`CONSTANT` runs on a problem release; None if they differ, mostly by the second."""
         first = artefact(self.run(problem).folder)
         again = (artefact(self.run(problem, fresh=number).folder) for number in range(1, CONSTANT))
         return first if all(other == first for other in again) else None
 
     def load(self, problem: GeneratedProblem) -> Any:
-        """The problem as the mechanism loads it."""
+        """Return the problem as the mechanism loads it."""
         self._still()
         return self.subject.load(problem)
 

@@ -1,4 +1,4 @@
-"""The check of what a release states of its reports (``channel()``), which estimates and posteriors go by."""
+"""Check a release's ``channel()``, on which estimates and posteriors rely."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _states_channel(subject: Subject) -> str | None:
 
 @check("channel", needs=_states_channel, share=0.3, least=4)
 def channel(trial: Trial) -> None:
-    """What channel() states keeps epsilon, exactly where it is finite, and is what the weights or the draws say."""
+    """Check that channel() satisfies epsilon, exactly if it is finite, and agrees with the weights or the draws."""
     problem = trial.problem()
     run = trial.run(problem)
     with trial.subject.registered():

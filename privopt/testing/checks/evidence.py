@@ -1,4 +1,4 @@
-"""Checks of what a certificate rests on: a draw of noise proves nothing, and no conditions hold nothing."""
+"""Checks of a certificate's evidence: a draw of noise proves nothing, and no conditions prove nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def evidence(trial: Trial) -> None:
 
 @check("vacuous-guarantee", private=True)
 def vacuous_guarantee(trial: Trial) -> None:
-    """A certificate holds only where some condition keeps inputs alike, or there is nothing to keep apart."""
+    """Check that a certificate holds only if some condition keeps inputs alike, or there is nothing to keep apart."""
     problem = trial.problem()
     run = trial.run(problem)
     _not_vacuous(trial, problem, run)

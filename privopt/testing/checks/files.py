@@ -1,4 +1,4 @@
-"""Checks of DIR: a release survives the way through files, and verify takes it."""
+"""Checks of DIR: a release is unchanged after it is written and read, and verify accepts it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privopt.testing.under_trial import Run, Subject, error_text
 
 @check("round-trip")
 def round_trip(trial: Trial) -> None:
-    """A release read back is the release that was written, and verify has nothing to complain of."""
+    """Check that a release read back is the release written, and that verify finds no fault."""
     problem = trial.problem()
     attempt = trial.attempt(problem)
     if isinstance(attempt.error, RoundTripError):
@@ -79,7 +79,7 @@ def fields_that_differ(one: Release, two: Release) -> Iterator[str]:
 
 @check("oracle", needs=has("oracle"))
 def oracle(trial: Trial) -> None:
-    """The release meets what the profile reckons independently."""
+    """Check that the release meets what the profile computes independently."""
     problem = trial.problem()
     run = trial.run(problem)
     make = trial.subject.profile.oracle

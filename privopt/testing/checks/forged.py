@@ -1,4 +1,4 @@
-"""Checks of forged folders: verify complains of them, and whatever uses a folder refuses them."""
+"""Checks of forged folders: verify reports them, and every command that uses a folder refuses them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run
 
 FORGED = "forged"
-"""A name that nobody has."""
+"""A name that no one has."""
 LONG = "1e3000000"
 """A number that takes most of a second to work out; ten times the exponent takes minutes, and a file may hold it."""
 
@@ -39,7 +39,7 @@ Change = Callable[[Path], None]
 
 @check("use-verifies", version=2, private=True, needs=by_default, share=0.3, least=3)
 def use_verifies(trial: Trial) -> None:
-    """A folder that was forged, sums and all, does not verify, and is neither opened, audited nor reported on."""
+    """Check that a forged folder, checksums too, does not verify and is not opened, audited or reported on."""
     problem = trial.problem()
     run = trial.run(problem)
     for what, change in _forgeries(run):
@@ -85,7 +85,7 @@ def _worked_out() -> float:
 
 
 def _endless(run: Run) -> Iterator[tuple[str, Change]]:
-    """A scale, or another rational of the release, replaced by one of millions of digits, in each file that has one."""
+    """Yield a scale, or another rational, replaced by one of millions of digits, in each file that has one."""
     texts = {str(number) for number in _rationals(attrs.asdict(run.release, recurse=False).values())}
     for name in (name for name in artefact(run.folder) if name.split("/")[0] != PROBLEM):
         file, _, member = name.partition(":")
@@ -131,7 +131,7 @@ def _used(use: Callable[[Path], Any], folder: Path) -> bool:
 
 
 def _summed(change: Change) -> Change:
-    """A change after which the sums fit again."""
+    """Return a change after which the sums fit again."""
 
     def whole(folder: Path) -> None:
         change(folder)
@@ -141,7 +141,7 @@ def _summed(change: Change) -> Change:
 
 
 def _forgeries(run: Run) -> Iterator[tuple[str, Change]]:
-    """What was done, and how: to the artefact, and to what result.json says."""
+    """Yield what was forged and how: in the artefact, and in the claims of result.json."""
     names = [name for name in artefact(run.folder) if name.split("/")[0] != PROBLEM]
     files = sorted({name.partition(":")[0] for name in names})
     for name in files:
@@ -176,7 +176,7 @@ def _said(table: str, key: str, value: Any) -> Change:
 
 
 def _tables(name: str, table: list[list[str]]) -> Iterator[tuple[str, Change]]:
-    """A text of the last row renamed; the last row taken away; the last row written twice."""
+    """Yield a text of the last row renamed; the last row taken away; the last row written twice."""
     if len(table) < 2:
         return
     *rows, last = table
@@ -197,7 +197,7 @@ def _rewritten(name: str, table: list[list[str]]) -> Change:
 
 
 def _archives(folder: Path, name: str) -> Iterator[tuple[str, Change]]:
-    """The last text of each array of texts renamed."""
+    """Yield the last text of each array of texts renamed."""
     with np.load(folder / name, allow_pickle=False) as archive:
         arrays = dict(archive)
     for member, array in arrays.items():

@@ -37,7 +37,7 @@ class Wrong:
     Attributes:
         problem: with the fault in it.
         what: was done, in words.
-        names: one of these must stand in the message.
+        names: one of these must be in the message.
         certain: whether it is wrong beyond doubt; else it must only not crash.
     """
 
@@ -61,7 +61,7 @@ def bad_input(trial: Trial) -> None:
 
 
 def _some(cases: Sequence[Wrong]) -> list[Wrong]:
-    """Some of the cases: of each name in turn, of a file two turns ahead of keys, of which there are many."""
+    """Return some of the cases: of each name in turn, of a file two turns ahead of keys, of which there are many."""
     seen: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
     for wrong in cases:
@@ -118,7 +118,7 @@ def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequen
             yield Wrong(
                 problem=problem.with_file(name, ragged), what=f"a row of {name} was made too long", names=(name,)
             )
-            cut = problem.with_file(name, bare)  # of a secret table that leaves nobody, whom a refusal would tell of
+            cut = problem.with_file(name, bare)  # of a secret table that leaves no one, whom a refusal would tell of
             yield Wrong(problem=cut, what=f"{name} was cut to its header", names=(name,), certain=name not in secret)
             twice = b"".join(line + b"," + line.split(b",")[0] + b"\n" for line in lines)
             yield Wrong(problem=problem.with_file(name, twice), what=f"{name} got a column twice", names=(name,))

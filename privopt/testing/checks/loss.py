@@ -21,7 +21,7 @@ def _near(one: float, two: float, room: float = TOLERANCE) -> bool:
 
 @check("objective-reported", least=12)
 def objective_reported(trial: Trial) -> None:
-    """The objective reported is the loss of the release."""
+    """Check that the objective reported is the loss of the release."""
     problem = trial.problem()
     run = trial.run(problem)
     stated = run.said.objective
@@ -44,7 +44,7 @@ def objective_reported(trial: Trial) -> None:
 
 
 def _expected_loss(run: Run, unit: str) -> float | None:
-    """Expected loss of an obfuscation matrix over all its problem's records, in exact rationals; None for others.
+    """Return an obfuscation matrix's expected loss over all its problem's records, in exact rationals; None for others.
 
     A mechanism whose loss is in another unit than the problem's is judged by a loss of its own.
     """
@@ -61,7 +61,7 @@ def _expected_loss(run: Run, unit: str) -> float | None:
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """The lower bound is not above the loss of a release that keeps the guarantee, found by other means."""
+    """Check that the lower bound is at most the loss of a private release found by other means."""
     problem = trial.problem()
     run = trial.run(problem)
     bound = run.said.objective.lower_bound

@@ -1,4 +1,4 @@
-"""Checks of an obfuscation matrix, each by the kit's own reckoning in exact numbers."""
+"""Checks of an obfuscation matrix, each by the kit's own exact computation."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def rows_sum_to_one(trial: Trial) -> None:
 
 @check("zeros-on-both-sides", version=2, of={"matrix", "odds"})
 def zeros_on_both_sides(trial: Trial) -> None:
-    """An output that one record never gives is never given by any that must be like it."""
+    """Check that an output that one record never gives is never given by any that must be like it."""
     problem = trial.problem()
     run, rows = _matrix(trial, problem)
     names, outputs = run.release.records, run.release.outputs
@@ -121,7 +121,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=2, of={"matrix", "odds"})
 def epsilon_achieved(trial: Trial) -> None:
-    """No ratio of probabilities is above exp(epsilon d), reckoned by the kit and not by the mechanism's certificate."""
+    """No ratio of probabilities is above exp(epsilon d), computed by the kit and not by the mechanism's certificate."""
     problem = trial.problem()
     run, rows = _matrix(trial, problem)
     epsilon = Fraction(trial.subject.epsilon(run.problem))
@@ -149,7 +149,7 @@ def epsilon_achieved(trial: Trial) -> None:
 
 @check("sampler", version=2, of={"matrix", "sampler"}, share=0.3)
 def sampler(trial: Trial) -> None:
-    """Samples follow the certified weights, and tell nothing by their order."""
+    """Check that samples follow the certified weights, and that their order reveals nothing."""
     problem = trial.problem()
     run, rows = _matrix(trial, problem)
     number = trial.chance(problem).randrange(len(rows))
@@ -228,7 +228,7 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _of_a_child(release: Any, name: str) -> list[str]:
-    """Samples drawn in a forked process; none where there is no such thing, or it does not end."""
+    """Return samples drawn in a forked process; none where there is no such thing, or it does not end."""
     if not hasattr(os, "fork"):
         return []
     ours, theirs = os.pipe()

@@ -51,21 +51,21 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, most: int = NEIGHBOUR
 
 
 def news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """The lines in which a neighbour differs from its problem."""
+    """Return the lines in which a neighbour differs from its problem."""
     old, new = problem.show().splitlines(), neighbour.show().splitlines()
     changed = [f"  {b}   (was: {a})" for a, b in zip(old, new, strict=False) if a != b]
     return "\n".join(changed[:6]) or f"  {neighbour.show()}"
 
 
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
-    """What a method adds noise to for a loaded problem: as the profile tells it, else as its noise was called."""
+    """Return the queries to which a method adds noise for a loaded problem: from the profile, else from its calls."""
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
     return _calls(subject, problem)
 
 
 def _calls(subject: Subject, problem: object, other: Other | None = None) -> Sequence[Query]:
-    """The calls of the noise in one solve of a loaded problem."""
+    """Return the calls of the noise in one solve of a loaded problem."""
     with recorded(other) as calls, limited():
         subject.mechanism.solve(problem, SolveContext(method=subject.method.name, gap=subject.method.gap))
     return calls
@@ -231,7 +231,7 @@ def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fract
 
 @check("own-scale", version=2, of={"noise"}, private=True, share=0.3, least=3)
 def own_scale(trial: Trial) -> None:
-    """A certificate fails where the noise was drawn at half the scale that is needed, or next to none."""
+    """Check that a certificate fails if the noise was drawn at half the scale that is needed, or almost none."""
     problem = trial.problem()
     made = trial.run(problem).result
     assert made is not None  # runs that ended well have one
@@ -255,7 +255,7 @@ def own_scale(trial: Trial) -> None:
 
 @check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, least=3)
 def fresh_noise(trial: Trial) -> None:
-    """Without a seed, noise is drawn anew each time.
+    """Without a seed, noise is drawn again each time.
 
     An outcome may be all but certain, and then it is so for neighbours, too: only where one input always gives one
     thing and its neighbour always another is nothing drawn.

@@ -1,4 +1,4 @@
-"""Checks of a run as a whole: it ends well, claims what was asked for, and does what a seed and a caller expect."""
+"""Checks of a run as a whole: it ends well, claims what was asked for, and follows seeds and limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def solves(trial: Trial) -> None:
 
 @check("certificate-holds", private=True)
 def certificate_holds(trial: Trial) -> None:
-    """The certificate of every release holds, for the kind that is claimed."""
+    """Check that the certificate of every release holds, for the kind that is claimed."""
     problem = trial.problem()
     attempt = trial.attempt(problem)
     if isinstance(attempt.error, CertificationError):
@@ -62,7 +62,7 @@ def certificate_holds(trial: Trial) -> None:
 
 @check("guarantee-stated", private=True)
 def guarantee_stated(trial: Trial) -> None:
-    """The guarantee states the kind that is registered, the epsilon that was asked for, and a promise in words."""
+    """Check that the guarantee states the registered kind, the requested epsilon, and a promise in words."""
     problem = trial.problem()
     run = trial.run(problem)
     stated = run.said.guarantee
@@ -145,7 +145,7 @@ with tried.registered():
 
 @check("seed-determinism", share=0.4, least=3)
 def seed_determinism(trial: Trial) -> None:
-    """The same seed gives the same release: again, and in another process."""
+    """Check that the same seed gives the same release: again, and in another process."""
     problem = trial.problem()
     first = trial.run(problem, seed=SEED)
     again = trial.run(problem, seed=SEED, fresh=1)
@@ -185,7 +185,7 @@ def _elsewhere(trial: Trial, runs: list[Run]) -> None:
 
 
 def _stands(cls: type) -> bool:
-    """Whether a class stands in its module under its name."""
+    """Whether a class is in its module under its name."""
     found: Any = sys.modules[cls.__module__]
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)

@@ -1,4 +1,4 @@
-"""Checks that compare runs which must agree: ids, order, units and solvers are nothing to a mechanism."""
+"""Checks that compare runs which must agree: with other ids, orders, units and solvers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _agree(trial: Trial, name: str) -> None:
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem) -> float:
-    """Objective with the noise left out."""
+    """Objective with the noise omitted."""
     subject = trial.subject
     loaded = trial.load(problem)
     with recorded():

@@ -38,7 +38,7 @@ Alike = tuple[dict[str, bytes], dict[str, bytes], list[list[float]]]
 
 
 def _forms(secret: bytes) -> Iterator[bytes]:
-    """A secret as text in two encodings and, where it is a number, as eight bytes of either kind."""
+    """Yield a secret as text in two encodings and, where it is a number, as eight bytes of either kind."""
     yield secret
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
@@ -70,7 +70,7 @@ def _is_secretive(subject: Subject) -> str | None:
 
 @check("no-secret-leak", claimed=True, needs=_is_secretive, least=10)
 def no_secret_leak(trial: Trial) -> None:
-    """No planted secret stands in a file outside private/."""
+    """No planted secret is in a file outside private/."""
     problem = trial.problem()
     if not problem.secrets:
         return
@@ -96,7 +96,7 @@ def _draws_the_page(subject: Subject) -> str | None:
 
 @check("public-report", needs=_draws_the_page, share=0.04, least=1)
 def public_report(trial: Trial) -> None:
-    """The report of a folder with private/ is that of the published one, without it."""
+    """Check that the report of a folder with private/ is that of the published one, without it."""
     problem = trial.problem()
     run = trial.run(problem)
     bare = trial.subject.new_folder() / run.folder.name
@@ -112,7 +112,7 @@ UNREAD: Final = "telephone"
 """Column that no mechanism asks for."""
 
 NUMBER: Final = "0176 2350917"
-"""What stands in it."""
+"""What is in it."""
 
 
 @check("unread-columns", share=0.2, least=8)
@@ -199,7 +199,7 @@ def _always_different(
     yield from suspects.items()
 
 
-# --- what stands beside a release ----------------------------------------------------------------------
+# --- what is next to a release ----------------------------------------------------------------------
 
 
 FAR: Final = 60
@@ -208,7 +208,7 @@ FAR: Final = 60
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, least=6)
 def non_interference(trial: Trial) -> None:
-    """Inputs whose releases are equal, neighbours and others, have equal public files, times aside.
+    """Check that inputs with equal releases, neighbours and others, have equal public files except for times.
 
     Releases are made equal by answering every call of the noise alike. Where a mechanism draws noise of its own, what
     is always the same for one input must be the same for its neighbour, and runs are compared whose releases came out
@@ -232,7 +232,7 @@ def non_interference(trial: Trial) -> None:
 
 
 def _away(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """A neighbour's neighbour's neighbour: by one step again and again, so that it leads away."""
+    """Return a neighbour's neighbour's neighbour: by one step again and again, so that it leads away."""
     make = trial.subject.profile.neighbours
     assert make is not None  # has_neighbours
     chance = trial.chance(problem)
@@ -246,7 +246,7 @@ def _away(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
 def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> bool:
     """Compare under noise that is answered alike; False where that does not make the release follow from it.
 
-    The second look at each input tells what is drawn anew all the same; what still differs after it is looked at for
+    The second look at each input says what is drawn again all the same; what still differs after it is looked at for
     as long as a coin might. Inputs take turns, so that the time of day changes on both sides.
     """
     sides: tuple[list[Alike], list[Alike]] = ([], [])
@@ -287,7 +287,7 @@ def _stably_different(sides: tuple[list[Alike], list[Alike]]) -> dict[str, tuple
 
 
 def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> None:
-    """Compare what stands beside releases that came out equal: a few runs to suspect something, many to say it."""
+    """Compare what is next to releases that came out equal: a few runs to suspect something, many to say it."""
     found: list[dict[str, list[dict[str, bytes]]]] = [{}, {}]
     for number in range(EQUAL):
         for side, each in zip(found, (problem, other), strict=True):
@@ -311,7 +311,7 @@ def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedPr
 def _apart(
     found: Sequence[Mapping[str, list[dict[str, bytes]]]], least: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """What is always one thing beside a release for one input and always another for the other, in so many runs."""
+    """Yield files that are always one thing next to one input's release and always another next to the other's."""
     for release in found[0].keys() & found[1].keys():
         runs = [side[release] for side in found]
         counts = list(map(len, runs))

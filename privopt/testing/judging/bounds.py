@@ -57,7 +57,7 @@ def divergence_lower(
 
 
 def seen_from(limit: float, likely: float, draws: int, error: float, delta: float = 0.0) -> float | None:
-    """The least factor of a claim that so many draws see at an event, nine times in ten; None where they see none.
+    """Return the least factor of a claim that n draws see at an event, nine times in ten; None if they see none.
 
     Args:
         limit: log odds that the claim allows, above 0.

@@ -27,7 +27,7 @@ def _strategy(given: object) -> bool:
 
 
 def _examples(strategy: Any, count: int, seed: int) -> list[Any]:
-    """What a strategy draws, the same for the same seed."""
+    """Return the draws of a strategy, the same for the same seed."""
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
 

@@ -60,7 +60,7 @@ class _Drawer:
 
     @property
     def pace(self) -> float:
-        """Seconds a draw; the first call, which may import and compile, is left out once as many have come after it."""
+        """Seconds a draw; the first call, which may import and compile, is omitted once as many have come after it."""
         calls, seconds = self._first if self.calls >= 2 * self._first[0] else (0, 0.0)
         return (self.seconds - seconds) / (self.calls - calls) if self.calls > calls else 0.0
 
@@ -158,12 +158,12 @@ def judge(
         inputs: a list, a Hypothesis strategy, or a function of a generator.
         neighbours: of an input, the inputs that the claim makes alike with it: a list, or a strategy; None: any two
             inputs (local DP, metric DP).
-        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them beside a
+        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them next to a
             delta (:attr:`PrivacyConstraint.tails`).
         epsilon: claimed, above 0; per unit of distance where the notion goes by it.
         delta: claimed, from 0.
         order: above 1: then epsilon is claimed of the Renyi divergence of this order.
-        distance: of two inputs, for notions that go by it; 1 where left out.
+        distance: of two inputs, for notions that go by it; 1 by default.
         many: ``(input, count)`` -> as many outputs, where a faster way exists than one by one.
         confidence: of all that is said, together.
         draws: calls of the mechanism, about; no more than these.
@@ -249,7 +249,7 @@ class _Round:
 
 
 def _plan(draws: int) -> list[_Round]:
-    """Rounds of search over many pairs, for half of the draws at most; the other half looks at the best pair."""
+    """Return rounds of search over many pairs, for half of the draws at most; the other half looks at the best pair."""
     rounds: list[_Round] = []
     left, size = draws, FIRST
     while True:
@@ -301,7 +301,7 @@ class _Trial:
                 return
 
     def _fitting(self, planned: _Round) -> _Round:
-        """A round cut to the time that is left; a cut round is the last."""
+        """Return a round cut to the time that is left; a cut round is the last."""
         left = clock().left
         needed = self.drawer.pace * planned.calls
         if needed <= 0.8 * left:
@@ -324,7 +324,7 @@ class _Trial:
         return Table.of(first, width), Table.of(second, width)
 
     def _test(self, kept: list[_Candidate], size: int, error: float) -> None:
-        """The most promising tests of a round, on fresh draws."""
+        """Run the most promising tests of a round, on fresh draws."""
         ranked = sorted(((t.score, c, t) for c in kept for t in c.tests), key=lambda found: -found[0])[:TESTED]
         drawn: dict[int, tuple[Table, Table]] = {}
         for score, candidate, test in ranked:
@@ -346,7 +346,7 @@ class _Trial:
             self.report(f"epsilon at least {value:.4g} (searched: {score:.4g})")
 
     def verdict(self, confidence: float, seed: int, seconds: float) -> Verdict:
-        """What came of it."""
+        """Return the verdict."""
         claim, best = self.claim, self.best
         shown = best is not None and best[0] > 0
         limit, likely, size, error = self.tested or (1.0, 0.0, 1, self.error)

@@ -19,9 +19,9 @@ from privopt.arrays import Floats, Ints
 CELLS: Final = 64
 """Cells of a view, about."""
 KINDS: Final = 256
-"""How many outputs that are no numbers are kept apart: the most frequent ones."""
+"""How many outputs that are not numbers are kept apart: the most frequent ones."""
 ODD: Final = 3
-"""Cells of outputs that are no numbers, infinite, or not a number, at the end of a view of numbers."""
+"""Cells of outputs that are not numbers, infinite, or not a number, at the end of a view of numbers."""
 ENDS: Final = 64
 """Bytes of an output that are looked at one by one: the first and the last."""
 LARGEST: Final = int(sys.float_info.max)
@@ -38,12 +38,12 @@ class Raised:
 
     @classmethod
     def of(cls, error: BaseException) -> Raised:
-        """An error, the addresses of objects left out of what it says."""
+        """Return an error, the addresses of objects omitted from its text."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
 
 def _numbers(output: Any) -> Floats | None:
-    """The numbers of an output, flat; of integers beyond doubles the last 32 bits, too; None where it is none."""
+    """Return the numbers of an output, flat; of integers beyond doubles the last 32 bits, too; None if it has none."""
     if isinstance(output, bytes):
         ends = output if len(output) <= ENDS else output[: ENDS // 2] + output[-ENDS // 2 :]
         return np.frombuffer(ends, dtype=np.uint8).astype(np.float64)
@@ -86,7 +86,7 @@ def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
 
 
 def _name(output: Any) -> Hashable:
-    """An output as something that can be compared; doubles bit by bit."""
+    """Return an output as something that can be compared; doubles bit by bit."""
     if isinstance(output, np.ndarray):
         return output.shape, output.tobytes()
     if isinstance(output, float | complex):
@@ -101,7 +101,7 @@ def _name(output: Any) -> Hashable:
 
 
 def _read(output: Any) -> tuple[Floats, Hashable, Hashable]:
-    """The numbers of an output, flat; what of it is no number; and itself."""
+    """Return the numbers of an output, flat; what of it is not a number; and itself."""
     numbers: list[Floats] = []
     others: list[Hashable] = []
     _apart(output, numbers, others)
@@ -115,7 +115,7 @@ class Table:
 
     Attributes:
         names: each itself, as something that can be compared.
-        labels: what of each is no number.
+        labels: what of each is not a number.
         numbers: (n, d) the numbers of each, d as most have.
         odd: (n,) which have not d of them, or not finite ones.
     """
@@ -153,7 +153,7 @@ class Table:
         return cls(names=names, labels=labels, numbers=table, odd=odd)
 
     def part(self, some: slice) -> Table:
-        """Some of the outputs."""
+        """Return some of the outputs."""
         return Table(names=self.names[some], labels=self.labels[some], numbers=self.numbers[some], odd=self.odd[some])
 
 
@@ -177,7 +177,7 @@ class View:
 
 
 def views_of(one: Table, two: Table) -> list[View]:
-    """Views that may tell two samples apart, made from these alone.
+    """Return views that may tell two samples apart, made from these alone.
 
     Args:
         one, two: draws from each of two inputs; what is made of them is tried on others.
@@ -236,7 +236,7 @@ def never_again(one: Table, two: Table) -> float:
 
 
 def _kinds(one: Table, two: Table, words: str, named: Callable[[Table], list[Hashable]]) -> View:
-    """A cell each of the most frequent outputs, and one for all others."""
+    """Return a cell each of the most frequent outputs, and one for all others."""
     counts = Counter([*named(one), *named(two)])
     often = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:KINDS]
     place = {name: number for number, name in enumerate(often)}

@@ -1,4 +1,4 @@
-"""Testers: what to look at, chosen on one half of the draws; each answers with events, or cells, for the other half.
+"""Testers choose events on one half of the draws and return them for a test on the other half.
 
 - histogram, and hockey-stick (a classifier's score): events where the odds are greatest, by Neyman and Pearson;
 - Renyi: cells in order of their odds, for claims on a divergence.
@@ -67,7 +67,7 @@ class Test:
 
 
 def propose(one: Table, two: Table, odds: float, delta: float, order: float | None) -> list[Test]:
-    """The most promising test of each view, the best first.
+    """Return the most promising test of each view, the best first.
 
     Views and the order of their cells come from the first halves, where to cut from the others.
 
@@ -87,7 +87,7 @@ def propose(one: Table, two: Table, odds: float, delta: float, order: float | No
             rank = np.argsort(-(learnt[a] + 0.5) / (learnt[b] + 0.5), kind="stable")
             straight = np.arange(view.count)
             for cells in (rank, straight, straight[::-1]) if view.ordered else (rank,):
-                if view.ordered:  # odd outputs that never came are no part of an event
+                if view.ordered:  # odd outputs that never came are not part of an event
                     cells = cells[(cells < view.count - ODD) | (learnt[0] + learnt[1] > 0)[cells]]
                 if order is None:
                     group, value = _event(cells, held[a], held[b], delta)
@@ -106,7 +106,7 @@ def _halves(table: Table) -> tuple[Table, Table]:
 
 
 def _event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[Ints, float]:
-    """The first cells of an order, as many as promise most."""
+    """Return the first cells of an order, as many as promise most."""
     draws = float(hits.sum())
     low, _ = _roughly(hits[rank].cumsum() / draws, draws)
     _, high = _roughly(against[rank].cumsum() / draws, draws)
@@ -125,7 +125,7 @@ def _roughly(share: Floats, draws: float) -> tuple[Floats, Floats]:
 
 
 def _cells(rank: Ints, hits: Ints, against: Ints, order: float) -> tuple[Ints, float, int]:
-    """The order of cells cut into parts of about equal share, as many as promise most."""
+    """Return the order of cells cut into parts of about equal share, as many as promise most."""
     share = np.cumsum((hits + against)[rank]) / max(1, int((hits + against).sum()))
     best: tuple[Ints, float, int] = (np.zeros(len(hits), dtype=np.int64), -math.inf, 1)
     for parts in range(2, PARTS + 1):
@@ -140,7 +140,7 @@ def _cells(rank: Ints, hits: Ints, against: Ints, order: float) -> tuple[Ints, f
 
 
 def rarest_seen(draws: int, limit: float, error: float) -> float:
-    """The least probability of an output that the other input never gives, at which so many draws see it."""
+    """Return the least probability of an output that the other input never gives, at which so many draws see it."""
     _, high = clopper_pearson(0, draws, error / 2)
     needed = min(1.0, float(high) * math.exp(limit))
     low, top = 0.0, 1.0

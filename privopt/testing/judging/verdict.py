@@ -1,4 +1,4 @@
-"""What a judge found."""
+"""The verdict of a judge."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Verdict:
     seed: int
 
     def to_json(self) -> dict[str, Any]:
-        """The attributes as a JSON object."""
+        """Return the attributes as a JSON object."""
         return asdict(self)
 
     @property

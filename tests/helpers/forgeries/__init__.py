@@ -41,7 +41,7 @@ def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
 
 
 def forge(folder: Path, forgery: Forgery, target: Path) -> Path:
-    """A copy of a DIR with a forgery."""
+    """Return a copy of a DIR with a forgery."""
     shutil.copytree(folder, target)
     forgery.change(target)
     if forgery.mended:

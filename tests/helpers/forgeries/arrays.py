@@ -120,7 +120,7 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
 
 
 def exact_distances(folder: Path) -> list[float]:
-    """The greatest doubles that the exact distances of the stored pairs are not below."""
+    """Return the greatest doubles that the exact distances of the stored pairs are not below."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     result = json.loads((folder / "result.json").read_text())
     matrix = Matrix(folder, checker.Problem(folder, result["problem"], names), result)
@@ -206,7 +206,7 @@ def planes_of(folder: Path, base: str) -> Iterator[Forgery]:
 
 
 def _meshed(side: str) -> Change:
-    """A mesh in place of the squares."""
+    """Return a mesh in place of the squares."""
     ring = [[0, 0], [1, 0.1], [0.7, 1], [0, 0]]
     text = json.dumps({"type": "Polygon", "coordinates": [ring]})
     mesh = f'mesh = {{ region = "r.geojson", side_km = {side}, planar = true }}'
@@ -217,7 +217,7 @@ def _meshed(side: str) -> Change:
 
 
 def _member(path: Path, change: Callable[[bytes], bytes]) -> None:
-    """The bytes of the first member are others, their sum in the archive mended."""
+    """Change the bytes of the first member, and its checksum in the archive."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     first = next(iter(members))

@@ -134,7 +134,7 @@ REGIONS = ("streets", *PLANES)
 
 
 def make(base: str, folder: Path) -> Path:
-    """The DIR of a base, solved."""
+    """Return the DIR of a base, solved."""
     mechanism, write = BASES[base]
     method = "interior-point" if base == "soft" else "full"  # its multipliers make no trees
     options = Options(method=method, solver="highs") if mechanism == "optimal-lp" else Options()

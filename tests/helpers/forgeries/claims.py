@@ -104,12 +104,12 @@ def _others(value: Any) -> list[Any]:
 
 
 def _spellings(text: str) -> list[Any]:
-    """The same number by no text that verify takes."""
+    """Return the same number by no text that verify takes."""
     return [[text], float(text), f"{text} ", f" {text}", f"{text}\n", f"\ufeff{text}"]
 
 
 def files_of(folder: Path) -> Iterator[Forgery]:
-    """Sums that do not fit, and what is no file."""
+    """Yield sums that do not fit, and what is no file."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     for name in names:
         if name not in ("SHA256SUMS", "report.html"):

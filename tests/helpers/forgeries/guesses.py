@@ -56,7 +56,7 @@ def _blurred(weights: Any) -> None:
 
 
 def guesses_of() -> Iterator[Forgery]:
-    """Outputs that others stand for at less loss, and problems that do not say what they ask for."""
+    """Yield outputs that others stand for at less loss, and problems that do not say what they ask for."""
     yield Forgery(name="blurred, no longer guessed", change=restated(_blurred))
     for by in range(1, 6):
         yield Forgery(name=f"outputs turned by {by}", change=restated(_turned(by)))

@@ -78,7 +78,7 @@ _NODES = [("a", "41.9,12.4"), ("b", "41.9,12.41"), ("c", "41.91,12.41"), ("d", "
 
 
 def _shares(base: str) -> tuple[list[object], list[float]]:
-    """A prior of the base's records."""
+    """Return a prior of the base's records."""
     return ([*range(6)], [0.1, 0.2, 0.2, 0.2, 0.2, 0.1]) if base == "people" else ([*"abcd"], [0.25] * 4)
 
 

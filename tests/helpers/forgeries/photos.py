@@ -42,7 +42,7 @@ def _signed(folder: Path) -> None:
 
 
 def _as_csv(change: Callable[[str], str]) -> Change:
-    """The same scores as CSV, then changed."""
+    """Return the same scores as CSV, then changed."""
 
     def changed(folder: Path) -> None:
         table = np.load(folder / "problem" / "scores.npy").astype(str).tolist()
@@ -71,7 +71,7 @@ def _first(text: str, cell: str) -> str:
 
 
 def _trivial(change: Callable[[Path], object]) -> Change:
-    """The bound that needs no proof, beside a proof that is changed."""
+    """Return the bound that needs no proof, beside a proof that is changed."""
 
     def changed(folder: Path) -> None:
         result = json.loads((folder / "result.json").read_text())

@@ -30,7 +30,7 @@ SQUARES = TRIANGLES.replace('points = "points.csv"', "grid = { rows = 2, cols = 
 
 
 def _moved(i: int, many: int) -> Callable[[Arrays], object]:
-    """A part of a row's greatest weight goes to its least."""
+    """Return a part of a row's greatest weight goes to its least."""
 
     def change(arrays: Arrays) -> None:
         row = arrays["weights"][i]
@@ -53,7 +53,7 @@ def _flipped(arrays: Arrays) -> None:
 
 
 def forged_planes(arrays: Arrays) -> Iterator[Pair]:
-    """What is changed in a region's arrays, and how."""
+    """Yield changes of a region's arrays, with their names."""
     weights, corners = arrays["weights"], arrays["vertices"]
     for i in range(len(weights)):
         yield f"weights: row {i}: a third moved", _moved(i, 3)

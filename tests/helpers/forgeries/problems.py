@@ -47,7 +47,7 @@ def _bytes(change: Callable[[bytes], bytes], name: str = "points.csv") -> Change
 
 
 def _member(name: str, form: Callable[[Any], bytes]) -> Change:
-    """An array of mechanism.npz in another form, of the same numbers."""
+    """Return an array of mechanism.npz in another form, of the same numbers."""
 
     def changed(folder: Path) -> None:
         with np.load(folder / "mechanism.npz") as archive:

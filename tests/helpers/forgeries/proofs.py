@@ -18,14 +18,14 @@ from privopt.files.release_folder import sums_text
 
 
 def _one_bit(folder: Path, beside: float) -> None:
-    """The bound that is next to the stated one, which says the same to fifteen digits."""
+    """State the double next to the bound, which agrees to fifteen digits."""
     result = json.loads((folder / "result.json").read_text())
     result["objective"]["lower_bound"] = float(np.nextafter(result["objective"]["lower_bound"], beside))
     (folder / "result.json").write_text(json.dumps(result))
 
 
 def _raised(change: Callable[[dict[str, Any]], object], by: float = 0.0) -> Change:
-    """A change to the proof beside a bound raised to the value, all else made to fit."""
+    """Return a change to the proof beside a bound raised to the value, all else made to fit."""
 
     def changed(folder: Path) -> None:
         npz("proof.npz", change)(folder)
@@ -66,7 +66,7 @@ def proofs_of(folder: Path) -> Iterator[Forgery]:
 
 
 def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any]], object], bool]]:
-    """What is changed of multipliers row by row, how, and whether the bound is raised besides."""
+    """Yield changes of row-by-row multipliers, with their names, and whether the bound is raised too."""
     for factor in (0.5, 0.9, 1.1, 2.0, 100.0, -1.0, np.nan, np.inf):
         for raised in (False, True):
             yield (
@@ -100,7 +100,7 @@ def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any
 
 
 def _fine(folder: Path) -> None:
-    """The bound that the proof gives at another unit, stated as the checker has it."""
+    """State the bound that the proof gives at another unit, as the checker computes it."""
     npz("proof.npz", lambda a: a.update(unit=a["unit"] * 2.0**-30))(folder)
     (folder / "SHA256SUMS").write_text(sums_text(folder))
     lines: list[str] = []

@@ -13,7 +13,7 @@ Arrays = dict[str, Any]
 
 
 def _hung(k: int, *on: tuple[int, int]) -> Callable[[Arrays], object]:
-    """Records hung on others, in the trees of one output."""
+    """Return records hung on others, in the trees of one output."""
 
     def change(arrays: Arrays) -> None:
         n = arrays["trees"].shape[1]
@@ -24,7 +24,7 @@ def _hung(k: int, *on: tuple[int, int]) -> Callable[[Arrays], object]:
 
 
 def forged_trees(arrays: Arrays) -> Iterator[tuple[str, Callable[[Arrays], object], bool]]:
-    """What is changed, how, and whether the bound is raised to the value besides."""
+    """Yield changes, with their names, and whether the bound is raised to the value too."""
     trees = arrays["trees"]
     outputs, records = trees.shape
     for factor in (0.5, 0.9, 1 - 1e-9, 1 + 1e-9, 1.1, 100.0, -1.0, np.nan, np.inf):
@@ -63,7 +63,7 @@ def forged_trees(arrays: Arrays) -> Iterator[tuple[str, Callable[[Arrays], objec
 
 
 def forged_units(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What of the rounding of a loss is changed, and what result.json says then."""
+    """Yield changes of a loss's rounding, and the text of result.json for each."""
     value, unit = result["objective"]["value"], result["details"]["value_unit"]
 
     def said(value: Any, unit: Any) -> dict[str, Any]:

@@ -269,7 +269,7 @@ class RightRegions(RightCounts):
         return inner.ravel(), (low.scale, high.scale)
 
     def levels(self, groups: Any) -> Any:
-        """What the lower level adds its noise to."""
+        """Return what the lower level adds its noise to."""
         return groups.cumsum(axis=1)
 
     def back(self, noisy: Any, shape: Any) -> Any:

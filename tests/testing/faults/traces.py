@@ -12,7 +12,7 @@ from privopt_metric_dp.traces.prediction import Terms
 
 
 def planted(walks):
-    """A mechanism whose releases draw with another walker."""
+    """Return a mechanism whose releases draw with another walker."""
     release = type(f"{walks.__name__}Release", (TraceRelease,), {"walks": walks})
     return type(walks.__name__, (Predictive,), {"release_class": release})
 

@@ -1,4 +1,4 @@
-"""Partitions of the nodes of a graph: who is on the boundary, what falls apart inside.
+"""Partitions of the nodes of a graph: boundary nodes, and the connected components inside.
 
 A block is a connected set of internal nodes; the boundary is what the master keeps. Either both ends of every edge
 between two subsets are on it (Qiu, IJCAI 2024, Definition 3.2). Or one end of each is enough: a vertex cover of these

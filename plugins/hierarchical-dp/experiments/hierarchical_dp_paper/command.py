@@ -76,7 +76,7 @@ class Plan:
     zones: Path | None
 
     def data(self, name: str) -> Census:
-        """The census, or the taxis' pick-ups."""
+        """Return the census, or the taxis' pick-ups."""
         return _data(name, self.seed if self.quick else None, self.counties if name == "census" else self.zones)
 
 
@@ -138,7 +138,7 @@ def census_table(plan: Plan) -> None:
 
 
 def taxi_table(plan: Plan) -> None:
-    """The same on the taxis' pick-ups."""
+    """Write the same table for the taxis' pick-ups."""
     _table_7(plan, "taxi")
 
 

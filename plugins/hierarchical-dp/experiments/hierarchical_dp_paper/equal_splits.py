@@ -101,7 +101,7 @@ def _data(quick: bool) -> dict[str, Census]:
 
 
 def cumulative_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
-    """Method Hc on every level: the noise of ``cumulative-dp`` where totals are public, rising counts, then matched."""
+    """Run method Hc on every level: noise of ``cumulative-dp`` where totals are public, rising counts, then matched."""
     budgets = level_budgets(epsilon, "cumulative-dp", data.tree.depth, shares)
     noisy, _ = draw("cumulative-dp", data.levels, budgets, totals=True, most=1, seed=seed)
     start = perf_counter()
@@ -111,7 +111,7 @@ def cumulative_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction]
 
 
 def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
-    """Method Hg on every level: noise on the size of each group, sizes in order, isotonic; then matched as for Hc."""
+    """Run method Hg on every level: noise on the size of each group, sorted, isotonic; then matched as for Hc."""
     budgets = level_budgets(epsilon, "cumulative-dp", data.tree.depth, shares)
     most = data.leaves.shape[1]
     fitted = []

@@ -102,7 +102,7 @@ def census(
     counties: Path | None = None,
     heterogeneity: float = 0.15,
 ) -> Census:
-    """A census like section 11's: 52 states, 3144 counties, household sizes with a heavy tail, 50 outliers.
+    """Return a census like section 11's: 52 states, 3144 counties, household sizes with a heavy tail, 50 outliers.
 
     Args:
         seed: of the generator.
@@ -137,7 +137,7 @@ def census(
 
 
 def _census(paths: Sequence[tuple[str, ...]], leaves: Ints) -> Census:
-    """The hierarchy of the paths, and the leaves, one a path, in the tree's order."""
+    """Return the hierarchy of the paths, and the leaves, one a path, in the tree's order."""
     tree = Tree.from_paths(paths)
     row = {path[-1]: index for index, path in enumerate(paths)}
     return Census(tree=tree, leaves=leaves[[row[name] for name in tree.names[-1]]])

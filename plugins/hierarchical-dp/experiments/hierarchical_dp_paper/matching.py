@@ -52,7 +52,7 @@ def match_down(tree: Tree, noisy: Sequence[Ints], *, noise: Sequence[Noise], tot
 
 
 def match_counts(tree: Tree, counts: Sequence[Ints], variances: Sequence[float]) -> list[Ints]:
-    """Counts (R_l, N) of regions that were estimated each by itself, made consistent.
+    """Return counts (R_l, N) of regions that were estimated each by itself, made consistent.
 
     Args:
         tree: the hierarchy.
@@ -71,7 +71,7 @@ def match_counts(tree: Tree, counts: Sequence[Ints], variances: Sequence[float])
 
 
 def _matched(parent: Groups, counts: Ints, variance: float) -> list[Groups]:
-    """The groups of K children with counts (K, N), their sizes averaged with those of the parent's that they match."""
+    """Return the groups of K children with counts (K, N), sizes averaged with those of the parent's that they match."""
     left, pooled = counts.copy(), counts.sum(axis=0)
     dealt = np.zeros((len(parent.groups) + counts.shape[1], len(counts)), np.int64)
     places: list[tuple[int, int]] = []

@@ -57,7 +57,7 @@ def _timed(method: str, sizes: int, seed: int, small: bool, limit: float) -> flo
 
 
 def _tables_within(solve: Any, task: Any, merge: Any, domain: Any) -> None:
-    """The cost tables of every subtree, under the paper's domain rule; each size by itself.
+    """Fill the cost tables of every subtree, under the paper's domain rule; each size by itself.
 
     The last step, the choice among sizes, needs domains that reach G together; it is left out where
     the rule does not let them, as its cost is small beside the tables'.

@@ -60,7 +60,7 @@ class Table:
 
 
 def paper_domain(noisy: int, scale: Fraction | float) -> range:
-    """The paper's domain rule: noisy +- 3 ceil(2 lambda^2), cut at 0 (footnote 2).
+    """Return the paper's domain rule: noisy +- 3 ceil(2 lambda^2), cut at 0 (footnote 2).
 
     Args:
         noisy: noisy count.
@@ -91,7 +91,7 @@ def _slopes(tables: Sequence[Table], sign: int) -> list[tuple[int, int]]:
 
 
 def table_merge(tables: Sequence[Table]) -> Table:
-    """phi of Equation 4b by Algorithm 1 (TableMerge): steps in the order of their slopes.
+    """Return phi of Equation 4b by Algorithm 1 (TableMerge): steps in the order of their slopes.
 
     Exact for convex tables. The stable sort keeps one child's steps in their own order.
     """
@@ -108,7 +108,7 @@ def table_merge(tables: Sequence[Table]) -> Table:
 
 
 def merge_by_optimisation(tables: Sequence[Table]) -> Table:
-    """phi of Equation 4b without using convexity (M_dp^OP): every split of every value."""
+    """Return phi of Equation 4b without using convexity (M_dp^OP): every split of every value."""
     merged = tables[0]
     for table in tables[1:]:
         first, last = merged.first + table.first, merged.last + table.last

@@ -109,7 +109,7 @@ def run_methods(
 
 
 def judged(method: str, data: Census, levels: Sequence[Ints], counts: Sequence[Ints], seconds: float) -> Trial:
-    """What a release's counts come to, beside the true ones."""
+    """Compare a release's counts with the true ones."""
     found = [errors_of(a, b) for a, b in zip(counts, levels, strict=True)]
     errors, moved, individuals = (
         tuple(level[name] for level in found) for name in ("l1_error", "earth_movers", "individuals")

@@ -46,7 +46,7 @@ class Limits:
         return int(self.least[0][0]), int(self.most[0][0])
 
     def broken(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """What is out of bounds among numbers (R_l,) of the first levels: the region, its number, what is wanted."""
+        """Return the numbers (R_l,) of the first levels that are out of bounds: region, number, what it must be."""
         return [
             (f"region {names[place]!r}", int(own[place]), f"from {least[place]} to {most[place]}")
             for names, own, least, most in zip(self.tree.names, totals, self.least, self.most, strict=False)
@@ -58,7 +58,7 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     """Return what ``hierarchy.bounds`` says, for a tree; None where a problem has none.
 
     Raises:
-        InputError: a region that is none of the tree's or stands twice, a number that is none.
+        InputError: a region that is none of the tree's or occurs twice, a number that is none.
         InfeasibleError: bounds of a region that clash with those of the regions in it.
     """
     if source is None:
@@ -86,7 +86,7 @@ def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int | N
     """Read ``region, at_least, at_most``; an empty cell bounds nothing.
 
     Raises:
-        InputError: a column is missing, a region is none of those known or stands twice, a number is none, or the
+        InputError: a column is missing, a region is none of those known or occurs twice, a number is none, or the
             least is above the most; no row at all.
     """
     name, table, sides = source.name, LevelTable.scan(source), ("at_least", "at_most")
@@ -116,7 +116,7 @@ def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int | N
 
 
 def _sums(side: Ints, start: Ints) -> Ints:
-    """Sums over each region's children, or just above `UNBOUNDED`; in doubles, for 2^13 times 2^50 is no int64."""
+    """Return sums over each region's children, or just above `UNBOUNDED`; in doubles: 2^13 times 2^50 exceeds int64."""
     return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 

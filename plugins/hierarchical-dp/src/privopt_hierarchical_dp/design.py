@@ -1,4 +1,4 @@
-"""What is decided of a release before its noise is drawn: once, from the problem, the method and the regions."""
+"""The design of a release, fixed before its noise is drawn: from the problem, the method and the regions."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Shape:
     Attributes:
         parent: for each level but the first, for each group of regions the group above.
         times: likewise, how many regions each region above has in it.
-        counts: for each level, how many regions of the tree a group stands for.
+        counts: for each level, how many regions of the tree a group represents.
     """
 
     parent: tuple[Ints, ...]

@@ -28,7 +28,7 @@ class Groups:
         tree: hierarchy of its regions.
         leaves: (R_L, N) groups of each size in each leaf region, from the least size that is a class (0 or 1); the
             last column is "N or more".
-        empty: unit records only: groups whose quantities add up to 0 where they are no groups of any size.
+        empty: unit records only: groups whose quantities add up to 0 where they are not groups of any size.
     """
 
     tree: Tree
@@ -44,11 +44,11 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         source: CSV or Parquet.
         sizes: N.
         first: the least size, 0 or 1.
-        listed: the regions where a public table has them; left out: those of the file.
+        listed: the regions where a public table has them; default: those of the file.
 
     Raises:
         InputError: a column is missing, a count is negative or fractional, a size lies outside ``first`` to
-            N, a pair stands twice, the regions form no tree, or are not listed.
+            N, a pair occurs twice, the regions form no tree, or are not listed.
     """
     classes = sizes + 1 - first
     table = LevelTable.by_levels(source, "size", "groups")
@@ -97,7 +97,7 @@ def read_units(source: File, sizes: int, *, most: int = 1, first: int = 1, liste
         sizes: N; larger groups count as N.
         most: Q, the largest quantity of one individual.
         first: the least size; 0 makes units whose quantities add up to 0 (vacant ones, a row of quantity 0) a class.
-        listed: the regions where a public table has them; left out: those of the file.
+        listed: the regions where a public table has them; default: those of the file.
 
     Raises:
         InputError: a column is missing, a quantity is negative, fractional or above ``most``, a
@@ -129,7 +129,7 @@ def check_totals(source: File, groups: Groups) -> None:
     """Check ``region, total`` (numbers of groups) against the sums of the leaves.
 
     Raises:
-        InputError: a region that is unknown or stands twice, a total that is no whole number or not
+        InputError: a region that is unknown or occurs twice, a total that is not a whole number or not
             the sum of the leaves below it: the fault says by how much.
     """
     name, table = source.name, LevelTable.scan(source)

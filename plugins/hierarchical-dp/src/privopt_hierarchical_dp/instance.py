@@ -1,4 +1,4 @@
-"""What a problem's files hold: the regions, and the groups in them, which are secret."""
+"""The contents of a problem's files: the regions, and the groups in them, which are secret."""
 
 from __future__ import annotations
 
@@ -100,4 +100,4 @@ class HierarchyInstance(PublishedHierarchy):
 
 
 _DESIGNS: Final[WeakKeyDictionary[PublishedHierarchy, Design]] = WeakKeyDictionary()
-"""The last design of each problem: a command asks for one again and again, and a problem is changed by nobody."""
+"""The last design of each problem: a command asks for one again and again, and a problem is changed by no one."""

@@ -1,4 +1,4 @@
-"""What the conformance kit needs to try hierarchical-dp: small problems, neighbours, measurements, an oracle."""
+"""The conformance kit's profile of hierarchical-dp: small problems, neighbours, measurements, an oracle."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def problems(
 
 
 def _leaf(row: Sequence[Any]) -> str:
-    """The name of a row's leaf region; those that the generator makes are unique."""
+    """Return the name of a row's leaf region; those that the generator makes are unique."""
     return str(next(name for name in reversed(row[:-2]) if name))
 
 
@@ -151,7 +151,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
-    """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
+    """Return the calls of the noise, as the mechanism makes them, with the sensitivity that it computes with."""
     design = problem.design(method, problem.groups.tree)
     with recorded() as calls:
         design.draw(add_up(design.tree, problem.groups.leaves), seed=None)
@@ -180,7 +180,7 @@ def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: NoiseDistr
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """The optimum of Model 1, by the paper's cost tables merged in the plainest way (M_dp^OP)."""
+    """Return the optimum of Model 1, by the paper's cost tables merged in the plainest way (M_dp^OP)."""
     values = np.arange(total + 1)
 
     def beside(a: Ints, b: Ints) -> Ints:
@@ -197,7 +197,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Valid releases are consistent, with a public total; Model 1 is solved again by the paper's cost tables."""
+    """Check that valid releases are consistent, with a public total; solve Model 1 again by the paper's tables."""
     method = result.method
     if not METHODS[method].valid:
         return
@@ -234,7 +234,7 @@ PROFILES: Final[dict[str, Profile]] = {
 
 
 def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str = "", listed: bool = False) -> Profile:
-    """The profile for problems of a relation of neighbours, a notion and a least size.
+    """Return the profile for problems of a relation of neighbours, a notion and a least size.
 
     ``zeros``: sizes are impossible ``"everywhere"``, or in some ``"regions"``; ``listed``: a table has the regions.
     """

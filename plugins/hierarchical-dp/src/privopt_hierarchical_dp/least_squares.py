@@ -51,7 +51,7 @@ class Noise:
 
 
 UNMEASURED: Final = Noise(variance=1e100)
-"""Of values that say nothing: beside this variance no other counts, and sums of it stay finite."""
+"""Of values that say nothing: next to this variance no other counts, and sums of it stay finite."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -83,7 +83,7 @@ class Estimate:
         return Estimate(mean=mean, variance=variance, fourth=fourth)
 
     def summed(self, start: Ints) -> Estimate:
-        """Sums over the children of each region of the level above."""
+        """Return sums over the children of each region of the level above."""
         return Estimate(
             mean=np.add.reduceat(self.mean, start[:-1], axis=0),
             variance=np.add.reduceat(self.variance, start[:-1], axis=0),
@@ -164,7 +164,7 @@ def exactly(totals: Ints) -> Estimate:
 
 
 def increments(courses: Estimate, end: Estimate) -> Estimate:
-    """Counts (R, N) as differences of cumulative ones (R, N - 1) and their end (R, 1), independent of each other."""
+    """Return counts (R, N) as differences of independent cumulative ones (R, N - 1) and their end (R, 1)."""
     edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
@@ -179,7 +179,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
 
 
 def _decrements(courses: Estimate) -> Estimate:
-    """Counts (R, N) as differences of the numbers (R, N) of groups of their size or more."""
+    """Return counts (R, N) as differences of the numbers (R, N) of groups of their size or more."""
     twice = np.repeat([[2.0, 1.0]], [courses.mean.shape[1] - 1, 1], axis=1)
     return Estimate(
         mean=-np.diff(courses.mean, axis=1, append=0.0),
@@ -257,7 +257,7 @@ class Ends:
     released: Ints
 
     def spread(self, keep: Ints, size: int) -> Ends:
-        """The ends over ``size`` columns, of which these are the columns ``keep``; the others are 0."""
+        """Return the ends over ``size`` columns, of which these are the columns ``keep``; the others are 0."""
         shape = (len(self.mean), size)
         mean, reach, released = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
         mean[:, keep], reach[:, keep], released[:, keep] = self.mean, self.reach, self.released
@@ -328,7 +328,7 @@ def intervals(
 def _plain(
     tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise], known: Sequence[Bools] | None
 ) -> list[Estimate]:
-    """Counts; where a region's total is known its estimates are moved to add up to it, by as much for each size."""
+    """Return counts; if a region's total is known, move each size's estimate equally so that they add up to it."""
     found = least_squares(tree, noisy, noise, known=known)
     size = noisy[0].shape[1]
     part = 1.0 / size
@@ -350,7 +350,7 @@ def _increments(
     size: int,
     known: Sequence[Bools] | None,
 ) -> list[Estimate]:
-    """Counts as differences of cumulative counts, whose errors are independent from size to size."""
+    """Return counts as differences of cumulative counts, whose errors are independent from size to size."""
     if not totals:
         return [_decrements(level) for level in least_squares(tree, noisy, noise, known=known)]
     sure = None if known is None else [level[:, : size - 1] for level in known]

@@ -2,7 +2,7 @@
 
 CSV or Parquet, streamed by polars and never held as Python objects. A file is read in a few passes over its columns:
 one for the hierarchy (its distinct paths) and for values that will not do, one for the numbers. Faults name file, row
-and column; what stands in a cell of individuals is not quoted.
+and column; what is in a cell of individuals is not quoted.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class LevelTable:
 
         Args:
             source: the file.
-            values: columns that it must have beside ``level_1, ..., level_L``.
+            values: columns that it must have next to ``level_1, ..., level_L``.
             optional: a column that it may have, but not in other letters: each row would count as one.
 
         Raises:
@@ -187,7 +187,7 @@ class LevelTable:
         self.source.seen.columns.update(columns)
 
     def bad_cells(self, column: str, bad: pl.Expr, wanted: str, beside: str) -> list[Fault]:
-        """Return faults of the first rows whose ``column`` will not do, with what stands in the column ``beside``."""
+        """Return faults of the first rows whose ``column`` will not do, with what is in the column ``next to``."""
         frame = self.frame.with_row_index("_row").filter(bad).head(MOST_FAULTS + 1)
         rows = self.collect("_row", text(column).alias("_found"), text(beside).alias("_beside"), frame=frame)
         return [
@@ -272,7 +272,7 @@ def read_regions(source: File, *, once: bool = False) -> tuple[Regions, bool]:
         once: whether a region may not stand twice.
 
     Raises:
-        InputError: a column is missing, a region stands twice, or the regions form no tree.
+        InputError: a column is missing, a region occurs twice, or the regions form no tree.
     """
     table = LevelTable.by_levels(source)
     table.note(*table.levels)

@@ -1,4 +1,4 @@
-"""The loss: how far the noise had to be bent."""
+"""The loss: the distance from the noisy values to the released counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
 
     sum over levels of w_l |x - noisy|^2, on what the method measured (counts, cumulative counts or
     the published chain); the largest weight is 1. It says how far the noise had to be bent, not how
-    far the release is from the truth: that stands in ``private/truth.json``.
+    far the release is from the truth: that is in ``private/truth.json``.
 
     Attributes:
         problem: what was asked.
@@ -34,11 +34,11 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
     unit: str = "groups squared"
 
     def evaluate(self, release: HierarchyRelease) -> float:
-        """The objective, exact up to one rounding."""
+        """Return the objective, exact up to one rounding."""
         return float(self.exactly(release))
 
     def exactly(self, release: HierarchyRelease) -> Fraction:
-        """The objective as a rational."""
+        """Return the objective as a rational."""
         design = self.problem.design(self.method, release.tree)
         weights = (Fraction(1),) * release.tree.depth if design.rule.query == "chain" else design.weights
         totals = release.noisy[0].shape[1] < release.counts[0].shape[1]

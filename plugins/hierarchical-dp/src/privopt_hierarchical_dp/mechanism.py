@@ -53,13 +53,13 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:HierarchyReport"
 
     def load(self, declared: HierarchyProblem, file: str) -> HierarchyInstance:
-        """The problem and its groups."""
+        """Return the problem and its groups."""
         return HierarchyInstance.of(declared, file)
 
     def reopen(
         self, declared: HierarchyProblem, file: str, folder: Path
     ) -> tuple[PublishedHierarchy, HierarchyRelease]:
-        """What is published: no counts."""
+        """Return what is published: no counts."""
         declared.checked(file)
         problem = PublishedHierarchy(declared=declared, file=file)
         return problem, HierarchyRelease.read(folder, problem)
@@ -75,7 +75,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return None if METHODS[method].query == "chain" else problem.declared.privacy.kind
 
     def utility(self, problem: PublishedHierarchy, method: str) -> UtilityLoss[HierarchyRelease]:
-        """The post-processing objective at the noisy values."""
+        """Return the post-processing objective at the noisy values."""
         return PostProcessing(problem=problem, method=method)
 
     def bytes_needed(self, problem: PublishedHierarchy, method: str) -> float:
@@ -166,7 +166,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     def proved(
         self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, folder: Path
     ) -> float | None:
-        """What fitting the released noisy values once more proves."""
+        """Return what fitting the released noisy values once more proves."""
         design, asked = problem.design(result.method, release.tree), result.asked
         if release.past_sums() or release.shape_faults(design.method, design.totals):
             return None
@@ -242,7 +242,7 @@ def noise_told(records: Sequence[NoiseRecord | None]) -> list[dict[str, Any] | N
 def _bound(
     loss: PostProcessing, release: HierarchyRelease, found: Fit, *, room: Fraction = Fraction(0)
 ) -> float | None:
-    """What a fit proves of the objective of any valid release of the same noisy values, less a share of room.
+    """Return the bound that a fit proves for any valid release of the same noisy values, less a tolerance.
 
     Where no number of groups is exact, of any with the same ones estimated, whose offset is what these add.
 
@@ -260,7 +260,7 @@ def _bound(
 def _truth(
     problem: HierarchyInstance, design: Design, release: HierarchyRelease, true: Sequence[Ints]
 ) -> Mapping[str, Any]:
-    """For private/truth.json: errors of the release by level, what was left out, what contradicts public tables."""
+    """For private/truth.json: errors of the release by level, what was omitted, what contradicts public tables."""
     tree, released, limits, zeros = release.tree, release.counts, design.limits, design.zeros
     totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
     found = [errors_of(a, b, release.first) for a, b in zip(released, true, strict=True)]

@@ -1,4 +1,4 @@
-"""A paragraph for a paper or a table's footnote: what was released, how, and what is promised of it."""
+"""A methods paragraph for a paper or a table's footnote: what was released, how, and its guarantee."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise that each notion is kept by: how a budget becomes a scale, what it spends, and its moments.
+"""The noise of each notion: the scale for a budget, its privacy loss, and its moments.
 
 Sensitivities are those of :mod:`.relations`. As no entry changes by more than 1, squares add up to what absolute values
 do: one number Delta serves as the L1 sensitivity and as the square of the L2 sensitivity. A search over neighbours in
@@ -82,7 +82,7 @@ class NoiseDistribution(ABC):
         return Fraction(0) if scale is None else self._precision(scale)
 
     def seedable(self, budget: Fraction, delta: int) -> bool:
-        """Tell whether that noise can be drawn from a seed too, as trials do."""
+        """Return whether that noise can be drawn from a seed too, as trials do."""
         return True
 
     def call(self, scale: Fraction, delta: int, share: Fraction, name: str) -> NoiseCall:
@@ -98,7 +98,7 @@ class NoiseDistribution(ABC):
             values: (R, ...) true counts, or sums of them.
             budget: of this measurement; 0 measures nothing, and there is no record.
             delta: sensitivity.
-            where: of the same shape, or of one that indexes ``values``; left out: everywhere.
+            where: of the same shape, or of one that indexes ``values``; default: everywhere.
             seed: words of the seed, for experiments only.
         """
         if not budget:
@@ -201,7 +201,7 @@ def _gaussian_moments(parameter: float) -> Noise:
     """Return moments of discrete Gaussian noise: those of the continuous one, but where it is narrow.
 
     There the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean absolute value of
-    one draw: it is more peaked then, so intervals are no narrower.
+    one draw: it is more peaked then, so intervals are not narrower.
     """
     if parameter > WIDE:
         return Noise(variance=parameter)

@@ -151,7 +151,7 @@ def weights_by_level(asked: Mapping[str, Fraction] | None, depth: int, key: str,
     """Return what errors of each level weigh: as asked, and 0 for levels that are not named; all 1 where none are.
 
     Raises:
-        InputError: a name that is no level.
+        InputError: a name that is not a level.
     """
     names = [f"level_{level}" for level in range(1, depth + 1)]
     if asked is None:

@@ -1,4 +1,4 @@
-"""What the methods promise, and the exact sum that it rests on."""
+"""The guarantees of the methods, and the exact sum on which they rest."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
         """Sum over levels of what its noise spends, in rationals.
 
-        The scales are those stated beside the noisy values; that the noise was drawn at them cannot be read off one
+        The scales are those stated next to the noisy values; that the noise was drawn at them cannot be read off one
         release. Each level must also keep to its own share of the budget.
         """
         design, tree = self.problem.design(self.method, release.tree), release.tree
@@ -96,7 +96,7 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
 
 
 def stated_budget(privacy: Privacy) -> dict[str, Any]:
-    """What a guarantee says of rho and delta beside epsilon."""
+    """Return rho and delta as a guarantee states them next to epsilon."""
     found: dict[str, Any] = {}
     for name, value in (("rho", privacy.rho), ("delta", privacy.delta)):
         if value is not None:

@@ -1,4 +1,4 @@
-"""The problem file of hierarchical-dp: which keys it has."""
+"""The keys of hierarchical-dp's problem file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which inputs a promise makes alike, and how far what is measured can change between two of them.
+"""Neighbouring relations, and the sensitivity of the measurements under each.
 
 Three relations; Q is ``max_quantity``, n_s the groups of size s in a region, and a change touches one region a level.
 
@@ -77,7 +77,7 @@ class Relation:
         """Greatest sum of absolute changes on one level, and of their squares.
 
         Args:
-            query: what is measured: n_s, or c_s (h_s where numbers of groups are no public figures).
+            query: what is measured: n_s, or c_s (h_s where numbers of groups are not public figures).
             most: Q.
         """
         if self.name == "groups":
@@ -87,7 +87,7 @@ class Relation:
         return 2 if query == "counts" else most
 
     def statement(self, *, totals: bool, most: int, kind: str, listed: bool = False) -> str:
-        """The relation in words: what is alike, what costs more, what is not covered, what is exact.
+        """Return the relation in words: what is alike, what costs more, what is not covered, what is exact.
 
         Args:
             totals: whether every region's number of groups is published exactly.
@@ -123,7 +123,7 @@ LISTED: Final = "Regions are those of a public table, whether or not the input l
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """What so many steps at once cost at most: as the notion's group privacy has it."""
+    """State the most that several steps at once cost: the notion's group privacy."""
     if kind == "zcdp":
         return f"{steps**2} rho"
     if kind == "approx-dp":

@@ -1,4 +1,4 @@
-"""What is published: counts of every region and size, and the noisy values that they were fitted to."""
+"""The release: counts of every region and size, and the noisy values to which they were fitted."""
 
 from __future__ import annotations
 

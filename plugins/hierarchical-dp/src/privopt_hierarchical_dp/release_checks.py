@@ -1,4 +1,4 @@
-"""Whether a release holds beyond its sums: intervals, estimated totals and zeros, all worked out again."""
+"""Checks of a release beyond its sums: intervals, estimated totals and zeros, all computed again."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _out_of_bounds(design: Design, release: HierarchyRelease) -> list[str]:
 
 
 def _misestimated(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return totals that are not those that the noisy values give where nobody knows them."""
+    """Return totals that are not those that the noisy values give where no one knows them."""
     tree, totals = release.tree, [level.sum(axis=1) for level in release.counts]
     relation, bounded = design.relation, design.limits is not None
     if design.totals or (relation.exact and not bounded):

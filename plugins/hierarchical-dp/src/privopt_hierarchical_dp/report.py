@@ -72,7 +72,7 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
 
 @themed
 def size_figure(release: HierarchyRelease, truth: Ints | None = None) -> Figure:
-    """Groups by size in the whole hierarchy, with their intervals; ``truth`` are the true ones (for the owner)."""
+    """Draw groups by size in the whole hierarchy, with their intervals; ``truth`` are the true ones (for the owner)."""
     figure, axes = axes_of(5.6, 3.8)
     released = release.counts[0][0]
     sizes = np.arange(release.first, len(released) + release.first)
@@ -117,7 +117,7 @@ class HierarchyReport(Reporting[PublishedHierarchy, HierarchyRelease]):
     def report_truth(
         self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
-        """This release's real errors; nothing where ``private`` holds no true counts."""
+        """Return this release's real errors; nothing where ``private`` holds no true counts."""
         path = private / "counts.csv"
         return truth_sections(problem, release, path) if path.is_file() else []
 

@@ -89,12 +89,12 @@ class Zeros:
 
 
 def outside(zeros: Zeros, leaves: Ints) -> int:
-    """Groups of impossible sizes in counts (R_L, N): for their owner alone."""
+    """Return groups of impossible sizes in counts (R_L, N): for their owner alone."""
     return int(leaves[zeros.levels[-1]].sum())
 
 
 def within(zeros: Zeros, leaves: Ints) -> Ints:
-    """Counts (R_L, N) whose groups of impossible sizes have the nearest possible one below, else above."""
+    """Return counts (R_L, N) whose groups of impossible sizes have the nearest possible one below, else above."""
     bad = zeros.levels[-1]
     if not (bad & (leaves > 0)).any():
         return leaves
@@ -108,7 +108,7 @@ def within(zeros: Zeros, leaves: Ints) -> Ints:
 
 
 def spread(counts: Sequence[Ints], keep: Ints, size: int) -> list[Ints]:
-    """Counts (R_l, len(keep)) as (R_l, size), 0 in the other columns."""
+    """Return counts (R_l, len(keep)) as (R_l, size), 0 in the other columns."""
     found = [np.zeros((len(level), size), np.int64) for level in counts]
     for wide, level in zip(found, counts, strict=True):
         wide[:, keep] = level
@@ -136,7 +136,7 @@ def read_zeros(source: File | None, tree: Tree, *, first: int, last: int) -> Zer
 
 @of_table
 def _read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple[int, int, int]]:
-    """Read ``region, size``, or ``size`` alone: a region of any level stands for its leaves, an empty one for all.
+    """Read ``region, size``, or ``size`` alone: a region of any level represents its leaves, an empty one for all.
 
     Returns:
         For each row the leaf regions, from the first to before the second, and the column of the size.

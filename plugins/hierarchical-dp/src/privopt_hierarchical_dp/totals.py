@@ -1,4 +1,4 @@
-"""Numbers of groups where none is public: estimated from the noisy values, then given to every method.
+"""Numbers of groups if none is public: estimated from the noisy values, then given to every method.
 
 A release is still consistent and non-negative; its totals are estimates like all else. The whole hierarchy's is the
 least squares estimate from all levels, without bias: what methods cut off below zero would raise it, a little in every
@@ -104,7 +104,7 @@ def total_complaint(
     limits: Limits | None,
     released: int,
 ) -> list[str]:
-    """Tell whether the total released is not the estimate from the noisy values; a half may be rounded either way."""
+    """Return whether the total released is not the estimate from the noisy values; a half may be rounded either way."""
     found = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
     if abs(released - found) <= 0.5 + SLACK * max(1.0, found * 1e-7):
         return []

@@ -78,7 +78,7 @@ class Tree:
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
     def first_here(self, level: int) -> Bools:
-        """Which regions of ``level`` do not stand on the level above: all, but for leaves that stand for themselves."""
+        """Which regions of ``level`` do not stand on the level above: all, but for leaves that represent themselves."""
         if not level:
             return np.ones(1, dtype=bool)
         above = self.names[level - 1]
@@ -86,7 +86,7 @@ class Tree:
         return np.array([name != above[parent] for name, parent in pairs], dtype=bool)
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
-        """The leaf regions below a region: from the first to before the second."""
+        """Return the leaf regions below a region: from the first to before the second."""
         low, high = place, place + 1
         for start in self.start[level:]:
             low, high = int(start[low]), int(start[high])
@@ -164,7 +164,7 @@ class Regions:
 
     @classmethod
     def of(cls, paths: Sequence[tuple[str, ...]], *, file: str) -> Regions:
-        """The regions that a table lists.
+        """Return the regions that a table lists.
 
         Raises:
             InputError: paths that make no tree.
@@ -177,11 +177,11 @@ class Regions:
         )
 
     def place(self, path: tuple[str, ...]) -> int | None:
-        """The place of the leaf with this path; None where there is no such leaf."""
+        """Return the place of the leaf with this path; None where there is no such leaf."""
         return self.leaves.get(_cut(path))
 
     def unlisted(self, paths: Iterable[tuple[str, ...]], name: str) -> list[Fault]:
-        """A fault for each path of another table, ``name``, that is none of these leaf regions."""
+        """Return a fault for each path of another table, ``name``, that is none of these leaf regions."""
         wanted = "a leaf region of hierarchy.regions"
         return [
             Fault(name, f"region {' / '.join(_cut(path)) or 'without a name'}", "a region that is not listed", wanted)
@@ -209,7 +209,7 @@ def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def look_alike(tree: Tree) -> list[str]:
-    """A line for regions of one parent whose names differ in case or in how accents are written alone."""
+    """Return a line for regions of one parent whose names differ in case or in how accents are written alone."""
     lines = []
     for level, names in enumerate(tree.names[1:], start=1):
         alike: dict[tuple[int, str], list[str]] = {}
@@ -222,7 +222,7 @@ def look_alike(tree: Tree) -> list[str]:
 
 
 def _cut(path: tuple[str, ...]) -> tuple[str, ...]:
-    """A path without the empty names at its end."""
+    """Return a path without the empty names at its end."""
     while path and not path[-1]:
         path = path[:-1]
     return path

@@ -63,7 +63,7 @@ class Effort:
 
     @classmethod
     def quick(cls) -> Effort:
-        """A minute, for tests: shows that everything runs, not what it finds."""
+        """Return a minute, for tests: shows that everything runs, not what it finds."""
         return cls(
             counts={"R-16": 6, "R-32": 3, "R-64": 2, "R-128": 1, "Albums": 3},
             singles=200,
@@ -110,11 +110,11 @@ class Tables:
         sheet.once(key, counted)
 
     def sheet(self, name: str, key: Sequence[str], values: Sequence[str], paper: Sequence[str] = ()) -> Sheet:
-        """A table; ``paper``: columns beside which the paper's own stand."""
+        """Return a table; ``paper``: columns beside which the paper's own stand."""
         return Sheet(self.out / f"{name}.csv", key, [*values, *(f"paper_{n}" for n in paper)])
 
     def albums(self, kind: str) -> list[Album]:
-        """The collections of one type."""
+        """Return the collections of one type."""
         return list(collections(kind, self.effort.counts[kind], self.seed))
 
 

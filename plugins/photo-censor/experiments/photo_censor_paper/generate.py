@@ -77,7 +77,7 @@ class World:
         return cls(features=read_only(traits.spread * features / np.sqrt(traits.dimensions)), traits=traits)
 
     def other(self, rng: np.random.Generator, apart: float) -> World:
-        """The same world as another classifier has learnt it: `apart` of each feature's square length is its own."""
+        """Return the same world as another classifier learnt it: `apart` of each feature's square length is its own."""
         own = rng.standard_normal(self.features.shape)
         own *= self.traits.spread / np.sqrt(self.traits.dimensions)
         features = np.sqrt(1.0 - apart) * self.features + np.sqrt(apart) * own

@@ -40,5 +40,5 @@ PAPER: Final[dict[str, dict[str, tuple[float | None, ...]]]] = {
 
 
 def published(table: str, row: str, columns: list[str]) -> dict[str, Any]:
-    """The paper's row, its columns named after ours."""
+    """Return the paper's row, its columns named after ours."""
     return {f"paper_{name}": value for name, value in zip(columns, PAPER[table][row], strict=False)}

@@ -15,7 +15,7 @@ __all__ = ["Album", "Copy", "Listing", "Places", "Reduced", "Task", "some"]
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
-    """The first few names of a list, and how many more there are.
+    """Return the first few names of a list, and how many more there are.
 
     >>> some(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
@@ -43,7 +43,7 @@ class Task:
 
 @frozen(kw_only=True)
 class Listing:
-    """What a folder of photos holds beside the pictures that were scored.
+    """What a folder of photos holds next to the pictures that were scored.
 
     Attributes:
         left_out: what was not scored, so that no guarantee speaks of it: files of other formats, subfolders (their
@@ -68,7 +68,7 @@ class Places:
     points: Floats | None = None
 
     def label(self, column: int) -> str:
-        """A place in words: its name, and its column.
+        """Return a place in words: its name, and its column.
 
         >>> Places(names=("Rome", "")).label(0), Places(names=("Rome", "")).label(1)
         ('Rome (place 0)', 'place 1')

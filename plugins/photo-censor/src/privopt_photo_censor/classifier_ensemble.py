@@ -2,8 +2,8 @@
 
 A place j lies at or above the true place t for a classifier where the sum over the kept photos of S_ij - S_it is at
 least 0. The least of these differences over classifiers, photo by photo, has a sum that is least of all: where *it* is
-at least 0, j lies at or above t for each of them, and for whoever takes one classifier for this photo and another for
-that. Differences of doubles are rounded down, so that what is protected by them is protected.
+at least 0, j lies at or above t for each of them, and for anyone who takes one classifier for this photo and another
+for that. Differences of doubles are rounded down, so that what is protected by them is protected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def jointly(tables: Sequence[Floats], true: int) -> Floats:
 
 
 def theta(first: Floats, second: Floats, true: int, share: float = 1.0) -> float:
-    """The margin at which protection from one classifier is protection from another, on these photos.
+    """Return the margin at which protection from one classifier is protection from another, on these photos.
 
     With ``share = 1`` it holds for every set of them: the second's differences S_ij - S_it are at most theta below the
     first's. A smaller share is the quantile over photos of each photo's greatest such gap: an estimate for photos like

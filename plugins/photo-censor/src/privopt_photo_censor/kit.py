@@ -1,4 +1,4 @@
-"""What the conformance kit needs to try photo-censor: small albums, an oracle in rationals, brute force."""
+"""The conformance kit's profile of photo-censor: small albums, an oracle in rationals, brute force."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _above(album: Album, kept: tuple[int, ...]) -> int:
 
 
 def _best_known(problem: PhotoInstance, result: Result) -> float | None:
-    """The optimum, by trying every set."""
+    """Return the optimum, by trying every set."""
     album, task = problem.data.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
     values = []

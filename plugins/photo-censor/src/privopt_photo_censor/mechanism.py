@@ -1,4 +1,4 @@
-"""Photo censor on privopt's spine."""
+"""Photo censor as a mechanism."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
 
     def own_method(self, declared: object) -> str | None:
         """``positions`` of a folder without a classifier."""
-        assert isinstance(declared, PhotoProblem)  # whoever asks read it as such
+        assert isinstance(declared, PhotoProblem)  # anyone who asks read it as such
         return None if declared.scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """That photos are looked at, and scored."""
-        assert isinstance(declared, PhotoProblem)  # whoever asks read it as such
+        """Return that photos are looked at, and scored."""
+        assert isinstance(declared, PhotoProblem)  # anyone who asks read it as such
         if declared.photos.folder is None:
             return super().reading(declared)
         return "reading and scoring photos" if declared.scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance | FolderInstance:
-        """The problem and its photos: scored, or of a folder alone looked at."""
+        """Return the problem and its photos: scored, or of a folder alone looked at."""
         return PhotoInstance.of(declared, file) if declared.scored else FolderInstance.of(declared, file)
 
     def reopen(
         self, declared: PhotoProblem, file: str, folder: Path
     ) -> tuple[PhotoInstance | FolderInstance, Deletions]:
-        """Read a release back; for a folder of photos what is beside the release stands in for the photos."""
+        """Read a release back; for a folder of photos what is next to the release is in for the photos."""
         if declared.photos.folder is None:
             return super().reopen(declared, file, folder)
         problem: PhotoInstance | FolderInstance
@@ -95,7 +95,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
             raise InputError([Fault(file, "privacy", found, "top_k = 1 with method top-1")])
 
     def privacy(self, problem: PhotoInstance | FolderInstance, method: str) -> PrivacyConstraint[Any]:
-        """The top-k guarantee, by the same exact rank for every method; none of photos that nobody scored."""
+        """Return the top-k guarantee, by the same exact rank for every method; none of photos that no one scored."""
         if isinstance(problem, FolderInstance):
             return clean_album.PROMISE
         return TopK(
@@ -177,13 +177,13 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
     def details(
         self, problem: PhotoInstance | FolderInstance, release: Deletions, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Ranks before and after, by exact sums, sizes, and what of a folder was left out."""
+        """Ranks before and after, by exact sums, sizes, and what of a folder was omitted."""
         return (
             clean_album.details(problem, release) if isinstance(problem, FolderInstance) else _details(problem, release)
         )
 
     def verify(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> list[str]:
-        """The promise of the clean copies, by their scores; methods that try no alternatives delete the same again."""
+        """Check the clean copies' guarantee by their scores; methods that try no alternatives delete the same again."""
         if isinstance(problem, FolderInstance):
             return [] if release.kept.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
         if release.copy_scores is not None:
@@ -199,7 +199,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
     def proved(
         self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result, folder: Path
     ) -> float | None:
-        """The bound that is stated, where the tree in proof.npz proves it."""
+        """Return the bound that is stated, where the tree in proof.npz proves it."""
         bound = result.objective.lower_bound
         if bound is None or bound != int(bound) or isinstance(problem, FolderInstance):
             return None
@@ -244,7 +244,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         return lines
 
     def audit(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
-        """The classifier's posterior from the photos kept (paper, (1)): its entropy, and how often its guess errs."""
+        """Return the classifier's posterior from kept photos (paper, (1)): entropy, and how often its guess errs."""
         if isinstance(problem, FolderInstance):
             return {}
         scores = problem.data.album.scores[release.kept].sum(axis=0)
@@ -260,12 +260,12 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
 
 
 def _stated(album: Album, task: Task, bound: int) -> int:
-    """A bound on the photos that stay as one on those that go, and back; of a budget as it is."""
+    """Return a bound on the photos that stay as one on those that go, and back; of a budget as it is."""
     return album.photos - bound if task.top_k is not None else bound
 
 
 def _unlikely(problem: PhotoInstance) -> list[str]:
-    """A word where a score is above 0, which no log-probability is."""
+    """Return a word where a score is above 0, which no log-probability is."""
     largest = problem.data.album.scores.max()
     if largest <= ROUNDED:
         return []
@@ -276,7 +276,7 @@ def _unlikely(problem: PhotoInstance) -> list[str]:
 
 
 def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
-    """The mechanism's part of result.json; all of it follows from problem and release."""
+    """Return the mechanism's part of result.json; all of it follows from problem and release."""
     album = problem.data.album
     above = protected_k(album, release.kept)
     details: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a censored album claims, and how it is measured: by exact ranks from the scores alone."""
+"""The guarantee of a censored album, measured by exact ranks from the scores alone."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _kept(album: Album, kept: Bools | None) -> Bools:
 
 
 def protected_k(album: Album, kept: Bools | None = None) -> int:
-    """Locations at or above the true one when the photos `kept` (all where left out) are posted.
+    """Locations at or above the true one when the photos `kept` (all by default) are posted.
 
     Ties protect, -inf with -inf too; with no photo posted every location ties.
 

@@ -1,4 +1,4 @@
-"""What is written: the list of the photos not to post."""
+"""The release: the list of the photos not to post."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Deletions(Release):
         kept: (N,) True where the photo may be posted.
         scores: (N, M) where they were computed from a folder, so that DIR stands alone; else None.
         true: column of the true location, with `scores`.
-        listing: what the folder holds beside the pictures scored, with `scores`.
+        listing: what the folder holds next to the pictures scored, with `scores`.
         thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
         places: names and positions of the places, with `scores`.
         copies: clean copies that were made of the photos kept; None where none were.
         copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
-        metadata: what each photo of a folder that nobody scored tells, in their order; else None.
+        metadata: what each photo of a folder that no one scored tells, in their order; else None.
     """
 
     names: tuple[str, ...]
@@ -132,13 +132,13 @@ class Deletions(Release):
 
 
 def carriers(release: Deletions) -> tuple[str, ...]:
-    """The photos kept whose files carry a position in their metadata."""
+    """Return the photos kept whose files carry a position in their metadata."""
     positioned = set(release.listing.positioned if release.listing is not None else ())
     return tuple(n for n, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and n in positioned)
 
 
 def _bytes(path: Path, wanted: str, largest: int = LARGEST) -> bytes:
-    """A file of DIR: a regular one, no link to anywhere else."""
+    """Return a file of DIR: a regular one, no link to anywhere else."""
     try:
         return read_bytes(path, largest=largest, links=False)
     except Unreadable as error:
@@ -161,7 +161,7 @@ def _deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
 
 
 def read_places(folder: Path, count: int) -> Places:
-    """The places of an album that was scored from a folder, as its DIR lists them.
+    """Return the places of an album that was scored from a folder, as its DIR lists them.
 
     Raises:
         InputError: there is no such table, or it is of another form.
@@ -181,7 +181,7 @@ def read_places(folder: Path, count: int) -> Places:
 
 
 def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
-    """The list of clean copies, one of each photo kept; None where none were made."""
+    """Return the list of clean copies, one of each photo kept; None where none were made."""
     if not path.exists() and not path.is_symlink():
         return None
     table = read_columns(path, [Column(name=name, kind="text") for name in ("photo", "copy", "sha256")])
@@ -191,7 +191,7 @@ def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
 
 
 def _stored(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
-    """What scores.npz holds; scores are finite or -inf."""
+    """Read the arrays of scores.npz; scores are finite or -inf."""
     path = folder / SCORES
     wanted: dict[str, tuple[Any, tuple[int | None, ...]]] = {
         "scores": (np.float64, (photos, None)),
@@ -207,7 +207,7 @@ def _stored(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
 
 
 def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, photos: int, locations: int) -> Floats | None:
-    """The scores of clean copies, as they are encoded; None without copies."""
+    """Return the scores of clean copies, as they are encoded; None without copies."""
     scores = _stored(folder, photos).get("copies")
     path = str(folder / SCORES)
     if scores is None and copies is not None:
@@ -219,7 +219,7 @@ def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, photos: int, loc
 
 
 def read_scores(folder: Path) -> tuple[Floats, tuple[str, ...], int, Listing]:
-    """The scores that were computed from a folder of photos, their names, the true location, what else there was.
+    """Read the scores that were computed from a folder of photos, their names, the true location, what else there was.
 
     Raises:
         InputError: a file is missing or not of its form.
@@ -234,7 +234,7 @@ def read_scores(folder: Path) -> tuple[Floats, tuple[str, ...], int, Listing]:
 
 
 def read_looked_at(folder: Path) -> tuple[tuple[Metadata, ...], Listing]:
-    """What the photos of a folder tell that nobody scored, and what else there was.
+    """Read what the photos of a folder reveal that were not scored, and what else there was.
 
     Raises:
         InputError: a file is missing or not of its form.

@@ -67,7 +67,7 @@ def telling(album: Album) -> Floats:
 
 @themed
 def guess_figure(album: Album, kept: Bools, title: str, places: Places = NOWHERE) -> Figure:
-    """The classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
+    """Return the classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
     chances, place = belief(album, kept), rank(album, kept)
     order = np.argsort(-chances, kind="stable")[:PLACES].tolist()
     labels = [places.label(j) for j in order]
@@ -106,7 +106,7 @@ def photo_figure(album: Album, kept: Bools) -> Figure:
 
 @themed
 def map_figure(album: Album, kept: Bools, places: Places) -> Figure:
-    """The places at their positions, before and after: circles grow with the belief, the true one in another colour."""
+    """Draw the places at their positions, before and after: circles grow with the belief, the true one coloured."""
     assert places.points is not None
     figure, axes = axes_of(7.6, 4.2)
     lat, lon = places.points.T
@@ -123,7 +123,7 @@ def map_figure(album: Album, kept: Bools, places: Places) -> Figure:
 
 
 def map_layer(problem: PhotoInstance, release: Deletions) -> Layer | None:
-    """The places as points, with what the classifier believes before and after; None where they have no positions."""
+    """Return the places as points, with the classifier's beliefs before and after; None without positions."""
     places, album = problem.data.places, problem.data.album
     if places.points is None:
         return None
@@ -145,7 +145,7 @@ def map_layer(problem: PhotoInstance, release: Deletions) -> Layer | None:
 
 
 class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
-    """The album, ranks before and after, top places; of a folder that nobody scored what its photos told."""
+    """The album, ranks before and after, top places; of a folder that no one scored what its photos told."""
 
     def report(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """See :class:`Reporting`."""
@@ -165,7 +165,7 @@ class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
 
 
 def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:
-    """The report's figures by file name."""
+    """Return the report's figures by file name."""
     album = problem.data.album
     made = {
         "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos", problem.data.places),
@@ -183,7 +183,7 @@ def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[
 
 
 def _beside(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
-    """This release beside greedy deletion."""
+    """Return this release next to greedy deletion."""
     from privopt_photo_censor.solver.greedy import greedy
 
     album, task = problem.data.album, problem.declared.task
@@ -228,7 +228,7 @@ def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list
 
 
 def _metadata(problem: PhotoInstance, release: Deletions) -> str:
-    """What the files of the photos kept say beside their pictures, and what of them may be posted."""
+    """Describe what the files of the photos kept contain next to their pictures, and which of them may be posted."""
     if release.copies is not None:
         wishes = problem.declared.photos.copies_keep
         left = (

@@ -27,7 +27,7 @@ NUMBER: Final = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?$|^[+-]
 LONGEST: Final = 1_000
 """Characters of a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
-"""Of a first column that is no location."""
+"""Of a first column that is not a location."""
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
@@ -73,7 +73,7 @@ def _read(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
 
 
 def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
-    """A table with a header: a column a location; a first column called photo or file holds names."""
+    """Return a table with a header: a column a location; a first column called photo or file holds names."""
     frame = table_of(file)
     header, twice = frame.columns, sorted(repeated(file))
     faults = Faults(Fault(file.name, "header", f"column {n!r} twice", "columns that differ in name") for n in twice)

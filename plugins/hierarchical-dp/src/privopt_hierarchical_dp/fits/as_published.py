@@ -38,7 +38,7 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """The published cumulative vectors: for each level (R_l, N), summed over regions, then sizes."""
+    """Return the published cumulative vectors: for each level (R_l, N), summed over regions, then sizes."""
     return [
         np.ascontiguousarray(np.cumsum(np.asarray(level).T.ravel()).reshape(level.shape[1], -1).T) for level in counts
     ]
@@ -56,7 +56,7 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Model 3 with recurrence (8): the nearest chain of integers 0 .. G; exact, by pooling.
 
     An element equals its successor where the next region lies higher (C9) and must not exceed it
-    otherwise, which includes the step down to a deeper level that (C8) as printed leaves out.
+    otherwise, which includes the step down to a deeper level that (C8) as printed omits.
 
     Args:
         tree: the hierarchy.

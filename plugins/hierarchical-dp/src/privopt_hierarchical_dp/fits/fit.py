@@ -30,7 +30,7 @@ from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["Fit", "FitInput", "fit", "fit_at_once"]
 
-_ROOT_PULL = 1e6  # weight of G in the relaxed model, beside weights of at most 1
+_ROOT_PULL = 1e6  # weight of G in the relaxed model, next to weights of at most 1
 
 
 @frozen(kw_only=True, eq=False)
@@ -119,7 +119,7 @@ def _with_totals(asked: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit
 
 
 def _model_1(asked: FitInput, noisy: list[Ints]) -> Fit:
-    """The nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
+    """Return the nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
     if asked.totals is not None:
         return _with_totals(asked, noisy, cumulative=False)
     walled = _walled(asked, noisy)
@@ -154,7 +154,7 @@ def _walled(asked: FitInput, noisy: list[Ints]) -> list[Ints]:
 
 
 def _isotonic(asked: FitInput, level: int, noisy: Ints, high: Ints) -> Ints:
-    """The nearest rising integers to what was measured, regions with the same impossible sizes together."""
+    """Return the nearest rising integers to what was measured, regions with the same impossible sizes together."""
     if asked.zeros is None:
         return isotonic_integers(noisy, high=high)
     order: Order = "less" if asked.totals is None else "inner"

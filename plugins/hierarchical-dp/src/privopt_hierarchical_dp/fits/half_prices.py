@@ -309,7 +309,7 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
         tree: the hierarchy.
         noisy: for each level (R_l, N) noisy counts.
         total: G, the number of groups.
-        weights: (L,) integer weights of the levels (0 allowed above the leaves); left out: all 1.
+        weights: (L,) integer weights of the levels (0 allowed above the leaves); default: all 1.
 
     Returns:
         For each level (R_l, N) counts: a minimiser of sum_l w_l |x_l - noisy_l|^2.
@@ -343,13 +343,13 @@ def relax_counts(
 
 
 def _room(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """The largest factor that the search's numbers can be multiplied with and stay within 64 bits; 0: there is none."""
+    """Return the largest factor by which the search's numbers can be multiplied within 64 bits; 0 if there is none."""
     largest = max(max(-int(level.min(initial=0)), int(level.max(initial=0))) for level in noisy)
     return (2**62 - 1) // ((largest + total + 1) * 4 * tree.depth * tree.regions)
 
 
 def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """The largest integer weight of a level for which the search stays within 64 bits, at most 2**20.
+    """Return the largest integer weight of a level for which the search stays within 64 bits, at most 2**20.
 
     Raises:
         UsageError: there is none.

@@ -90,7 +90,7 @@ def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None) -> I
     Args:
         values: (R, S) noisy values.
         high: (R,) upper bounds, one a row.
-        low: (R,) lower bounds; left out: 0.
+        low: (R,) lower bounds; default: 0.
 
     Returns:
         (R, S) integers, each row a minimiser of sum_s (x_s - v_s)^2 over non-decreasing
@@ -109,7 +109,7 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints, low: Ints | None 
         totals: (R, S) weighted sums; the value of position s is totals[:, s] / weights[s], a rational.
         weights: (S,) positive integers.
         high: (R,) upper bounds.
-        low: (R,) lower bounds; left out: 0.
+        low: (R,) lower bounds; default: 0.
     """
     if len(weights) and int(weights.min()) <= 0:
         raise ValueError("isotonic weights must be positive")

@@ -95,7 +95,7 @@ class _TreeLeastSquares:
         self.share.reverse()
 
     def solve(self, targets: Sequence[Floats]) -> list[Floats]:
-        """The consistent values nearest to ``targets``, level by level."""
+        """Return the consistent values nearest to ``targets``, level by level."""
         solved = [np.empty_like(target) for target in targets]
         means = [np.empty_like(target) for target in targets[:-1]]
         solved[-1][...] = targets[-1]
@@ -116,7 +116,7 @@ class _TreeLeastSquares:
 
 @jit()
 def _simplex_rows(values: Floats, weights: Floats, totals: Floats, out: Floats) -> None:
-    """argmin sum_s w_s (x_s - v_s)^2 with x >= 0 and sum x = total, row by row (sorted break points)."""
+    """Compute argmin sum_s w_s (x_s - v_s)^2 with x >= 0 and sum x = total, row by row (sorted break points)."""
     rows, size = values.shape
     for row in range(rows):
         keys = np.empty(size, np.float64)
@@ -137,13 +137,13 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, out: Floats) 
 
 
 def _worst_step(multiplier: Floats, totals: Floats) -> float:
-    """max over non-decreasing z in [0, G_r] of <y, z>: a step of height G_r at the best place, or none."""
+    """Return the max over non-decreasing z in [0, G_r] of <y, z>: a step of height G_r at the best place, or none."""
     suffix = np.cumsum(multiplier[:, ::-1], axis=1)
     return float(np.sum(np.maximum(suffix.max(axis=1), 0.0) * totals))
 
 
 def _worst_entry(multiplier: Floats, totals: Floats) -> float:
-    """max over non-negative z with sum G_r of <y, z>: all on the largest entry."""
+    """Return the max over non-negative z with sum G_r of <y, z>: all on the largest entry."""
     return float(np.sum(multiplier.max(axis=1) * totals))
 
 

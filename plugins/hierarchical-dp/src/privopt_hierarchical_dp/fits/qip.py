@@ -43,7 +43,7 @@ class Fit:
         solver: what solved it.
         proved: True where the integers are proved optimal.
         relaxed: whether an integer program's continuous model was integral already.
-        details: what else the method tells, which nobody checks.
+        details: what else the method tells, which no one checks.
         offset: what totals that are estimates add to the objective, whatever is fitted.
     """
 
@@ -100,7 +100,7 @@ def build(
 
     Returns:
         The model, its variable x[region, size] (the count less its centre), and the cost of the centres, which the
-        model's objective leaves out.
+        model's objective omits.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model
     from privopt.dsl import total as summed

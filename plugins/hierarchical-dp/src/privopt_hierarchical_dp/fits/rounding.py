@@ -1,7 +1,7 @@
 """Integers near a continuous table that keep every margin: error diffusion along sizes, or the nearest table in L1.
 
 Error diffusion. A parent's integer counts n_1, n_2, ... are dealt to its children size by size. Before size s each
-child has received C_c so far and should stand at x_c (its continuous cumulative value); the n_s
+child has received C_c so far and should be at x_c (its continuous cumulative value); the n_s
 units go where C_c - x_c is least, one price deciding, so that every child stays within about one
 unit of its continuous course, never decreases, never passes its total, and ends at it exactly.
 """
@@ -88,7 +88,7 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
 
 
 def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
-    """Counts of every level from the root's, following continuous cumulative courses.
+    """Return counts of every level from the root's, following continuous cumulative courses.
 
     Args:
         tree: the hierarchy.
@@ -110,7 +110,7 @@ def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], to
 
 
 def nearest_table(values: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """The non-negative integers (K, N) with both margins that are nearest to a table in L1 (controlled rounding).
+    """Return non-negative integers (K, N) with both margins, nearest to a table in L1 (controlled rounding).
 
     A flow from regions to sizes: the first unit above a cell's floor costs 1 - 2 times its fraction, all others 1. Such
     flows have whole optima, so the integer program is as easy as its relaxation.

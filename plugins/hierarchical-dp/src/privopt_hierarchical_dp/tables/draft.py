@@ -42,7 +42,7 @@ epsilon = {epsilon}             # of one individual, over all tables and levels:
 
 
 def init(table: Path, out: Path, *, force: bool) -> list[str]:
-    """Write a problem file for a table of individuals, and the regions that it has beside it.
+    """Write a problem file for a table of individuals, and the regions that it has next to it.
 
     Args:
         table: ``level_1, ..., level_L``, columns of attributes, and count where a row is of several alike.
@@ -110,7 +110,7 @@ def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, lis
 
 
 def _relative(table: Path, out: Path) -> str:
-    """Return the table's name as the problem file has it: relative where it lies beside or below."""
+    """Return the table's name as the problem file has it: relative where it lies next to or below."""
     try:
         return table.resolve().relative_to(out.resolve().parent).as_posix()
     except ValueError:

@@ -53,7 +53,7 @@ def fit_tables(
         noisy: the noisy values.
         levels: what each level weighs in least squares over the tree: in proportion to 1 / variance of its noise.
         totals: public numbers of individuals: for each level (R_l,), the root's alone, or none.
-        zeros: for each table the cells that nobody can be in.
+        zeros: for each table the cells that no one can be in.
         law: of the noise.
         scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
         gap: of each continuous projection, relative.
@@ -105,7 +105,7 @@ def _step(
     allowed: Bools,
     gap: float,
 ) -> list[Ints]:
-    """A margin (R_l, ...) of all levels whose sums are ``tops``: one fit a cell given, over those ``allowed``."""
+    """Return a margin (R_l, ...) of all levels with sums ``tops``: one fit for each cell, over those ``allowed``."""
     free = [axis for axis, own in enumerate(step.margin, start=1) if own not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -146,7 +146,7 @@ def squares(domain: Domain, levels: Sequence[float], off: Tables) -> Fraction:
 
 
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], off: Tables) -> float:
-    """The least that :func:`squares` comes to over all real tables that add up and agree, up to rounding of doubles.
+    """Return the least value of :func:`squares` over all real tables that add up and agree, up to rounding of doubles.
 
     Least squares: in every region by effects, then over the tree, which the tables' weights do not change.
 
@@ -191,7 +191,7 @@ def ends_of(
         noisy: the noisy values.
         counts: the released ones, which intervals are widened to hold.
         totals: public numbers of individuals.
-        zeros: for each table the cells that nobody can be in; what they add to others' noise is counted all the same.
+        zeros: for each table the cells that no one can be in; what they add to others' noise is counted all the same.
         noise: for each level that of each table's cells.
         confidence: of each interval by itself.
     """

@@ -36,7 +36,7 @@ class TablesRead:
         declared: what the problem file says.
         file: its name, for faults.
         regions: the hierarchy, and each leaf's place.
-        zeros: for each table the cells that nobody can be in.
+        zeros: for each table the cells that no one can be in.
         limits: public bounds on regions' numbers of individuals, where there are any.
     """
 
@@ -144,7 +144,7 @@ def _filled(problem: TablesRead, leaves: Sequence[Ints], unread: Sequence[str]) 
 
 
 def _impossible(declared: TablesProblem, name: str) -> Bools:
-    """Return the cells of a table that nobody can be in."""
+    """Return the cells of a table that no one can be in."""
     source = declared.hierarchy.tables[name].impossible
     if source is None:
         return np.zeros(declared.domain.shape(declared.margin(name)), dtype=bool)
@@ -153,7 +153,7 @@ def _impossible(declared: TablesProblem, name: str) -> Bools:
 
 @of_table
 def _read_impossible(source: File, declared: TablesProblem, margin: Margin) -> Bools:
-    """Read the attributes of a table, a row for each cell that nobody can be in; an empty value is any.
+    """Read the attributes of a table, a row for each cell that no one can be in; an empty value is any.
 
     Raises:
         InputError: a column is missing, or a value is not declared.
@@ -179,7 +179,7 @@ def _read_impossible(source: File, declared: TablesProblem, margin: Margin) -> B
 
 
 def _added(problem: TablesRead, margin: Margin, place: Ints, codes: Sequence[Ints], count: Ints, name: str) -> Ints:
-    """Counts (R_L, ...) of rows that may speak of the same cell."""
+    """Return counts (R_L, ...) of rows that may speak of the same cell."""
     if float(count.sum(dtype=np.float64)) >= LARGEST:
         raise InputError([Fault(name, f"column {COUNT}", "too many individuals in all", "fewer than 2^50")])
     shape = (problem.tree.widths[-1], *problem.declared.domain.shape(margin))

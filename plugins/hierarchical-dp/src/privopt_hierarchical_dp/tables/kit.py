@@ -1,4 +1,4 @@
-"""What the conformance kit needs to try hierarchical-tables: small problems, neighbours, measurements, an oracle."""
+"""The conformance kit's profile of hierarchical-tables: small problems, neighbours, measurements, an oracle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""Tables: one; numbers of individuals beside one; one within another; two that share one; a ring of three."""
+"""Tables: one; numbers of individuals next to one; one within another; two that share one; a ring of three."""
 
 
 @st.composite
@@ -46,7 +46,7 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in used}
     cells = [(*path, *own) for path in paths for own in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
-    if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is nobody
+    if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is no one
         counts = [1, *[0] * (len(cells) - 1)]
     secrets: Any = []
     if draw_from(st.booleans()):
@@ -109,7 +109,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _queries(problem: TablesInstance, method: str) -> Sequence[Query]:
-    """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
+    """Return the calls of the noise, as the mechanism makes them, with the sensitivity that it computes with."""
     names, delta = list(problem.declared.hierarchy.tables), problem.declared.relation.sensitivity
     with recorded() as calls:
         draw_tables(
@@ -138,7 +138,7 @@ def _draws(problem: TablesInstance, method: str, count: int) -> NDArray[Any]:
 
 
 def _oracle(problem: TablesInstance, release: TablesRelease, result: Result) -> Iterator[str]:
-    """What must hold of any release, by other code: sums over children, and of every pair of tables by dictionaries."""
+    """Check any release by other code: sums over children, and of every pair of tables by dictionaries."""
     attributes = list(problem.declared.hierarchy.attributes)
     for level, counts in enumerate(release.counts):
         told: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
@@ -178,5 +178,5 @@ PROFILE = Profile(
 
 
 def related(relation: str, *, kind: str = "pure-dp") -> Profile:
-    """The profile for problems of a relation of neighbours and a notion."""
+    """Return the profile for problems of a relation of neighbours and a notion."""
     return evolve(PROFILE, problems=problems(kind, relation), notion="" if kind == "pure-dp" else kind)

@@ -29,7 +29,7 @@ TOTAL: Final[Margin] = ()
 
 
 def summed(values: Ints, of: Margin, onto: Margin) -> Ints:
-    """A margin (R, ...) of a table (R, ...): sums over the attributes that it lacks."""
+    """Return a margin (R, ...) of a table (R, ...): sums over the attributes that it lacks."""
     return np.asarray(values.sum(axis=tuple(1 + axis for axis, own in enumerate(of) if own not in onto)))
 
 
@@ -88,7 +88,7 @@ class Domain:
         return prod(self.sizes[attribute] for attribute in whole if attribute not in part)
 
     def precision(self, table: int, effect: Margin) -> float:
-        """What a table's own estimate of an effect weighs: sums over more cells have more noise."""
+        """Return the weight of a table's own estimate of an effect: sums over more cells have more noise."""
         return self.weights[table] / self._rest(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
@@ -166,7 +166,7 @@ class Step:
 
 
 def _cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
-    """Sets of attributes that hold all tables, and what each shares with all before it, which one of these holds.
+    """Return sets of attributes that cover all tables, and what each shares with those before, within one of these.
 
     The maximal cliques of a chordal completion of the graph that joins attributes of one table, along a tree.
     """
@@ -192,7 +192,7 @@ def _cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
 
 
 def steps_of(tables: Sequence[Margin]) -> list[Step]:
-    """The order in which margins are made whole numbers, so that each can be, and all tables agree.
+    """Return the order in which margins are made whole numbers, so that each can be, and all tables agree.
 
     In a clique, margins that were measured, or that later cliques share, come before it, each part of the next. A
     step's margin and what is given of it make, for every parent and every cell given, a transportation problem: rows

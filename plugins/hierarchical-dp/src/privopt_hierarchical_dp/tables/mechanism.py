@@ -64,7 +64,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     drafting: ClassVar[str] = "privopt_hierarchical_dp.tables.draft:init"
 
     def load(self, declared: TablesProblem, file: str) -> TablesInstance:
-        """The problem and its individuals."""
+        """Return the problem and its individuals."""
         problem = _checked(TablesRead.of(declared, file))
         found = read_individuals(problem)
         if problem.limits is not None:
@@ -72,7 +72,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         return found
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[TablesRead, TablesRelease]:
-        """What is published: no individuals."""
+        """Return what is published: no individuals."""
         problem = TablesRead.of(declared, file)
         return problem, TablesRelease.read(folder, problem)
 
@@ -192,7 +192,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         return lines
 
     def proved(self, problem: TablesRead, release: TablesRelease, result: Result, folder: Path) -> float | None:
-        """What least squares over the released noisy values gives once more."""
+        """Return what least squares over the released noisy values gives once more."""
         return None if release.complaints() else _bound(problem.declared, release)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
@@ -279,7 +279,7 @@ def _ends(release: TablesRelease) -> list[list[Ends]]:
 
 
 def _bound(declared: TablesProblem, release: TablesRelease, room: float = 1e-12) -> float:
-    """What no tables that add up and agree can go below, less a share of room; at most the objective itself."""
+    """Return a lower bound over all tables that add up and agree, less a tolerance; at most the objective itself."""
     off = difference(release.noisy, release.counts)
     levels = declared.level_weights(release.tree.depth)
     least = least_objective(release.tree, declared.domain, levels, off) * (1.0 - room)

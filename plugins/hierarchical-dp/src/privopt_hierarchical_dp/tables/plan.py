@@ -140,7 +140,7 @@ def least_split(
 
 
 def _held(problem: TablesRead, number: int, measured: Sequence[float] | Floats) -> bool:
-    """Tell whether another table that is measured has all attributes of one: it is a sum of that one's cells."""
+    """Return whether another table that is measured has all attributes of one: it is a sum of that one's cells."""
     tables = problem.declared.domain.tables
     others = ((other, table) for other, table in enumerate(tables) if other != number and measured[other])
     return any(set(tables[number]) < set(table) for _, table in others)

@@ -1,4 +1,4 @@
-"""What is promised of all tables together, and the exact sum that it rests on."""
+"""The guarantee of all tables together, and the exact sum on which it rests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def draw_tables(
         problem: what was asked.
         counts: for each level, for each table (R_l, ...) true counts.
         seed: for experiments only.
-        zeros: for each table the cells that nobody can be in: they are not measured, and 0.
+        zeros: for each table the cells that no one can be in: they are not measured, and 0.
         start: :attr:`.tree.Tree.start`.
 
     Returns:
@@ -165,12 +165,12 @@ class Distance(UtilityLoss[TablesRelease]):
     unit: str = "individuals squared"
 
     def exactly(self, release: TablesRelease) -> Fraction:
-        """The objective as a rational."""
+        """Return the objective as a rational."""
         levels = self.problem.level_weights(release.tree.depth)
         return squares(self.problem.domain, levels, difference(release.counts, release.noisy))
 
     def evaluate(self, release: TablesRelease) -> float:
-        """The objective, exact up to one rounding."""
+        """Return the objective, exact up to one rounding."""
         return float(self.exactly(release))
 
 

@@ -23,7 +23,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MOST_UNEVEN: Final = 10**6
 """By how much shares may differ."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
-"""Columns of ``tables/NAME.csv`` beside the attributes."""
+"""Columns of ``tables/NAME.csv`` next to the attributes."""
 
 
 def _attributes(value: Any) -> str | None:
@@ -134,7 +134,7 @@ class TablesProblem:
         return own if most is None else own.of_households(most, self.privacy.kind)
 
     def margin(self, name: str) -> Margin:
-        """What a table counts by: numbers of attributes, ascending."""
+        """Return the attributes that a table counts by: their numbers, ascending."""
         own = self.hierarchy.tables[name].by
         return tuple(number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in own)
 
@@ -156,7 +156,7 @@ class TablesProblem:
         )
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """What noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
+        """Return weights of noise for shares of the budget, about in proportion to 1 / variance; the best has 1."""
         law = self.privacy.law
         precision = [law.precision(law.wide(share, 1) if share else None) for share in shares]
         return tuple(float(own / max(precision)) for own in precision)

@@ -1,4 +1,4 @@
-"""Which inputs are alike where every individual stands in one cell of each table, and how far a table can change.
+"""Neighbouring relations for individuals in one cell of each table, and the sensitivity of a table.
 
 All tables are of one set of individuals, each of whom is counted once in one leaf region and one cell of every table.
 Of one table and level:
@@ -62,7 +62,7 @@ class TableRelation:
         )
 
     def statement(self, kind: str) -> str:
-        """The relation in words; ``kind`` is the notion."""
+        """Return the relation in words; ``kind`` is the notion."""
         return (
             f"{self.promise.format(two=group_cost(kind, 2))} Every individual is in one cell of each table, and what "
             f"all tables and levels spend is added up. {self.public} Names of regions, attributes and their values "

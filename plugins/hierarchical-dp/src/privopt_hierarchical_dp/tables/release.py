@@ -1,4 +1,4 @@
-"""What is published: every table for every region, with intervals, and the noisy values that they were fitted to."""
+"""The release: every table for every region, with intervals, and the noisy values to which they were fitted."""
 
 from __future__ import annotations
 
@@ -175,6 +175,6 @@ def numbers_of(counts: Tables) -> list[Ints]:
 
 
 def true_tables(tree: Tree, leaves: Sequence[Ints]) -> Tables:
-    """Counts of every level, for each table, from the leaf regions'."""
+    """Return counts of every level, for each table, from the leaf regions'."""
     levels = [add_up(tree, table) for table in leaves]
     return [[table[level] for table in levels] for level in range(tree.depth)]

@@ -63,7 +63,7 @@ class TablesReport(Reporting[TablesRead, TablesRelease]):
     """The same report as hierarchical-dp's, of several tables."""
 
     def figures(self, problem: TablesRead, release: TablesRelease, result: Result) -> Mapping[str, Figure]:
-        """The regions, and each table whose cells can be drawn."""
+        """Return the regions, and each table whose cells can be drawn."""
         drawn = {"tree": tree_figure(release.tree, numbers_of(release.counts))}
         for number, (name, table) in enumerate(
             zip(problem.declared.hierarchy.tables, problem.declared.domain.tables, strict=True)
@@ -88,7 +88,7 @@ class TablesReport(Reporting[TablesRead, TablesRelease]):
     def report_truth(
         self, problem: TablesRead, release: TablesRelease, result: Result, private: Path
     ) -> Sequence[Section]:
-        """The errors of this very release, and how many of its intervals hold."""
+        """Return the errors of this very release, and how many of its intervals hold."""
         path = private / "truth.json"
         if not path.is_file():
             return []

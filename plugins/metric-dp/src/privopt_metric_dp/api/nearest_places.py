@@ -1,4 +1,4 @@
-"""Answers for the one who asks: what one report says of the true place, and of what is near it.
+"""Answers about one report: the true place's probabilities, and what is near it.
 
 All is Bayes: the truth is record i with probability proportional to p_i z_ik, given report k and a prior p.
 """
@@ -42,7 +42,7 @@ class Nearest:
 
 
 def nearest_of(posterior: Floats, distances: Floats, ids: list[str], k: int) -> Nearest:
-    """The k places likeliest to be the nearest one, with the probability that it is among them.
+    """Return the k places likeliest to be the nearest one, with the probability that it is among them.
 
     Args:
         posterior: (N,) of the true record.
@@ -62,7 +62,7 @@ def nearest_of(posterior: Floats, distances: Floats, ids: list[str], k: int) -> 
 
 
 def radius_of(posterior: Floats, reach: Floats, confidence: float) -> float:
-    """The least radius to ask for, so that what is wanted lies inside with the confidence.
+    """Return the least radius to ask for, so that what is wanted lies inside with the confidence.
 
     Args:
         posterior: (N,) of the true record.
@@ -143,7 +143,7 @@ def _data(opened: Opened) -> MetricData:
 
 
 def nearest(opened: Opened, report: str, places: object, k: int, prior: Prior) -> Nearest:
-    """The k places likeliest to be nearest; see the release's own ``nearest``."""
+    """Return the k places likeliest to be nearest; see the release's own ``nearest``."""
     posterior = chances(opened, report, prior)
     ids, distances, _ = places_of(places, _data(opened))
     return nearest_of(posterior, distances, ids, k)

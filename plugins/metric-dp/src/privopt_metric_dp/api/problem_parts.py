@@ -54,7 +54,7 @@ def records(
     y: str | None = None,
     geometry: str | None = None,
 ) -> Part:
-    """Records or outputs: the rows of a table.
+    """Return records or outputs: the rows of a table.
 
     Args:
         given: the table; a dict of columns too.
@@ -87,12 +87,12 @@ def records(
 
 
 def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float] | None = None) -> Part:
-    """Records or outputs: even cells, ids "r-c", row 0 in the south.
+    """Return records or outputs: even cells, ids "r-c", row 0 in the south.
 
     Args:
         rows, cols: how many.
         cell_km: side of a cell.
-        south_west: (lat, lon) of the centre of "0-0"; a plane where left out.
+        south_west: (lat, lon) of the centre of "0-0"; a plane by default.
     """
     cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     if south_west is not None:
@@ -101,7 +101,7 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
 
 
 def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
-    """Records or outputs: the corners of equilateral triangles that cover a region.
+    """Return records or outputs: the corners of equilateral triangles that cover a region.
 
     Args:
         region: GeoJSON as a dict, or what gives it by ``__geo_interface__``: a GeoDataFrame, a polygon of shapely.
@@ -123,10 +123,10 @@ def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
 
 
 def vectors(array: object, ids: object = None) -> Part:
-    """Records or outputs: (N, dim) vectors, and their ids (0, 1, ... where left out).
+    """Return records or outputs: (N, dim) vectors, and their ids (0, 1, ... by default).
 
     Raises:
-        InputError: an id of more lines than one: ids stand in a file, one a line.
+        InputError: an id of more lines than one: ids are in a file, one a line.
     """
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
@@ -145,14 +145,14 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _texts(names: Iterable[object]) -> list[str]:
-    """Ids as they stand in tables: a double that is whole without a point."""
+    """Ids as they are in tables: a double that is whole without a point."""
     kept = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in kept if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in kept]
 
 
 def roads(given: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
-    """A distance: the shortest way along undirected edges.
+    """Return a distance: the shortest path along undirected edges.
 
     Args:
         given: a table with a row for each edge.
@@ -164,7 +164,7 @@ def roads(given: object, *, start: str = "from", end: str = "to", km: str = "km"
 
 
 def distances(array: object, to_outputs: object = None) -> Part:
-    """A distance: an (N, N) array, symmetric, and where there are outputs of their own an (N, K) one to these."""
+    """Return a distance: an (N, N) array, symmetric, and for separate outputs also an (N, K) array to these."""
     values: dict[str, object] = {"kind": "matrix", "matrix": "distances.npy"}
     files = {"distances.npy": npy_bytes(array)}
     if to_outputs is not None:
@@ -176,12 +176,12 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """A loss: the expected error in the way to a random target.
+    """Return a loss: the expected error in the way to a random target.
 
     Args:
-        targets: table of targets with their weights; every record, equally, where left out.
+        targets: table of targets with their weights; every record, equally by default.
         id, weight: its columns.
-        edges: table from, to, km of the roads that count; the distance's own where left out.
+        edges: table from, to, km of the roads that count; the distance's own by default.
         directed: whether those are one-way.
     """
     values: dict[str, object] = {"kind": "travel-cost"}
@@ -196,7 +196,7 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """A loss: an (N, K) array, the loss of releasing output k for record i."""
+    """Return a loss: an (N, K) array, the loss of releasing output k for record i."""
     return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
 
 
@@ -230,7 +230,7 @@ def metric_problem(
     notion: str = "metric-dp",
     **tables: object,
 ) -> Problem:
-    """A problem of metric DP.
+    """Return a problem of metric DP.
 
     Args:
         places: the secrets: :func:`records`, :func:`grid` or :func:`vectors`.
@@ -239,15 +239,15 @@ def metric_problem(
             or is in km.
         utility: name of a kind, :func:`travel_cost` or :func:`cost`.
         prior: how likely each record is: a mapping from ids to weights, a table with columns id and p, weight
-            or count, or an array in the records' order; weights are divided by their sum. Uniform where left out.
+            or count, or an array in the records' order; weights are divided by their sum. Uniform by default.
         remap: whether each output is replaced by the best guess under the prior, which costs no privacy.
-        outputs: what may be released; the records where left out.
+        outputs: what may be released; the records by default.
         neighbours_within: greatest distance of a pair that is promised anything: ``"2 km"``, ``"500 m"``; every pair
-            where left out.
+            by default.
         everywhere: whether the promise holds between any two points of the region, not only records.
         split_km: with it, the length up to which streets and sides of triangles stay whole.
         positions: with it, in place of a prior: a public table of where people are, with columns lat and lon, or x and
-            y in km, and maybe weight. Anywhere, equally, where both are left out.
+            y in km, and maybe weight. Anywhere, equally, where both are omitted.
         notion: of privacy.
         tables: of single mechanisms: ``lr_geo={"users": "all", ...}``.
 
@@ -297,7 +297,7 @@ def _expect(name: str, given: object, kinds: type | UnionType, wanted: str) -> N
 
 
 def _moved(part: Part, folder: str) -> Part:
-    """The same under names of its own: records and outputs may both be points."""
+    """Return the same under names of its own: records and outputs may both be points."""
     values = {
         key: f"{folder}-{value}" if isinstance(value, str) and value in part.files else value
         for key, value in part.values.items()
@@ -306,7 +306,7 @@ def _moved(part: Part, folder: str) -> Part:
 
 
 def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
-    """A number in the problem's unit, km or per km; text may name another."""
+    """Return a number in the problem's unit, km or per km; text may name another."""
     example = "3/km" if rate else "2 km"
     if not isinstance(given, str):
         if isinstance(given, (np.integer, np.floating)):
@@ -334,7 +334,7 @@ def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
 
 
 def _of_numpy(given: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
-    """A NumPy number as Python's; of single precision the more private of the number and its shortest text.
+    """Return a NumPy number as Python's; of single precision the more private of the number and its shortest text.
 
     ``np.float32(0.2)`` is 0.200000003: as an epsilon it is 0.2, as a distance within which people hide 0.200000003.
     """
@@ -346,12 +346,12 @@ def _of_numpy(given: np.integer[Any] | np.floating[Any], *, rate: bool) -> objec
 
 
 def _decimal_below(exact: Fraction) -> Decimal:
-    """The rational as a decimal; where it has none, one below it, which is more private."""
+    """Return the rational as a decimal; where it has none, one below it, which is more private."""
     return Context(prec=40, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
 def _prior(given: object, places: Part) -> bytes:
-    """A prior as the problem file wants it: id, p."""
+    """Return a prior as the problem file wants it: id, p."""
     given = values_of(given)
     if isinstance(given, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in given.values()):
         ids, weights = _texts(given), _weights(list(given.values()))
@@ -374,7 +374,7 @@ def _prior(given: object, places: Part) -> bytes:
 
 
 def _weights(given: object) -> Floats:
-    """Doubles, NaN where something is no number, for the fault to name its id."""
+    """Doubles, NaN where something is not a number, for the fault to name its id."""
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -385,7 +385,7 @@ def _weights(given: object) -> Floats:
 
 
 def _ids_of(places: Part) -> list[str]:
-    """The ids of records in their order, as mechanisms will read them."""
+    """Return the ids of records in their order, as mechanisms will read them."""
     contents = to_toml(dict(places.values)).encode()
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, beside=places.files))
     return list(space_of(declared, "records", NAME, ids_alone=True).ids)

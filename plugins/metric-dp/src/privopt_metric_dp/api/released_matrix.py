@@ -1,4 +1,4 @@
-"""A release of an obfuscation matrix in the hand: tables, positions, and what is near a report."""
+"""A released obfuscation matrix in Python: tables, positions, and places near a report."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class ReleasedMatrix(Released):
         text: str | None = None,
         unknown: Literal["drop", "mask"] = "drop",
     ) -> T:
-        """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
+        """Return a table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
         Rows without a report have none, and are counted by reason in a :class:`PrivoptWarning`; where the release
         promises less than privacy between all records, another says so. A position is reported as its nearest record,
         and what holds is between records; where the scope is "everywhere" it is reported as that very point. Metadata
-        (of Arrow schemas, ``attrs`` of pandas) are left out.
+        (of Arrow schemas, ``attrs`` of pandas) are omitted.
 
         Args:
             table: pandas, polars, pyarrow, a GeoDataFrame, a dict of columns; or an array: (B,) ids, for which the ids
@@ -70,13 +70,13 @@ class ReleasedMatrix(Released):
             ledger: charges each row with a subject, whatever its position, durably and before anything is drawn; rows
                 that would pass its limit have no report.
             subject: column that says whom each row is about: for a ledger, or where the release reports traces.
-            time: column that a subject's rows are in the order of, for such a release; left out where they stand in
+            time: column that a subject's rows are in the order of, for such a release; omitted where they stand in
                 it. For a ledger whose limit is by the calendar: when each row was, and so the period that it is
                 charged to; rows without a usable time have no report.
             sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
                 tell which visits shared a place.
             prefix: what the names of the added columns begin with: ``"end"`` for ``end_report``, ``end_report_lat``,
-                ..., beside reports that are in the table already; each report of a row spends epsilon.
+                ..., next to reports that are in the table already; each report of a row spends epsilon.
             positions: several positions of each row, in place of ``id``, ``lat`` and so on: the columns of each, two
                 coordinates or one id, by the name that its added columns begin with. A row gets all its reports, or
                 none, and is charged epsilon for each column of reports, whatever can be used.

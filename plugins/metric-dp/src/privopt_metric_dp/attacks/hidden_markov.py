@@ -94,7 +94,7 @@ class Mobility:
         return np.asarray(near + ANYWHERE * mass.mean(axis=1, keepdims=True))
 
     def back(self, worth: Floats) -> Floats:
-        """What those who move can expect, of what (M, N, R) is worth where they go."""
+        """Pull expectations (M, N, R) back by one move."""
         flat = np.moveaxis(worth, 1, 0).reshape(worth.shape[1], -1)
         come = np.asarray(self.moves @ flat).reshape(worth.shape[1], worth.shape[0], worth.shape[2])
         near = (1.0 - ANYWHERE) * np.moveaxis(come, 0, 1)
@@ -115,7 +115,7 @@ class Seen:
 
 
 def simulated(release: MatrixRelease, walks: Ints, seed: int) -> dict[str, Seen]:
-    """Reports along walks (M, T) of records, by kind: fresh ones, repeated ones, and the release's own along traces."""
+    """Simulate reports along walks (M, T) of records, by kind: fresh, repeated, and the release's own along traces."""
     kinds = {"fresh": _fresh, "sticky": _sticky, **({} if release.walker is None else {"predicted": _predicted})}
     return {name: draw(release, walks, seed) for name, draw in kinds.items()}
 
@@ -126,7 +126,7 @@ def _fresh(release: MatrixRelease, walks: Ints, seed: int) -> Seen:
 
 
 def _sticky(release: MatrixRelease, walks: Ints, seed: int) -> Seen:
-    """A place's first report again and again."""
+    """Return a place's first report again and again."""
     records, kept = len(release.records), np.ones(walks.shape, dtype=np.bool_)
     visits = (np.arange(len(walks))[:, None] * records + walks).ravel()
     places, first, which = np.unique(visits, return_index=True, return_inverse=True)
@@ -149,7 +149,7 @@ class Step:
 
     Attributes:
         stayed, moved: (M, N, R) of those who stayed and of those who moved there.
-        renewed: (M,) whether the hidden level is drawn anew after it.
+        renewed: (M,) whether the hidden level is drawn again after it.
     """
 
     stayed: Floats
@@ -241,7 +241,7 @@ def _fresh_steps(release: MatrixRelease, seen: Seen) -> tuple[Floats, list[Step]
 
 
 def _sticky_steps(release: MatrixRelease, seen: Seen) -> tuple[Floats, list[Step]]:
-    """The attacker takes a return for a new place."""
+    """Return the steps of an attacker who takes a return for a new place."""
     none, z, outputs = np.zeros(len(seen.outputs), dtype=np.bool_), release.probabilities, seen.outputs
     steps = []
     for at, now in enumerate(outputs.T):
@@ -254,7 +254,7 @@ def _sticky_steps(release: MatrixRelease, seen: Seen) -> tuple[Floats, list[Step
 
 
 def _predicted_steps(release: MatrixRelease, seen: Seen) -> tuple[Floats, list[Step]]:
-    """The threshold's noise in a few values; times after the budget is spent say nothing."""
+    """Return the threshold's noise in a few values; times after the budget is spent say nothing."""
     walker, outputs, kept = release.walker, seen.outputs, seen.kept
     assert walker is not None  # asked before
     weights, noise = walker.nodes(LEVELS)

@@ -1,4 +1,4 @@
-"""What an attacker gets of many reports of one place: the record that is likeliest given all of them (T5).
+"""Attacks on many reports of one place: their mean, with and without bias, and the likeliest record (T5).
 
 The attack is run against fresh reports, against one that is repeated (sticky), and against reports along a trace where
 the release draws these, simulated from public data alone with a fixed seed: the same release, the same figures.
@@ -131,5 +131,5 @@ def seen_of(found: Mapping[str, Any]) -> str:
 
 
 def bars_of(traces: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """(reports, median, 95th percentile) of the attack on traces, of each bar of the figure."""
+    """Return (reports, median, 95th percentile) of the attack on traces, of each bar of the figure."""
     return [(kind, each["median"], each["p95"]) for kind, each in traces.items() if isinstance(each, Mapping)]

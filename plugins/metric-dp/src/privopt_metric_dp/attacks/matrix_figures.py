@@ -1,4 +1,4 @@
-"""What an attacker gets from a release: the numbers of an audit, as functions of arrays.
+"""An attacker's gain from a release: the numbers of an audit, as functions of arrays.
 
 Nothing here trusts a claim. Probabilities are doubles (of weights / 2**63); verdicts are for the certificate to give.
 """
@@ -183,7 +183,7 @@ def entropy_bits(probabilities: Floats, prior: Floats) -> float:
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
-    """What an attacker gets from a matrix, and what it costs by the mechanism's own loss.
+    """Return an attacker's gain from a matrix, and its cost by the mechanism's own loss.
 
     ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
     distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs. With a region it is over
@@ -211,7 +211,7 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
-    """A lower bound on epsilon from draws alone, for the required pair whose rows differ most for their distance."""
+    """Return a lower bound on epsilon from draws alone, for the pair whose rows differ most for its distance."""
     apart = np.flatnonzero(release.distances > 0)
     if not apart.size:
         return None

@@ -1,7 +1,7 @@
-"""What a promise of metric DP comes to: it may hold, and hide nothing.
+"""Explain a metric DP guarantee in figures: it may be valid and yet hide nothing.
 
 Epsilon is per unit of distance: whether exp(epsilon d) between neighbours is 1.2 or 20,000 depends on how far apart the
-records are. So the promise is stated at the distance to the nearest neighbour, beside what an attacker's best guess
+records are. So the promise is stated at the distance to the nearest neighbour, next to what an attacker's best guess
 gets from one report.
 """
 
@@ -58,7 +58,7 @@ class Worth:
     noun: str = "record"
 
     def sentences(self) -> tuple[str, ...]:
-        """The figures, in words."""
+        """Return the figures, in words."""
         lines = []
         unit = self.unit.replace("unit of", "units of")
         plural = {"vertex": "vertices"}.get(self.noun, f"{self.noun}s")
@@ -76,7 +76,7 @@ class Worth:
         return tuple(lines)
 
     def warnings(self) -> tuple[str, ...]:
-        """What makes the promise useless, in words; empty where nothing does."""
+        """Return what makes the guarantee useless, in words; empty if nothing does."""
         lines = []
         if self.alone:
             named = ", ".join(self.alone[:RECORDS_NAMED]) + (", ..." if len(self.alone) > RECORDS_NAMED else "")
@@ -150,7 +150,7 @@ def worth_of(
 
 
 def _factor(exponent: float) -> str:
-    """exp of it, as a number that can be read."""
+    """Return exp of it, as a number that can be read."""
     if exponent > 700.0:
         return f"10^{exponent / math.log(10):,.0f}"
     value = math.exp(exponent)

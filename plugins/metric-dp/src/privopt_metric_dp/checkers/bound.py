@@ -25,7 +25,7 @@ Row = tuple[int, int]
 """Records i and j: w_ik <= exp(epsilon d_ij) w_jk for every output k."""
 
 NAMES = 2**20
-"""Bytes that a proof may have beside its multipliers, eightfold."""
+"""Bytes that a proof may have next to its multipliers, eightfold."""
 
 FINEST = 2**48
 """A bound is at most so many of its units: a finer one would claim more than was evaluated."""
@@ -79,7 +79,7 @@ class _Growth:
         return growth
 
     def _near(self, i: int) -> dict[int, int]:
-        """Required distances of a record; along roads only those as near as the next ones."""
+        """Return a record's required distances; along roads only those as near as the next ones."""
         first = self.metric.first(i)
         if first is None:
             return required(self.metric, self.limit, i)
@@ -87,7 +87,7 @@ class _Growth:
         return {j: d for j, d in near.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Required pairs, each as far as it may truly be."""
+        """Return required pairs, each as far as it may truly be."""
         if not self._after:
             room = self.metric.room
             near = (required(self.metric, self.limit, a) for a in range(self.size))
@@ -142,7 +142,7 @@ class _Trees:
         ]
 
     def _parent(self, i: int, code: int) -> tuple[int, bool]:
-        """The parent, itself at a root, and whether the row (record, parent) is the tight one."""
+        """Return the parent (itself at a root), and whether the row (record, parent) is tight."""
         return (i + code // 2) % self.size, code % 2 == 1
 
     def move(self, k: int, costs: list[int]) -> None:
@@ -241,7 +241,7 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     between them; and so at any point the costs are no less than the least of these.
 
     Raises:
-        RefusedError: losses that are no ways along undirected streets, or a record that is neither
+        RefusedError: losses that are not ways along undirected streets, or a record that is neither
             priced nor inside such a piece.
     """
     network, size = metric.network, len(metric.points)

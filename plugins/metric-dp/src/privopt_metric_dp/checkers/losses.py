@@ -1,4 +1,4 @@
-"""What a report costs its sender, record by record and output by output."""
+"""The cost of each report to its sender, by record and output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Losses:
 
     Attributes:
         prior: of each row, whole numbers.
-        whole: their sum, or what stands for it.
+        whole: their sum, or what represents it.
         column: costs of an output, at most 2**-80 too low.
         unit: of a cost.
         measured: whether a cost is a distance.

@@ -113,7 +113,7 @@ class Matrix:
         return Plane(self.metric, listed, cols)
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """What to check, in order."""
+        """Return the claims to check, in order."""
         return {
             "integers": self.integers,
             "privacy": self.privacy,
@@ -170,7 +170,7 @@ class Matrix:
         return self.region.losses(losses, self.epsilon)
 
     def privacy(self) -> str:
-        """Stored pairs hold at their distances, and imply all that are required.
+        """Return stored pairs hold at their distances, and imply all that are required.
 
         w_ik <= exp(epsilon d) w_jk for each stored pair at distance d, both ways, and every output
         k; then required pairs follow over ways of stored ones that are no longer. In a region its
@@ -224,7 +224,7 @@ class Matrix:
         return max([0.0, *excesses])
 
     def _check_stored(self) -> None:
-        """Stored distances are at most the true ones, and less by no more than a relative 1e-9.
+        """Check that stored distances are at most the true ones, at most a relative 1e-9 less.
 
         Raises:
             RefusedError: so they are not.
@@ -249,7 +249,7 @@ class Matrix:
         direct: Mapping[tuple[int, int], int],
         after: list[list[tuple[int, int]]],
     ) -> None:
-        """Required pairs of a record are joined by ways over stored pairs that are as short.
+        """Check that stored pairs join the required pairs of a record by paths that are as short.
 
         Along roads it is enough to look at the records that they come to first.
 
@@ -266,7 +266,7 @@ class Matrix:
         need(not lost, why)
 
     def objective(self) -> str:
-        """The loss is as stated, and no such matrix has one below the bound.
+        """Check that the loss is as stated, and that no such matrix has one below the bound.
 
         Loss: sum over i, k of p_i c_ik w_ik / 2**63. Bound: sum over i of the least of its costs,
             output by output, after the multipliers moved them
@@ -324,7 +324,7 @@ class Matrix:
             need(best, f"utility.remap: an output loses less than output {k}")
 
     def _read_value(self, total: int) -> None:
-        """The loss, rounded as it is stated.
+        """Read the loss, rounded as it is stated.
 
         Raises:
             RefusedError: a unit that is none.
@@ -343,7 +343,7 @@ class Matrix:
         need(neither_fine_nor_coarse, f"value_unit: {unit!r}")
 
     def words(self) -> str:
-        """What result.json says is what was found.
+        """Check that result.json states what was measured.
 
         Raises:
             RefusedError: it is not.

@@ -152,7 +152,7 @@ class Metric:
         self.ends = lambda k: row(self.there[k])
 
     def _measure_along(self, streets: list[Road]) -> None:
-        """Shortest ways over roads, all of which may be gone both ways."""
+        """Measure shortest paths over roads, all of which may be gone both ways."""
         joined = {name for road in streets for name in road[:2]}
         alone = [name for name in [*self.points, *self.outputs.ids] if name not in joined]
         need(not alone, f"distance: no road begins or ends at {alone[:1]}", 2)

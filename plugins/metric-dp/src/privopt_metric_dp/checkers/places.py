@@ -154,6 +154,6 @@ class Places:
 
 
 def _need_few(name: str, sides: list[Any], most: int) -> None:
-    """Refuse sides that are no whole numbers above 0, or more places than there are weights."""
+    """Refuse sides that are not whole numbers above 0, or more places than there are weights."""
     few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= most
     need(few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)

@@ -1,4 +1,4 @@
-"""A region of a plane, or of the earth, whose every point is kept (docs/guide/everywhere.md)."""
+"""A region of a plane, or of the earth, with every point covered (docs/guide/everywhere.md)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from privopt_metric_dp.checkers.triangles import (
 __all__ = ["Plane"]
 
 POINTS = 20_000
-"""That stand for a region, at least."""
+"""That represent a region, at least."""
 
 Person = tuple[int, tuple[int, ...], list[int], Any]
 """Mass, corners that somebody is drawn as and their shares, and where they stand."""
@@ -44,7 +44,7 @@ class Plane:
     """Triangles between places.
 
     Attributes:
-        arrays: what mechanism.npz has beside the weights.
+        arrays: what mechanism.npz has next to the weights.
         at: vertices in whole millimetres.
         triangles: between them.
         projection: of places on the earth how they were made flat.
@@ -110,7 +110,7 @@ class Plane:
         self.metric.hold_along(factors, epsilon)
 
     def _triangles(self, stored: list[Any]) -> tuple[list[Point], list[Corners]]:
-        """Records in whole millimetres, and the triangles between them before any was cut."""
+        """Return records in whole millimetres, and the triangles between them before refinement."""
         places, cols = self.metric.records, self.cols
         if places.kind == "planar":
             at = [in_millimetres(*each) for each in places.doubles()]
@@ -250,7 +250,7 @@ def _middles(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
 
 
 def _quartered(part: Part) -> list[Part]:
-    """The four parts of a part of a triangle, whose corners are shares of the triangle's."""
+    """Return the four parts of a part of a triangle, whose corners are shares of the triangle's."""
     a, b, c = part
     ab, ac, bc = (
         tuple(x + y >> 1 for x, y in zip(one, other, strict=True))

@@ -107,7 +107,7 @@ def nearest(p: Point, sides: list[tuple[Point, Point]]) -> tuple[int, Fraction]:
 
 
 def _square(p: Point, a: Point, b: Point) -> tuple[int, int]:
-    """The square of the way from a position to a side, as a fraction."""
+    """Return the square of the way from a position to a side, as a fraction."""
     if scalar(p, a, b) <= 0 or scalar(p, b, a) <= 0:
         return min(scalar(p, a, p), scalar(p, b, p)), 1
     return turn(a, b, p) ** 2, scalar(b, a, b)

@@ -87,5 +87,5 @@ class Projection:
 
 
 def _turned(longitude: int) -> int:
-    """A longitude from -180 to 180 degrees."""
+    """Return a longitude from -180 to 180 degrees."""
     return (longitude + TURN // 2) % TURN - TURN // 2

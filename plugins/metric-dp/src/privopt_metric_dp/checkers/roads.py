@@ -1,4 +1,4 @@
-"""Shortest ways over roads, in exact arithmetic."""
+"""Shortest paths over roads, in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Road = tuple[str, str, Fraction]
 """From, to, length."""
 
 Lengths = Callable[[str, list[str]], list[int | None]]
-"""Lengths of the shortest ways to an end, one from each start; None where there is none."""
+"""Lengths of the shortest paths to an end, one from each start; None where there is none."""
 
 
 def shortest(
@@ -27,12 +27,12 @@ def shortest(
     after: Callable[[Node], Iterable[tuple[Node, int]]],
     most: float = math.inf,
 ) -> dict[Node, int]:
-    """Return lengths of shortest ways from a node, by Dijkstra's algorithm.
+    """Return lengths of shortest paths from a node, by Dijkstra's algorithm.
 
     Args:
         start: the node.
         after: the neighbours of a node, each with the length of the step there, at least 0.
-        most: ways that are longer are left out.
+        most: ways that are longer are omitted.
     """
     found: dict[Node, int] = {}
     queue: list[tuple[int, Node]] = [(0, start)]
@@ -48,7 +48,7 @@ def shortest(
 
 
 class Network:
-    """Roads, of which some shortest ways are asked for; all lengths are rounded down."""
+    """Roads, of which some shortest paths are asked for; all lengths are rounded down."""
 
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
         """Take roads, which may all be gone both ways unless they are one-way."""
@@ -65,7 +65,7 @@ class Network:
         return (length << BITS) // self._shared
 
     def lengths(self, end: str, starts: list[str]) -> list[int | None]:
-        """Return the lengths of shortest ways to an end; None from where there is none."""
+        """Return the lengths of shortest paths to an end; None from where there is none."""
         found = shortest(end, self._before.__getitem__)
         return [self._low(found[name]) if name in found else None for name in starts]
 
@@ -117,7 +117,7 @@ class Network:
 
 
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
-    """Return what gives the lengths of shortest ways over roads, rounded down."""
+    """Return what gives the lengths of shortest paths over roads, rounded down."""
     return Network(roads, one_way=one_way).lengths
 
 

@@ -1,4 +1,4 @@
-"""A region of streets whose every point is kept (docs/guide/everywhere.md)."""
+"""A region of streets with every point covered (docs/guide/everywhere.md)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HALF = 8
 """Steps in which a point between two vertices is snapped, in each half of a piece."""
 
 POINTS = 16
-"""Intervals of a piece with two points each that stand for people there."""
+"""Intervals of a piece with two points each that represent people there."""
 
 
 class Streets:
     """Streets cut into even pieces.
 
     Attributes:
-        arrays: what mechanism.npz has beside the weights, as
+        arrays: what mechanism.npz has next to the weights, as
             :func:`privopt.checker.arrays.read_npz` is told it.
         pieces: of all streets, in their order.
     """

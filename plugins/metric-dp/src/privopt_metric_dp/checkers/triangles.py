@@ -1,4 +1,4 @@
-"""Triangles between points: which ones are Delaunay's, how much rows may differ along them.
+"""Triangles between points: Delaunay's condition, and how much rows may differ along their sides.
 
 All comparisons but those of :func:`side_ratios` are of whole numbers.
 """

@@ -141,7 +141,7 @@ def curve(
     jobs: int | None,
     time_limit: float | None,
 ) -> int:
-    """Loss and proved bound over epsilon, mechanism beside mechanism."""
+    """Loss and proved bound over epsilon, mechanism next to mechanism."""
     from privopt.run.options import Options
     from privopt_metric_dp.studies.curve_page import write_curves
 
@@ -194,7 +194,7 @@ def certify(
     quiet: bool,
     force: bool,
 ) -> int:
-    """What a matrix made anywhere really keeps: its least epsilon, exactly."""
+    """Measure the least epsilon that any probability matrix satisfies, exactly."""
     from privopt.command.terminal import summary
     from privopt.declare.schema import File
     from privopt.execution.limits import limited_to

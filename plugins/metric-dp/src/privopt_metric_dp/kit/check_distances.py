@@ -1,4 +1,4 @@
-"""The check of what a certificate stands on: distances, reckoned without the mechanism that is tried."""
+"""Check the distances of a certificate, computed without the mechanism under trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _can_compare(subject: Subject) -> str | None:
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
 def distances(trial: Trial) -> None:
-    """Pairs that must be alike stand in the mechanism's own data no farther apart than they are."""
+    """Pairs that must be alike are in the mechanism's own data no farther apart than they are."""
     problem = trial.problem()
     run = trial.run(problem)
     data = getattr(run.problem, "data", None)

@@ -65,7 +65,7 @@ KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "p
 
 
 def _problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
-    """The kind's own strategy, or the kit's problems with its name in them; those after the first where it has none."""
+    """Return the kind's own strategy, or the kit's problems with its name; those after the first if it has none."""
     found = registry().kind(role, name).load()
     declared = found.keys()
     if declared is None:
@@ -84,7 +84,7 @@ def _problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
 
 
 def _distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """What is wrong with the distances of a problem, or None."""
+    """Return the fault of a problem's distances, or None."""
     data = instance.data
     metric, n = data.metric, len(data.records)
     i, j = (place.ravel() for place in np.indices((n, n)))
@@ -116,7 +116,7 @@ def _distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str |
 
 
 def _loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """What is wrong with the losses of a problem, or None; shape and finiteness are held when it is loaded."""
+    """Return the fault of a problem's losses, or None; shape and finiteness are checked when it is loaded."""
     data, utility = instance.data, instance.declared.utility
     own = instance.declared.outputs is None
     spaces = Spaces(records=data.records, outputs=data.outputs, own=own, metric=data.metric, file=data.file)
@@ -128,7 +128,7 @@ def _loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | Non
 
 
 def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """What is wrong with a notion on a problem, or None."""
+    """Return the fault of a notion on a problem, or None."""
     data = instance.data
     n, outputs = data.shape
     keys = instance.declared.privacy
@@ -178,7 +178,7 @@ def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | N
 def _spared(
     constraint: MatrixConstraint, like: MatrixRelease, kept: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
-    """The loss of a release that keeps a notion, moved towards what costs least as far as it holds by measure().
+    """Return the loss of a release that keeps a notion, moved towards what costs least as far as it holds by measure().
 
     A measure that lets pass more than the model's rows allow lets it come below the model's optimum.
     """

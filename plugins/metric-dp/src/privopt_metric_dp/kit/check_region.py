@@ -1,6 +1,6 @@
-"""The check of promises between any two points of a region: the kit draws points between records and compares them.
+"""Check guarantees between any two points of a region: compare points drawn between records.
 
-Everything is in exact rationals and by the kit's own reckoning: neither the certificate nor the code that snaps
+Everything is in exact rationals and by the kit's own computation: neither the certificate nor the code that snaps
 positions is asked.
 """
 
@@ -68,7 +68,7 @@ def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 def greatest_excess(
     weights: Sequence[Sequence[int]], region: Region, epsilon: Fraction, chance: Random, tries: int = TRIES
 ) -> Excess | None:
-    """The worst of many pairs of points, near borders first; None where every one is as like as is promised.
+    """Return the worst of many pairs of points, near borders first; None where every one is as like as is promised.
 
     Args:
         weights: a row of whole numbers for each vertex.
@@ -147,7 +147,7 @@ def _at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Poin
 
 
 def _along(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """A point of a street, and one where a walk of a few streets ends."""
+    """Return a point of a street, and one where a walk of a few streets ends."""
     start = _part(chance)
     one, at, end, way = _at(region, epsilon, street, start), start, 1, Fraction(0)
     for left in range(chance.choice((1, 1, 2, 3)), 0, -1):
@@ -168,7 +168,7 @@ def _in_one(region: Plane, chance: Random, triangle: int) -> Pair:
 
 
 def _across(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
-    """A point of a border, or any, as each triangle has it; one on this side of it with one straight on beyond it."""
+    """Yield a point of a border, or any, as each triangle has it; one on this side and one straight across."""
     ends = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
     parts = [
         chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in ends else Fraction(0) for corner in range(3)

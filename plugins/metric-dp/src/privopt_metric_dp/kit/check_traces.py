@@ -1,4 +1,4 @@
-"""The check of reports along traces: what they are charged covers what they tell, and draws follow the stated law.
+"""Check reports along traces: charges cover what they reveal, and draws follow the stated distribution.
 
 The law is summed up by the kit (:mod:`privopt_metric_dp.kit.trace_law`), from the numbers that the release holds.
 Traces go from record to record: those through any point of a region are not tried here.
@@ -48,7 +48,7 @@ SEQUENCES: Final = 600
 """Sequences of reports that are summed up for one trace, at most."""
 
 DOUBT: Final = 1e-8
-"""Probability of a draw's deviation below which it is no chance."""
+"""Probability of a draw's deviation below which it is not a chance."""
 
 USUAL: Final = 50.0
 """Draws expected of a sequence that is counted by itself: of rarer ones chi-square finds far too little chance."""
@@ -82,7 +82,7 @@ def draws_traces(release: type[Any]) -> bool:
 
 @check("traces", version=3, of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
-    """Reports of two traces are as alike as what they are charged allows, and draws follow that law."""
+    """Check that reports of two traces are as alike as their charges allow, and that draws follow that distribution."""
     problem = trial.problem()
     _try(trial, problem, trial.run(problem))
 
@@ -181,7 +181,7 @@ def _compare_draws(
     chance: Random,
 ) -> None:
     trace = [chance.randrange(len(ground.names)) for _ in range(length)]
-    if trial.number % 4 > 1:  # a stay: what a vertex drawn anew for each row would tell adds up
+    if trial.number % 4 > 1:  # a stay: what a vertex drawn again for each row would tell adds up
         trace = trace[:1] * length
     found, spent = _drawn(release, data, ground, trace, chance.getrandbits(60))
     terms = release.walker.terms

@@ -81,7 +81,7 @@ class MetricCase:
         return ["abcdefghijklmnop"[n] if n < self.records else f"out-{n}" for n in range(len(self.space))]
 
     def problem(self) -> GeneratedProblem:
-        """The case as a problem file and its files."""
+        """Return the case as a problem file and its files."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places(range(self.records), "points.csv", files)}
@@ -290,7 +290,7 @@ def _nothing_near(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """The loss of a certified release that the kit's own linear program finds; None for other losses or notions."""
+    """Return the loss of the certified release of the kit's own linear program; None for other losses or notions."""
     own = result.objective.unit == problem.data.loss_unit
     return best_loss(problem.data) if own and registry().kind("notion", result.guarantee.kind).load().odds else None
 
@@ -303,7 +303,7 @@ def metric_profile(
     monotone: str = "always",
     **others: Any,
 ) -> Profile:
-    """The default profile, changed where a mechanism over MetricProblem needs it.
+    """Return the default profile, changed where a mechanism over MetricProblem needs it.
 
     Args:
         problems: another strategy, usually ``metric_problems(...)`` with some arguments.
@@ -329,7 +329,7 @@ def metric_profile(
 
 
 def default_profile(problem_class: type) -> Profile | None:
-    """The profile of a problem class that adds no required key to MetricProblem's; None for others."""
+    """Return the profile of a problem class that adds no required key to MetricProblem's; None for others."""
     if not issubclass(problem_class, MetricProblem):
         return None
     own = {attribute.name for attribute in attrs.fields(MetricProblem)}

@@ -1,4 +1,4 @@
-"""Finite metric spaces as the kit draws them, with distances of its own reckoning."""
+"""Finite metric spaces that the kit draws, with distances from its own computation."""
 
 from __future__ import annotations
 

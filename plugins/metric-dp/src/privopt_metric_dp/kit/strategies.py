@@ -101,7 +101,7 @@ def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """(records, outputs) losses from 0 up, whole numbers; how far apart the numbers of the two are when shrunk."""
+    """Return (records, outputs) losses: whole numbers from 0 up, the difference of indices when shrunk."""
     size = records * outputs
     apart = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
     values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=size, max_size=size)

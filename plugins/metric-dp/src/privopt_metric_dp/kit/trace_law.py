@@ -1,6 +1,6 @@
-"""The law of reports along short traces: every sequence of outputs, the noise summed over in closed form.
+"""The distribution of reports along short traces: every sequence of outputs, with the noise summed in closed form.
 
-It is the kit's own reckoning, from the numbers that a release holds; the code that draws is not asked.
+It is the kit's own computation, from the numbers that a release holds; the code that draws is not asked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Law:
 
     @classmethod
     def of(cls, walker: Walker) -> Self:
-        """The law along a walker's records."""
+        """Return the law along a walker's records."""
         return cls(fresh=walker.weights / float(TOTAL), steps=walker.prediction.steps, prediction=walker.prediction)
 
     def every(self, trace: Sequence[int]) -> Mapping[Reports, float]:
@@ -63,7 +63,7 @@ class Law:
         return law
 
     def probability(self, trace: Sequence[int], seen: Sequence[tuple[bool, int]]) -> float:
-        """The probability of one sequence: the product over its fresh reports, and over its segments."""
+        """Return the probability of one sequence: the product over its fresh reports, and over its segments."""
         last, total = seen[0][1], float(self.fresh[trace[0], seen[0][1]])
         kept: tuple[int, ...] = ()
         for place, (again, output) in zip(trace[1:], seen[1:], strict=True):
@@ -114,7 +114,7 @@ def segment_of(threshold: float, test: float, kept: Sequence[int], renewed: int 
 
 
 def cost_of(terms: Terms, seen: Reports, apart: Floats) -> Fraction:
-    """What the log ratio of a sequence between two traces may be, which are ``apart`` (T,) at each time.
+    """Return the largest log ratio of a sequence between two traces, which are ``apart`` (T,) at each time.
 
     By the theorem, from the parts: a sum that the terms state themselves is not asked.
     """

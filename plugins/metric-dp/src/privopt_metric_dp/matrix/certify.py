@@ -41,7 +41,7 @@ ZERO = 2.0**-200
 #: Pairs times outputs below which an executor is left alone: workers would take longer to start.
 WORTH_SENDING = 50_000_000
 _COLUMNS = 128
-#: Rows of so many columns that a processor has at hand; with more, pairs are taken in another order.
+#: Rows of so many columns that a processor has available; with more, pairs are taken in another order.
 IN_CACHE = 2_000
 #: Pairs times outputs up to which compiled code is not worth its loading.
 FEW = 10_000
@@ -136,7 +136,7 @@ def greatest_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
 
 
 def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Floats]:
-    """The pairs and distances as contiguous arrays, refused where they cannot be meant so.
+    """Return the pairs and distances as contiguous arrays, refused where they cannot be meant so.
 
     Raises:
         UsageError: wrong shapes, a record out of range, a pair of a record with itself, a distance that is negative
@@ -200,7 +200,7 @@ def _decide_pair(left: Unsigned, right: Unsigned, exponent: Fraction, lower: flo
 
 
 def _log_ratio_up(left: Unsigned, right: Unsigned, distance: float) -> float:
-    """The greatest |log w_ik / w_jk| / d of one pair, rounded up; weights are 0 together or not at all."""
+    """Return the greatest |log w_ik / w_jk| / d of one pair, rounded up; weights are 0 together or not at all."""
     a, b = np.maximum(left, right).astype(np.float64), np.maximum(np.minimum(left, right), 1).astype(np.float64)
     ratios = a / b
     greatest = Fraction(1)
@@ -212,7 +212,7 @@ def _log_ratio_up(left: Unsigned, right: Unsigned, distance: float) -> float:
 
 
 def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
-    """A double v with ratio <= exp(v d) proved for every pair, at the greatest log ratio / distance or just above."""
+    """Return a double v with ratio <= exp(v d) proved for every pair, at or just above the greatest log ratio / d."""
     estimates = np.log(ratios)
     estimates += 2.0**-50  # at least log ROOM
     with np.errstate(over="ignore"):
@@ -280,7 +280,7 @@ def certify(
 def certify_in_doubles(
     weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None = None
 ) -> Measured | None:
-    """What :func:`certify` gives, with its arguments, where doubles alone prove every inequality; else None.
+    """Return :func:`certify`'s result, with its arguments, if doubles alone prove every inequality; else None.
 
     Rows at distance 0 are looked at exactly where doubles see no difference.
     """
@@ -302,7 +302,7 @@ def _judged(
     ratios: Floats,
     bounds: tuple[Floats, Floats],
 ) -> Measured:
-    """The verdict on pairs whose greatest ratios, and bounds of exp(epsilon d), are known in doubles."""
+    """Return the verdict on pairs whose greatest ratios, and bounds of exp(epsilon d), are known in doubles."""
     wrong = wrong_rows(weights)
     lower, upper = bounds
     broken = ratios > upper * (ROOM * ROOM)
@@ -339,7 +339,7 @@ def _judged(
 
 
 def _oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """The failing inequality with its greater side first."""
+    """Return the failing inequality with its greater side first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
@@ -359,7 +359,7 @@ def _measure(weights: Unsigned, pairs: Ints, executor: Executor | None, block: i
 def _worst(
     weights: Unsigned, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
 ) -> tuple[float, tuple[int, int] | None]:
-    """The greatest log ratio / distance, rounded up, and its pair."""
+    """Return the greatest log ratio / distance, rounded up, and its pair."""
     if not len(pairs):
         return 0.0, None
     endless = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]

@@ -96,7 +96,7 @@ def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[
 
 
 def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """The least epsilon whose factors cover all ratios, rounded up, and the ends of the street where it is."""
+    """Return the least epsilon whose factors cover all ratios, rounded up, and the ends of the street where it is."""
     unequal = np.flatnonzero((weights[region.simplices[:, 0]] != weights[region.simplices[:, 1]]).any(axis=1))
     if not unequal.size:
         return 0.0, None
@@ -121,7 +121,7 @@ def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
 
 
 def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """The least epsilon that holds between any two points of a region, as positions are snapped for a claimed one.
+    """Return the least epsilon between any two points of a region, as positions are snapped for a claimed one.
 
     On a plane that is the certificate's worst. On streets the curve of
     :func:`privopt_metric_dp.region.snap_to_region.far_share` goes by the claimed epsilon, whatever rows are: the
@@ -144,7 +144,7 @@ def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
 
 
 def steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """The output that changes most, to its least probability, on the simplices with two vertices."""
+    """Return the output that changes most, to its least probability, on the simplices with two vertices."""
     values = weights[list(pair)]
     if not isinstance(region, Plane):
         top, low = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
@@ -158,7 +158,7 @@ def steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) ->
 
 
 def _street_slope(grown: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
-    """The greatest |dz / dx| / z on a street of which one end has 1 + ``grown`` times the other's probability z.
+    """Return the greatest |dz / dx| / z on a street of which one end has 1 + ``grown`` times the other's probability z.
 
     On piece j of the half next to the lesser end z rises by grown (1 + t)^j epsilon / a and starts at
     1 + grown ((1 + t)^j - 1) / a. Where grown <= a their ratio is greatest on the last of them, else on the first;
@@ -170,14 +170,14 @@ def _street_slope(grown: Fraction, km: float, steps: int, epsilon: Fraction) -> 
 
 
 def _rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """The epsilon whose factor over a length is a ratio, in doubles."""
+    """Return the epsilon whose factor over a length is a ratio, in doubles."""
     grown = np.maximum(ratios - 1.0, 0.0)
     rates: Floats = (grown if steps == 0 else 2 * steps * np.expm1(np.log1p(grown / 2) / steps)) / km
     return rates
 
 
 def _ratio(one: Unsigned, other: Unsigned) -> Fraction:
-    """The greatest ratio between two rows whose zeros stand in the same columns, either way, exactly."""
+    """Return the greatest ratio between two rows whose zeros are in the same columns, either way, exactly."""
     above, below = np.maximum(one, other), np.maximum(np.minimum(one, other), 1)
     near = above.astype(np.float64) / below.astype(np.float64)
     columns = np.flatnonzero(near * ROOM >= near.max()).tolist()
@@ -185,7 +185,7 @@ def _ratio(one: Unsigned, other: Unsigned) -> Fraction:
 
 
 def _rate_up(ratio: Fraction, km: float, steps: int) -> float:
-    """The least epsilon whose factor covers a ratio over a length, rounded up."""
+    """Return the least epsilon whose factor covers a ratio over a length, rounded up."""
     if steps == 0:
         return float_up((ratio - 1) / Fraction(km))
     import flint
@@ -260,7 +260,7 @@ def _steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
 
 
 def _exactly(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
-    """The squares of D grad z_k, and of D times the least z_k, on one triangle, in units of the weights."""
+    """Return the squares of D grad z_k, and of D times the least z_k, on one triangle, in units of the weights."""
     za, zb, zc = (int(w) for w in weights[region.simplices[s], k])
     (bx, by), (cx, cy) = sides[s].tolist()
     p, q, twice = zb - za, zc - za, bx * cy - by * cx
@@ -273,7 +273,7 @@ def _keeps(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int, per_mm
 
 
 def _worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats, lower: float) -> Worst:
-    """The greatest |grad z_k| / min z_k per km, rounded up, and two corners of the triangle where it is."""
+    """Return the greatest |grad z_k| / min z_k per km, rounded up, and two corners of the triangle where it is."""
     if math.isinf(lower):
         a, b = region.simplices[int(np.argmax(upper)), :2].tolist()
         return math.inf, (a, b)
@@ -294,7 +294,7 @@ def _worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats
 
 
 def _root_up(square: Fraction) -> float:
-    """The least double that is no less than a square root, or its neighbour."""
+    """Return the least double that is no less than a square root, or its neighbour."""
     bits = 256
     root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)
     return float_up(Fraction(root, 1 << (bits // 2)))

@@ -91,7 +91,7 @@ def _gather(top, z, rows, factors, count):  # type: ignore[no-untyped-def]
 def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-untyped-def]
     """Sweep until nothing rises, pulling rows only from neighbours that rose since; False where the limit was met.
 
-    A rise by less than 2**-50, relative, is a rounding and pulls nobody: the slack tau covers what it leaves.
+    A rise by less than 2**-50, relative, is a rounding and pulls no one: the slack tau covers what it leaves.
     """
     n, width = block.shape
     top = np.empty(width)
@@ -126,7 +126,7 @@ def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-u
 
 
 def _close_block(block: Floats, indptr: Ints, indices: Ints, factors: Floats, whole: bool) -> Floats:
-    """The closure of some columns (they are independent of each other)."""
+    """Return the closure of some columns (they are independent of each other)."""
     block = np.array(block, order="C")
     if not _sweeps(block, indptr, indices, factors, whole, 2 * len(block) + 64):
         raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")

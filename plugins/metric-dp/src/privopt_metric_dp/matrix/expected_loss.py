@@ -34,7 +34,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         weighted: (N, K) p_i c_ik, in ``unit``.
         unit: of the loss, e.g. ``"km"``.
         doubt: gives (N,) by how much at most each record's ``weighted`` exceed what the files mean, and (N, K) or
-            (N, 1) by how much at most they lie below that; None where nobody knows.
+            (N, 1) by how much at most they lie below that; None where no one knows.
     """
 
     weighted: Floats
@@ -43,7 +43,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
     @classmethod
     def of(cls, data: MetricData) -> ExpectedLoss:
-        """The loss that a metric problem asks for."""
+        """Return the loss that a metric problem asks for."""
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: Model, **symbols: Any) -> None:
@@ -80,7 +80,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """A problem's data with the costs that a mechanism's own loss judges by, for figures; None where it has none.
+    """Return a problem's data with the costs by which its own loss judges, for figures; None if it has none.
 
     Costs of records of probability 0, which an expected loss does not tell, are 0.
     """

@@ -1,6 +1,6 @@
-"""The least epsilon that any matrix keeps: doubles or integer weights, each row over its exact sum.
+"""The least epsilon that a matrix satisfies: doubles or integer weights, each row over its exact sum.
 
-Logarithms in doubles, with bounds on their errors, leave out all but the pairs that may be the worst; those are
+Logarithms in doubles, with bounds on their errors, omit all but the pairs that may be the worst; those are
 ratios of whole numbers, whose logarithms are balls, over distances that are balls too where no double is the distance.
 Nothing is rounded before: an entry of 1e-300 counts.
 """
@@ -38,7 +38,7 @@ _EXACT: Final = 4096
 
 @frozen(kw_only=True)
 class Apart:
-    """Hold distances of pairs that are no doubles.
+    """Hold distances of pairs that are not doubles.
 
     Attributes:
         above: (P,) doubles that they do not exceed.
@@ -67,7 +67,7 @@ class Least:
 
 
 def exact_sums(values: NDArray[Any]) -> list[Fraction]:
-    """The sum of each row (N, K) of finite doubles or whole numbers, exactly."""
+    """Return the sum of each row (N, K) of finite doubles or whole numbers, exactly."""
     if values.dtype.kind != "f":
         return [Fraction(sum(row.tolist())) for row in values]
     return [_sum_of(row) for row in values]
@@ -94,7 +94,7 @@ def least_epsilon(
     sums: list[Fraction] | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Least:
-    """The least epsilon with ``z_ik <= exp(epsilon d_ij) z_jk``, both ways, for all pairs and columns k.
+    """Return the least epsilon with ``z_ik <= exp(epsilon d_ij) z_jk``, both ways, for all pairs and columns k.
 
     Args:
         values: (N, K) doubles or unsigned integers, finite, at least 0; z is each row over its exact sum.
@@ -163,7 +163,7 @@ def _log(total: Fraction) -> float:
 
 
 def _ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
-    """The greatest ratio of two rows with their zeros in the same columns, its column, and whether row i is greater."""
+    """Return the greatest ratio of two rows with zeros in the same columns, its column, and whether row i is above."""
     one, other = values[i].astype(np.float64), values[j].astype(np.float64)
     there = np.flatnonzero(one > 0)
     logs = np.log(one[there]) - np.log(other[there])
@@ -183,7 +183,7 @@ def _ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[
 
 
 def _at(values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool) -> Least:
-    """The verdict with the place of a pair's worst ratio; a 0 against a positive entry is worse than all others."""
+    """Return the verdict with the place of a pair's worst ratio; a 0 against a positive entry is the worst of all."""
     i, j = pair.tolist()
     odd = np.flatnonzero((values[i] > 0) != (values[j] > 0))
     if odd.size:
@@ -205,7 +205,7 @@ def _worst(
     off: float,
     report: Callable[[str], object],
 ) -> Least:
-    """The greatest log ratio / distance over pairs that are apart and have their zeros in the same columns."""
+    """Return the greatest log ratio / distance over pairs that are apart and have their zeros in the same columns."""
     with np.errstate(over="ignore", divide="ignore"):  # distances of 1e-310 and the like: infinite, as the answer is
         over, under = (apart + off) / distances * (1.0 + 2.0**-50), (apart - off) / exact.above * (1.0 - 2.0**-50)
     near = np.flatnonzero(over >= under.max())

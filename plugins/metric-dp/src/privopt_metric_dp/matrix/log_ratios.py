@@ -1,4 +1,4 @@
-"""The inner loops over pairs of rows, compiled: it loads numba, so it is imported where pairs are measured."""
+"""Compiled inner loops over pairs of rows. Importing this module loads numba."""
 
 from __future__ import annotations
 

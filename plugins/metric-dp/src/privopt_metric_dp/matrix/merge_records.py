@@ -1,4 +1,4 @@
-"""Records too near each other to have rows of their own: classes of them, and the problem between the classes."""
+"""Merge records too near each other for separate rows: classes of them, and the problem between the classes."""
 
 from __future__ import annotations
 

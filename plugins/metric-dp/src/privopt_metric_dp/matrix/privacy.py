@@ -74,7 +74,7 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
     @abstractmethod
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """A release in integers that keeps the notion, near a matrix (N, K) that nearly does.
+        """Return a release in integers that keeps the notion, near a matrix (N, K) that nearly does.
 
         Raises:
             CertificationError: none was found.
@@ -90,7 +90,7 @@ class MetricDP(MatrixConstraint):
         unit: of epsilon, e.g. ``"per km"``.
         scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
         within: greatest distance of a required pair where the scope is neighbours.
-        statement: what is promised, in words; made from the scope where left out.
+        statement: what is promised, in words; made from the scope by default.
         extra: further fields of the guarantee.
         way: by which distance it is, in words behind the unit.
         data: the problem's, from which distances are computed again; left out, the release's own stand.
@@ -116,7 +116,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def of(cls, data: MetricData) -> Self:
-        """The notion that a metric problem asks for."""
+        """Return the notion that a metric problem asks for."""
         scope = "all-pairs" if data.within is None else "neighbours"
         scope = scope if data.region is None else "everywhere"
         unit = f"per {data.unit}"
@@ -213,7 +213,7 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """What `certify` measured of integer weights (N, K), in the words of a certificate."""
+        """Return the measurements of `certify` on integer weights (N, K), as a certificate."""
         failures = tuple(
             f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
             f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
@@ -274,10 +274,11 @@ def _promise(guarantee: Guarantee) -> str:
 
 
 def not_covered(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
-    """Return one line for each fault: a stored distance that is not the true one, or a required pair that is neither
-    stored nor, along paths, implied by a path of stored pairs.
+    """Return one line for each fault of the stored pairs.
 
-    Of stored distances above those computed, which are rounded down, it is decided exactly, as in the certificate.
+    A fault is a stored distance that is not the true one, or a required pair that is neither stored nor implied by a
+    path of stored pairs. Stored distances above the computed ones, which are rounded down, are compared exactly, as in
+    the certificate.
     """
     pairs, distances = release.pairs, release.distances
     implying = data.standing if along_paths else data.required

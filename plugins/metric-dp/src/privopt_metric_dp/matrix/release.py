@@ -38,7 +38,7 @@ _FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
     "pairs": (np.int64, ("P", 2)),
     "distances": (np.float64, ("P",)),
 }
-"""Arrays of mechanism.npz, beside those of a region."""
+"""Arrays of mechanism.npz, next to those of a region."""
 
 ROWS_SHOWN: Final = 5
 """Records that a notebook shows."""
@@ -144,7 +144,7 @@ class MatrixRelease(Release):
         return None
 
     def along_edges(self, data: MetricData) -> Self:
-        """What figures and attacks go over: with a region its edges as pairs, at their real distances; else itself."""
+        """Return the release over a region's edges as pairs, at their real distances, for figures and attacks."""
         if self.region is None:
             return self
         pairs = self.region.edges

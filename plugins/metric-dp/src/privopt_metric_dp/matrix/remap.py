@@ -1,8 +1,8 @@
 """Outputs remapped to the best guess: post-processing that costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
-Whoever reads output k and knows the prior would take y with the least expected loss sum_i p_i z_ik c_iy for it. To
+Anyone who reads output k and knows the prior would take y with the least expected loss sum_i p_i z_ik c_iy for it. To
 release y in the first place is a function of the output alone: columns are added, as integers, so every inequality that
-held between two rows holds still, and the outputs that nobody releases any more stay as columns of zeros.
+held between two rows holds still, and the outputs that no one releases any more stay as columns of zeros.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCK: Final = 1 << 24
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = TIE) -> Ints:
-    """(K,) for each output the one with the least expected loss for whoever sees it; itself where it is as good.
+    """(K,) for each output the one with the least expected loss for anyone who sees it; itself where it is as good.
 
     Args:
         release: (N, K).
@@ -59,7 +59,7 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = TIE) 
 
 
 def remapped(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> MatrixRelease:
-    """The release with each output replaced by its best guess; rows still sum to 2**63 and the ids stay.
+    """Return the release with each output replaced by its best guess; rows still sum to 2**63 and the ids stay.
 
     Args:
         release: any matrix.
@@ -77,7 +77,7 @@ def remapped(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: Met
 
 
 def worse_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """A line for each output of a release (five at most) that another would stand for at less loss."""
+    """Return a line for each output of a release (five at most) that another would represent at less loss."""
     best = best_outputs(release, _weighted(loss, data), tie=10 * TIE)
     moved = np.flatnonzero(best != np.arange(len(best)))[:5].tolist()
     ids = release.outputs

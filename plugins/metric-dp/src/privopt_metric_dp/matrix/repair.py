@@ -149,11 +149,11 @@ def repair(
 
 
 def _finite(z: Floats, loss: Floats | None) -> Floats:
-    """The matrix with negative entries cut to 0.
+    """Return the matrix with negative entries cut to 0.
 
     Raises:
         SolverError: entries that are not finite.
-        UsageError: it is no matrix, or the loss has another shape.
+        UsageError: it is not a matrix, or the loss has another shape.
     """
     given = np.ascontiguousarray(z, dtype=np.float64)
     if given.ndim != 2 or not given.size:
@@ -171,7 +171,7 @@ def _priced(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -> fl
 
 
 def mend(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
-    """Steps 2 and 3 of the repair alone, in doubles: a mechanism near a matrix that keeps its rows roughly.
+    """Return steps 2 and 3 of the repair alone, in doubles: a mechanism near a matrix that keeps its rows roughly.
 
     Args:
         z: (N, K) finite, at least 0.
@@ -206,7 +206,7 @@ def rounded(z: Floats) -> Unsigned:
 def _as_it_is(
     given: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None
 ) -> Repaired | None:
-    """The rows over their sums, rounded, where they keep every inequality in doubles; None where one is in doubt."""
+    """Return the rows over their sums, rounded, if doubles prove every inequality; None if one is in doubt."""
     if not given.any(axis=1).all():
         return None
     weights = rounded(given)
@@ -226,7 +226,7 @@ def _repair_within(
     gap: float,
     executor: Executor | None,
 ) -> tuple[Repaired, float]:
-    """The repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
+    """Return the repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
     label, exponents = merge(pairs, distances, epsilon, len(given), within)
     start, graph, cost = quotient(given, loss, pairs, exponents, label)
     tau = _first_tau(graph, gap)
@@ -260,7 +260,7 @@ def _drift(sums: Floats, graph: Graph) -> float:
 
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> tuple[Floats, float]:
-    """A closed matrix with rows that sum to 1, up to a drift that tau covers; and the share of mass moved."""
+    """Return a closed matrix with rows that sum to 1, up to a drift that tau covers; and the share of mass moved."""
     for left in reversed(range(_COARSE)):
         close(z, graph, tau, whole=False, executor=executor)
         _fill_empty(z, graph)

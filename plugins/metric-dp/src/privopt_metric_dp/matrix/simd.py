@@ -92,7 +92,7 @@ def store(typing: object, array: types.Array, place: types.Integer, value: _Lane
 
 @intrinsic  # type: ignore[untyped-decorator]
 def spread(typing: object, value: types.Float) -> _Typed:
-    """The same number in each lane."""
+    """Return the same number in each lane."""
     kind = _Lanes(value)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
@@ -104,7 +104,7 @@ def spread(typing: object, value: types.Float) -> _Typed:
 
 
 def _between(name: str, compare: str | None = None) -> Callable[..., object]:
-    """An operation on two vectors, lane by lane."""
+    """Return an operation on two vectors, lane by lane."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes, b: _Lanes) -> _Typed:
@@ -124,7 +124,7 @@ greatest = _between("greatest", ">")
 
 
 def _reduced(name: str, compare: str | None = None) -> Callable[..., float]:
-    """An operation on the lanes of a vector, to one number."""
+    """Return an operation on the lanes of a vector, to one number."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes) -> _Typed:

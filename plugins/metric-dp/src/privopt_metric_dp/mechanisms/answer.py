@@ -1,4 +1,4 @@
-"""Matrix: the answer of a method on its way to a release."""
+"""The answer of a method, on its way to a release: class ``Matrix``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Matrix:
         family: str = "geo-ind",
         details: Mapping[str, Any] | None = None,
     ) -> Matrix:
-        """What a solved model says: its matrix, the multipliers for the bound, and how it was found.
+        """Build an answer from a solved model: its matrix, the multipliers for the bound, and how it was found.
 
         Args:
             solution: of a model to which :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` added rows over

@@ -95,7 +95,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return issubclass(registry().kind(role, name).load(), MetricDP)
 
     def load(self, declared: D, file: str) -> MetricInstance[D]:
-        """The problem, and its records, distances, costs and prior as arrays.
+        """Return the problem, and its records, distances, costs and prior as arrays.
 
         Raises:
             InputError: every fault found; outputs to choose, where the mechanism chooses none.
@@ -107,7 +107,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return MetricInstance.of(declared, file)
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
-        """The problem and the release, whose sizes are compared before anything is worked out of them.
+        """Return the problem and the release, whose sizes are compared before anything is worked out of them.
 
         Raises:
             DoesNotHoldError: they differ.
@@ -149,17 +149,17 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return None
 
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
-        """The notion that the problem names, over its required pairs."""
+        """Return the notion that the problem names, over its required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
         made: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
         return made
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
-        """The notion that ``[privacy] kind`` names, for methods that take any."""
+        """Return the notion that ``[privacy] kind`` names, for methods that take any."""
         return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
-        """Expected loss under the prior."""
+        """Return the expected loss under the prior."""
         return ExpectedLoss.of(problem.data)
 
     def check_problem(self, problem: MetricInstance[D], method: str) -> None:
@@ -248,7 +248,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return release
 
     def _outcome(self, answer: Answer[Released], problem: MetricInstance[D]) -> Outcome[MatrixRelease]:
-        """What an incumbent comes to, in the words of an outcome."""
+        """Build the outcome of an incumbent."""
         solver, details = self.told(answer)
         found: Matrix | None = answer.details.get("matrix")
         stopped = answer.stopped
@@ -294,13 +294,13 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             raise
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """What its matrix takes (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
+        """Return the bytes of its matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
         records, outputs = problem.shape
         pairs = problem.whole.most_pairs
         return matrix_bytes(records, outputs, pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
-        """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
+        """Return records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
         data = problem.data
         lines = []
         for name, stored, wanted in (
@@ -317,7 +317,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return lines or not_covered(release, data, along_paths=along)
 
     def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
-        """What the multipliers in proof.npz prove, where the notion is metric DP and the loss the expected one."""
+        """Return the bound that proof.npz proves, if the notion is metric DP and the loss the expected one."""
         loss = self.utility(problem, result.method)
         if not isinstance(loss, ExpectedLoss) or not isinstance(self.privacy(problem, result.method), MetricDP):
             return None
@@ -334,7 +334,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return ALL if isinstance(read_proof(folder, problem.data.shape), Streets) else CHOSEN
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """The promise at the distance between nearest neighbours, and the best guess beside chance."""
+        """Return the promise at the distance between nearest neighbours, and the best guess next to chance."""
         return self._worth(problem, release, result).sentences()
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
@@ -360,13 +360,13 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def over_time(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
     ) -> Mapping[str, Any] | None:
-        """The likeliest record of many reports, and a hidden Markov model of traces."""
+        """Return the likeliest record of many reports, and a hidden Markov model of traces."""
         from privopt_metric_dp.attacks.many_reports import over_time
 
         return over_time(release, problem.data, most=reports)
 
     def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """A map to explore, losses, worst pairs, baselines, convergence."""
+        """Return a map to explore, losses, worst pairs, baselines, convergence."""
         from privopt.ledger.cost_of_report import limit_meaning
         from privopt_metric_dp.report.pages import meaning_section, metric_sections
 
@@ -376,7 +376,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return [meaning_section(meaning), *sections]
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
-        """The artefact, and a button that proves privacy and bound in the browser."""
+        """Return the artefact, and a button that proves privacy and bound in the browser."""
         from privopt_metric_dp.report.browser_check import check_section
 
         return check_section(folder, release, result)
@@ -388,14 +388,14 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return metric_figures(release, problem.data, result, self.utility(problem, result.method))
 
     def geo(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Layer | None:
-        """Records with their losses, and outputs with how often they are released."""
+        """Return records with their losses, and outputs with how often they are released."""
         from privopt_metric_dp.report.pages import metric_layer
 
         return metric_layer(release, problem.data, self.utility(problem, result.method))
 
 
 def chosen_rows(release: MatrixRelease, whole: MetricData) -> Ints:
-    """The records (K,) that are a release's outputs, of a problem whose outputs are chosen.
+    """Return the records (K,) that are a release's outputs, of a problem whose outputs are chosen.
 
     Raises:
         DoesNotHoldError: its outputs are not as many records as the problem asks for, in the records' order.

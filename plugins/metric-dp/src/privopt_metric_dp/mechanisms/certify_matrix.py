@@ -1,4 +1,4 @@
-"""What a matrix made anywhere really keeps, and a certified release made from it."""
+"""Measure any probability matrix, and make a certified release from it (``privopt certify``)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Certified:
         loss_unit: of the loss and the bound.
         over: what it was compared over, in words: exact distances, or what encloses them.
         stopped: whether a limit ended the search for the bound early.
-        problem: with the matrix beside it: what ``privopt.solve("given", ...)`` makes a certified release of.
+        problem: with the matrix next to it: what ``privopt.solve("given", ...)`` makes a certified release of.
     """
 
     epsilon: float
@@ -84,12 +84,12 @@ class Certified:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of ``privopt certify --json``, infinite numbers not yet as "inf"."""
+        """Return the JSON object of ``privopt certify --json``, infinite numbers not yet as "inf"."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """The findings in words."""
+        """Return the findings in words."""
         least, asked = self._shown()
         kept = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {least} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -124,7 +124,7 @@ def certify(
     time_limit: float | None = None,
     progress: Callable[..., object] | None = None,
 ) -> Certified:
-    """The least epsilon that a matrix keeps over the pairs that a problem requires, exactly.
+    """Return the least epsilon that a matrix keeps over the pairs that a problem requires, exactly.
 
     >>> import privopt as po
     >>> places = po.grid(rows=1, cols=2, cell_km=1)
@@ -182,7 +182,7 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
 
 
 def _measured(whole: File, name: str, options: Options) -> Certified:
-    """What a matrix keeps; its bound in what is left of the time."""
+    """Measure a matrix; bound its loss in the time that is left."""
     mechanism = Given()
     context = SolveContext(
         method=MEASURED,
@@ -223,7 +223,7 @@ def _measured(whole: File, name: str, options: Options) -> Certified:
 
 
 def read_given(mechanism: Given, source: File) -> GivenProblem:
-    """The problem with its matrix, as it is declared."""
+    """Return the problem with its matrix, as it is declared."""
     declared = read_problem(mechanism, source)
     assert isinstance(declared, GivenProblem)  # the mechanism's own class
     return declared
@@ -232,7 +232,7 @@ def read_given(mechanism: Given, source: File) -> GivenProblem:
 def _bound(
     mechanism: Given, problem: MetricInstance[GivenProblem], context: SolveContext, loss: float
 ) -> tuple[float | None, bool]:
-    """What any matrix that keeps the problem's epsilon must lose, proved; and whether a limit ended the search."""
+    """Return a proved lower bound at the problem's epsilon, and whether a limit ended the search."""
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
         wanted = "metric DP, of which bounds are known, or no --gap"
@@ -258,7 +258,7 @@ class _AsItStands:
     closing: MatrixClosing
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """The given one's loss."""
+        """Return the given one's loss."""
         return candidate, candidate
 
     def prove(self, proof: Dual | Proof, value: float) -> tuple[float, Proof]:
@@ -282,7 +282,7 @@ def repair(found: Certified, out: Path, options: Options) -> Solved:
 
 
 def with_matrix(source: File, matrix: File) -> File:
-    """A problem with a matrix in its table ``[given]``.
+    """Return a problem with a matrix in its table ``[given]``.
 
     Raises:
         InputError: it has such a table.

@@ -1,4 +1,4 @@
-"""How metric DP turns what was found into what is said, and the entries that are there before any search."""
+"""Turn the outcome of a metric DP search into a result, and certify fallbacks before any search."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Dual:
     Attributes:
         multipliers: of privacy rows.
         over: required pairs (S, 2) that they belong to, and their distances (S,); all where None.
-        bound: about what they prove; None where nobody knows.
+        bound: about what they prove; None where no one knows.
     """
 
     multipliers: Multipliers

@@ -51,7 +51,7 @@ _BLOCK = 1 << 22
 STEEPEST = math.log(1e9)
 """Exponent at which the factor of a tied weight in a row from above ends: the row is tightened, by mass of 1e-9."""
 NEGLIGIBLE = 2e-9
-"""Tied mass up to this is left out of rows' sums: beside 1 solvers take it for 0, and the repair brings rows to one."""
+"""Tied mass up to this is omitted from rows' sums: solvers take it for 0 next to 1, and the repair restores the sums."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -79,17 +79,17 @@ class TiedForm:
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
-        """The mechanism (N, K) from free entries z (N, K) and weights (F, K)."""
+        """Return the mechanism (N, K) from free entries z (N, K) and weights (F, K)."""
         tied: Floats = np.einsum("fk,fik->ik", weights, self.forms)
         return np.where(self.free, np.maximum(z, 0.0), tied)
 
 
 def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pair_distances: Floats) -> TiedForm:
-    """What const-opt leaves free, how the rest is tied, and the rows that are left.
+    """Return the free variables of const-opt, how the others depend on them, and the remaining rows.
 
     Args:
         distances: (N, K) from records to outputs; where they break the triangle inequality with a pair, the
-            greatest smaller ones that keep it make the forms (shortest ways over the pairs).
+            greatest smaller ones that keep it make the forms (shortest paths over the pairs).
         epsilon: per unit of distance.
         radius: entries at a distance of at most this are free (`<=` on the doubles).
         pairs, pair_distances: (P, 2), (P,) required pairs, or as many of them as imply the others.
@@ -123,7 +123,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 
 
 def const_opt_model(form: TiedForm, data: MetricData) -> Model:
-    """The program in the modelling language, over `privopt_metric_dp.problem.data.MetricData`."""
+    """Return the program in the modelling language, over `privopt_metric_dp.problem.data.MetricData`."""
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
     m = Model("const-opt")

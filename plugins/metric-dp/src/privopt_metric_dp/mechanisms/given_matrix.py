@@ -1,4 +1,4 @@
-"""Matrices made anywhere: read as they stand, measured exactly, and made certified releases by a mechanism."""
+"""Matrices from other programs: read unchanged, measured exactly, and turned into certified releases."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class GivenMatrix:
     def measured(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> Least:
-        """The least epsilon that it keeps over the required pairs of a problem, and where.
+        """Return the least epsilon that it keeps over the required pairs of a problem, and where.
 
         Doubles are measured as they stand, over exact distances; for a region, or a notion other than metric DP, their
         weights are, as the certificate measures them.
@@ -144,7 +144,7 @@ class GivenMatrix:
         return Least(epsilon=worst, holds=found.holds, pair=(i, j) if likelier else (j, i), output=k)
 
     def loss(self, data: MetricData) -> float:
-        """Expected loss under a problem's prior, in its unit."""
+        """Return the expected loss under a problem's prior, in its unit."""
         return ExpectedLoss.of(data).expected(self.values, self.sums)
 
 
@@ -200,7 +200,7 @@ class Given(MetricMechanism[GivenProblem]):
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """The matrix as it stands, with what it keeps."""
+        """Return the matrix as it stands, with what it keeps."""
         data = problem.data
         given = GivenMatrix.read(problem.declared.given.matrix, data.shape)
         privacy = self.privacy(problem, context.method)
@@ -218,7 +218,7 @@ class Given(MetricMechanism[GivenProblem]):
         return Matrix(z=given.rows, release=release, solver={"name": "as given"}, details={"given": kept})
 
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """The matrix; with the method "bounded" also bounds, of structured solvers whose mechanisms nobody wants."""
+        """Offer the matrix; with the method "bounded" also bounds of structured solvers, without their mechanisms."""
         from privopt_metric_dp.mechanisms.optimal_lp import structured
 
         super().search(problem, incumbent, context)

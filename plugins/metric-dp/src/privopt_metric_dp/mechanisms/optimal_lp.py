@@ -1,4 +1,4 @@
-"""The optimal mechanism as its linear program, said once in the modelling language."""
+"""The optimal mechanism as its linear program, in the modelling language."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BYTES_A_NUMBER: Final = 180.0
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> Model:
     """Minimise the expected loss over the matrices that keep the required pairs (Bordenabe et al. 2014).
 
-    Where the notion is kept along paths, pairs that others imply exactly are left out of the model (the shortest
+    Where the notion is kept along paths, pairs that others imply exactly are omitted from the model (the shortest
     paths over the others are no longer); the release is certified over all of them.
     """
     from privopt.dsl import Eq, Index, IndexSet, Model, total
@@ -69,7 +69,7 @@ def full_bytes(data: MetricData) -> float:
 def whole_program(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """The whole LP by CBC or HiGHS.
+    """Return the whole LP by CBC or HiGHS.
 
     Raises:
         OutOfTime: the time was over before anything feasible.
@@ -91,7 +91,7 @@ def whole_program(
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """What the solver asked for gives; where its answer misses rows, what the next registered one does.
+    """Return the requested solver's answer; if that violates rows, the next registered one's.
 
     Raises:
         SolverDiedError: it was killed, so that whoever did would have to kill the next one too.

@@ -36,7 +36,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     )
 
     def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
-        """The problem.
+        """Return the problem.
 
         Raises:
             InputError: every fault.
@@ -57,13 +57,13 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def search(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext
     ) -> None:
-        """The optimal matrix for fresh reports, by the structured solvers."""
+        """Offer the optimal matrix for fresh reports, by the structured solvers."""
         from privopt_metric_dp.mechanisms.optimal_lp import structured
 
         structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """The matrix, and the test's numbers."""
+        """Return the matrix, and the test's numbers."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
@@ -95,7 +95,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         method: str,
         told: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """The distance that counts as good, and the mean of the noise on either side of it."""
+        """Return the distance that counts as good, and the mean of the noise on either side of it."""
         terms = problem.declared.terms(problem.data)
         return {
             "prediction": {

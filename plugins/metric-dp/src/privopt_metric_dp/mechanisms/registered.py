@@ -46,7 +46,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
     any_notion = frozenset({"full"})
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """The matrix by the whole LP."""
+        """Return the matrix by the whole LP."""
         from privopt_metric_dp.mechanisms.optimal_lp import whole_program
 
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
@@ -98,7 +98,7 @@ class OptimalLP(Optimal[MetricProblem]):
             with context.timed("solve"):
                 seconds = context.search_time.left
                 found = solve_street_bound(data, priced, gap=context.gap, seconds=seconds, progress=context.report)
-        except CertificationError:  # crossings that are no records
+        except CertificationError:  # crossings that are not records
             return None
         if found is None:
             return None
@@ -114,7 +114,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 
     bounds = False
     spare: ClassVar[str | None] = None
-    """The method whose release stands in where a limit came before another was done."""
+    """The method whose release is in where a limit came before another was done."""
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
         """Also: the weights are those of the formula."""
@@ -161,7 +161,7 @@ class Exponential(_ClosedForm):
         return first_entries(problem.data, incumbent, bounds=False)[1:] if early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Closed form."""
+        """Return the closed form."""
         data, epsilon, share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
             share = largest_share(data.to_outputs, epsilon, *data.standing)
@@ -236,7 +236,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
         return first_entries(problem.data, incumbent, bounds=False)
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """The exponential mechanism at its largest share, which no program loses to; then that, where it fits."""
+        """Offer the exponential mechanism at its largest share; then the program's, which loses no more, if it fits."""
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 
         data = problem.data
@@ -257,7 +257,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
         return const_opt_effort(problem.data, problem.declared.const_opt.radius)
 
     def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:
-        """The LP through the modelling language."""
+        """Return the LP through the modelling language."""
         from privopt_metric_dp.mechanisms.const_opt import solve_const_opt
 
         return solve_const_opt(problem.data, problem.declared.const_opt.radius, context)

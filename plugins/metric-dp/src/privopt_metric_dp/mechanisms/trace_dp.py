@@ -1,4 +1,4 @@
-"""Metric DP over traces: what a sequence of kept and renewed reports promises."""
+"""Metric DP over traces: the guarantee of a sequence of kept and renewed reports."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TraceRelease(MatrixRelease):
 
     @classmethod
     def alone(cls, folder: Path) -> MatrixRelease:
-        """The matrix alone: single draws are fresh reports."""
+        """Return the matrix alone: single draws are fresh reports."""
         return MatrixRelease.alone(folder)
 
     @property
@@ -98,7 +98,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, terms: Terms) -> Self:
-        """The notion over a problem's required pairs."""
+        """Return the notion over a problem's required pairs."""
         fresh = MetricDP.of(data)
         parts = {"threshold": terms.threshold, "test": terms.test, "segment": terms.segment}
         told = {name: exact_text(epsilon) for name, epsilon in parts.items()}

@@ -1,4 +1,4 @@
-"""What a metric problem's files hold, loaded once and checked: arrays that mechanisms work on."""
+"""The contents of a metric problem's files, loaded once and checked: arrays that mechanisms work on."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """(P,) distances of any pairs (P, 2) of records; those that a certificate stands on are at hand."""
+        """(P,) distances of any pairs (P, 2) of records; those that a certificate stands on are available."""
         pairs_known, distances = self.standing
         return distances if np.array_equal(pairs, pairs_known) else self.metric.between(pairs[:, 0], pairs[:, 1])
 
@@ -309,7 +309,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _off(off: Floats, cost: Floats, ground: Ground | None) -> Floats:
-    """What costs of records are off by; those of a region's vertices are means, by the most of them and 2^-40."""
+    """Return the errors of the records' costs; costs of a region's vertices are means, with the largest and 2^-40."""
     return off if ground is None else (rounding(cost) + off.max()).reshape(-1, *[1] * (off.ndim - 1))
 
 
@@ -350,7 +350,7 @@ def _held(problem: MetricProblem, ground: Ground, spaces: Spaces) -> Metric:
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Keys that must stand together, and keys that mean nothing beside others."""
+    """Keys that must stand together, and keys that mean nothing next to others."""
     distance, outputs = problem.distance, problem.outputs
     for name, found, wanted in distance.faults(own=outputs is None or outputs.choose is not None):
         gather.note(f"distance.{name}", found, wanted)
@@ -390,7 +390,7 @@ def _spread(problem: MetricProblem, ground: Ground) -> Spread | None:
 
 
 def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread: Spread | None) -> Floats:
-    """What the loss says of records, or of those who stand around them, held to its shape and to finite numbers."""
+    """Return the loss of records, or of people around them, after checking its shape and that numbers are finite."""
     utility = problem.utility
     given = np.asarray(utility.cost(spaces))
     if given.dtype.kind not in "biuf":

@@ -70,7 +70,7 @@ class Places:
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """The points file as CSV, where it is of another form, by its name."""
+        """Return the points file as CSV, where it is of another form, by its name."""
         made = None if self.points is None else points_as_csv(self.points, self.columns)
         return {} if made is None or self.points is None else {self.points.name: made}
 

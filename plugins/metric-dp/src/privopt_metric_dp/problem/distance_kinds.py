@@ -1,4 +1,4 @@
-"""The distances that privopt brings: kinds of the table ``[distance]``."""
+"""The built-in distances: kinds of the table ``[distance]``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Euclidean(DistanceKind):
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
-        """The triangulated plane between planar points."""
+        """Return the triangulated plane between planar points."""
         if records.kind == "vector":
             wanted = "points, a grid or a mesh"
             raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", wanted)])
@@ -63,7 +63,7 @@ class Haversine(DistanceKind):
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
-        """The plane onto which the points are projected; its distances do not exceed great circles."""
+        """Return the plane onto which the points are projected; its distances do not exceed great circles."""
         HaversineMetric(records)  # refuses planar points
         return _plane(records, split_km, HaversineMetric, file)
 
@@ -88,7 +88,7 @@ class Graph(DistanceKind):
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
-        """The streets between all nodes, long ones divided."""
+        """Return the streets between all nodes, long ones divided."""
         from privopt_metric_dp.region.streets import streets_of
 
         vertices, region = streets_of(self.edges, records, epsilon, split_km, file)
@@ -123,7 +123,7 @@ class Table(DistanceKind):
         return MatrixMetric(table, crossed, source=source, output_source=self.output_matrix.name)
 
     def unit(self, records: Space) -> str:
-        """A table has no named unit."""
+        """Return the unit's name: a table has none."""
         return _UNNAMED
 
     def way(self, records: Space) -> str:

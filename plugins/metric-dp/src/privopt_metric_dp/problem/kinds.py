@@ -1,4 +1,4 @@
-"""What a kind of distance or of loss is: the table of a problem file that it reads, and what it makes of it.
+"""Interfaces for kinds of distance and loss: their table in a problem file, and what they make of it.
 
 A kind is an attrs class whose fields are the keys of its table; register it with a
 :class:`privopt.specs.KindSpec` and every metric mechanism takes it::
@@ -83,7 +83,7 @@ class DistanceKind(ABC):
         kind: its name in problem files.
         places: which keys of ``[records]`` and ``[outputs]`` it takes.
         ids_alone: whether points may be ids without coordinates.
-        path_metric: whether it is the shortest way over edges, so that records out of reach are a fault.
+        path_metric: whether it is the shortest path over edges, so that records out of reach are a fault.
         kit: ``"package.module:STRATEGY"``: Hypothesis's of problems that name it, for :mod:`privopt.testing.kinds`.
     """
 
@@ -95,7 +95,7 @@ class DistanceKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """The class of its table: itself."""
+        """Return the class of its table: itself."""
         return cls
 
     @abstractmethod
@@ -109,7 +109,7 @@ class DistanceKind(ABC):
         """
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
-        """The region whose points ``privacy.everywhere`` speaks of, its ways no longer than this distance.
+        """Return the region whose points ``privacy.everywhere`` speaks of, its ways no longer than this distance.
 
         Args:
             records: its first vertices.
@@ -124,7 +124,7 @@ class DistanceKind(ABC):
         raise InputError([Fault(file, "privacy.everywhere", found, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
-        """Unit of distance, in the singular: what epsilon is per."""
+        """Return the unit of distance, in the singular: what epsilon is per."""
         return "km"
 
     def way(self, records: Space) -> str:
@@ -147,7 +147,7 @@ class LossKind(ABC):
         positions: of people, by which it is weighed where the promise holds between records too.
         remap: whether each output is replaced by its best guess under the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
-        kit: strategy of problems that name it, as of a distance; left out: other problems, with its name alone.
+        kit: strategy of problems that name it, as of a distance; default: other problems, with its name alone.
     """
 
     kind: ClassVar[str]
@@ -161,7 +161,7 @@ class LossKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """The class of its table: itself."""
+        """Return the class of its table: itself."""
         return cls
 
     @abstractmethod
@@ -175,20 +175,20 @@ class LossKind(ABC):
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """(N,) by how much at most a record's costs, as :meth:`cost` gave them, exceed those meant: bounds are lowered.
 
-        Left out: the roundings of sums without cancellation, 2^-40 of the record's greatest cost.
+        Default: the roundings of sums without cancellation, 2^-40 of the record's greatest cost.
         """
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
         """(N, K) or (N, 1) by how much at most costs lie below those meant: how many digits of a bound are stated.
 
-        Left out: as much as :meth:`excess` says.
+        Default: as much as :meth:`excess` says.
         """
         return self.excess(spaces, cost)[:, None]
 
     @abstractmethod
     def unit(self, distance: str) -> str:
-        """Unit of the loss, where distances are in ``distance``."""
+        """Return the unit of the loss, where distances are in ``distance``."""
 
     @property
     def measures_outputs(self) -> bool:

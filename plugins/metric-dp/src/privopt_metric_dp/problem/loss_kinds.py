@@ -47,7 +47,7 @@ class DistanceLoss(LossKind):
         return np.asarray(spaces.metric.no_less(cost) - cost)
 
     def unit(self, distance: str) -> str:
-        """The unit of the distance."""
+        """Return the unit of the distance."""
         return _plural(distance)
 
 
@@ -68,11 +68,11 @@ class CostMatrix(LossKind):
         return read_array(self.file, shape, what="costs", most=LARGEST).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """(N,) nothing: what is no double is rounded down."""
+        """(N,) nothing: what is not a double is rounded down."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
-        """A file of losses has no named unit."""
+        """Return a file of losses has no named unit."""
         return "units of cost"
 
     @property
@@ -164,7 +164,7 @@ class TravelCost(LossKind):
             yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
 
     def ends(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
-        """What the cost is made of: roads (None: the distance itself), ids of targets, and their shares."""
+        """Return what the cost is made of: roads (None: the distance itself), ids of targets, and their shares."""
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)
             shares = np.full(len(targets), 1.0 / len(targets))

@@ -1,4 +1,4 @@
-"""What a release costs people who stand anywhere: C_ck = E[lambda_c(X) c(X, k)] (mathematics C6).
+"""The loss of a release for people anywhere in a region: C_ck = E[lambda_c(X) c(X, k)] (mathematics C6).
 
 The position X is spread evenly over the region, or over positions that a public table lists; lambda_c(X) is how
 likely vertex c is drawn there. The loss is the sum of C_ck z_ck over vertices c and outputs k: linear in the rows, as
@@ -33,10 +33,10 @@ from privopt_metric_dp.space.places import LARGEST, Space
 __all__ = ["Spread", "evenly", "expected_cost", "listed"]
 
 PIECES: Final = 16
-"""Pieces of a street, at least, on each of which two points stand for all."""
+"""Pieces of a street, at least, on each of which two points represent all."""
 
 POINTS: Final = 20_000
-"""Points that stand for a plane, at least: seven in each triangle, or in each of its even parts."""
+"""Points that represent a plane, at least: seven in each triangle, or in each of its even parts."""
 
 LEAST: Final = 1e-200
 """The sum of weights of a table is above it, so that each that matters is a double with all its bits."""
@@ -102,9 +102,9 @@ class Spread:
 def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     """Anywhere in the region, equally: by area (on the earth, where there is a projection), or by length of street.
 
-    Each street stands in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which
+    Each street is in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which
     the nearest way to an output turns adds an error of the piece where it turns. Each triangle, or even part of it,
-    stands in seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off
+    is in seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off
     by less than 1e-7 of themselves (tests/region/test_loss.py).
 
     Args:
@@ -184,7 +184,7 @@ def _on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floa
 def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spread:
     """At the positions of a table: lat,lon in degrees or x,y in km, each as often as a column weight says.
 
-    A position beside the streets counts where it is matched, one outside a plane's region where it stands, but drawn
+    A position next to the streets counts where it is matched, one outside a plane's region where it stands, but drawn
     from the rim: of points that are equally near, from that of the first street in ``simplices``, or of the first side
     of the triangles there. Positions on a plane stand where they are read, to the millimetre, on the earth where the
     table says.
@@ -268,7 +268,7 @@ class _Known(Metric):
         self._ways = ways
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Nobody asks: losses made of distances go by outputs alone."""
+        """No one asks: losses made of distances go by outputs alone."""
         raise NotImplementedError("distances between points of streets")
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:

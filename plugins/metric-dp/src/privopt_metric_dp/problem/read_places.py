@@ -1,4 +1,4 @@
-"""What the tables of a metric problem file name: places, and how likely each is."""
+"""Read the tables of a metric problem file: places, and their prior."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUM_TOLERANCE: Final = 1e-6
 
 
 def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
-    """The ids and coordinates that a table of a problem file declares.
+    """Return the ids and coordinates that a table of a problem file declares.
 
     Args:
         places: as declared.

@@ -36,7 +36,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @frozen(kw_only=True)
 class Columns:
-    """Names of columns in a points file; those left out are called as here."""
+    """Names of columns in a points file; those omitted are called as here."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", where one does not tell apart')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -49,11 +49,11 @@ class Columns:
 
 
 def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
-    """The ids and coordinates of a points file.
+    """Return the ids and coordinates of a points file.
 
     Args:
         points: CSV, Parquet or, by its ending, GeoJSON.
-        columns: their names; as in :class:`Columns` where left out.
+        columns: their names; as in :class:`Columns` by default.
         ids_alone: whether a table without coordinates will do.
     """
     columns = columns or Columns()
@@ -92,7 +92,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
 
 
 def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
-    """A points file that is no CSV as one, of which the same points are read with the same columns; None of a CSV file.
+    """Convert a points file to a CSV file that reads to the same points by the same columns; None for a CSV file.
 
     A column ``geometry`` NAME becomes two, ``NAME (latitude)`` and ``NAME (longitude)``.
     """
@@ -115,7 +115,7 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
 
 
 def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
-    """The columns of ids, and (N, 2) latitudes and longitudes."""
+    """Return the columns of ids, and (N, 2) latitudes and longitudes."""
     import polars as pl
 
     if not points.contents.startswith(PARQUET):
@@ -132,7 +132,7 @@ def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.Dat
 
 
 def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """The properties that make ids (the features' own ids where there is no property id), and their points."""
+    """Return the properties that make ids (the features' own ids where there is no property id), and their points."""
     import polars as pl
 
     wanted = "a FeatureCollection of points in longitude and latitude"

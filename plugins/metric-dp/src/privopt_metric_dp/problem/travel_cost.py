@@ -1,4 +1,4 @@
-"""What it costs to release output k for record i, before the prior weighs it: c (N, K)."""
+"""The cost of releasing output k for record i, before the prior weighs it: c (N, K)."""
 
 from __future__ import annotations
 

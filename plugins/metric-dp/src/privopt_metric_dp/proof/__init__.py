@@ -1,4 +1,4 @@
-"""The proof of a lower bound: what of multipliers is stored beside a release, from which anybody evaluates it again."""
+"""Proofs of lower bounds: multipliers stored with a release, from which anyone can evaluate the bound again."""
 
 from privopt_metric_dp.proof.make_proof import multipliers_of, prove, read_proof
 from privopt_metric_dp.proof.one_step_bound import bound_nearby

@@ -8,7 +8,7 @@ each required pair. For multipliers a, b >= 0 of the two kinds of rows the Lagra
 
 whatever a and b are. Here each g_ik is replaced by something proved to be no greater (E rounded up, and the error of
 the whole sum in doubles subtracted), and the last sum is rounded down. Poor multipliers give a poor bound, never a
-wrong one: so those that prove next to nothing are left out (:class:`Kept`), and the others may be rounded.
+wrong one: so those that prove next to nothing are omitted (:class:`Kept`), and the others may be rounded.
 """
 
 from __future__ import annotations
@@ -102,18 +102,18 @@ class Kept:
         *,
         most: float = math.inf,
     ) -> Self:
-        """The multipliers of pairs, both ways, that are worth keeping.
+        """Return the multipliers of pairs, both ways, that are worth keeping.
 
-        Of the rows (i, .) of one output those with the least multipliers are left out while they add up to ``spare[i]``
+        Of the rows (i, .) of one output those with the least multipliers are omitted while they add up to ``spare[i]``
         at most: a multiplier of (i, j) adds itself to g_ik and takes from g_jk, so the bound loses at most the sum of
         ``spare``.
 
         Args:
             multipliers: of ``pairs``.
             pairs: (P, 2), different.
-            growth: (P,) at least exp(eps d); rows where it is infinite, which no weights reach, are left out.
+            growth: (P,) at least exp(eps d); rows where it is infinite, which no weights reach, are omitted.
             shape: (N, K).
-            spare: (N,) at least 0; none where left out.
+            spare: (N,) at least 0; none by default.
             most: multipliers that there is room for.
 
         Raises:
@@ -151,7 +151,7 @@ class Kept:
         )
 
     def only(self, chosen: Bools) -> Self:
-        """The chosen ones of (M,) multipliers, over the pairs that they need."""
+        """Return the chosen ones of (M,) multipliers, over the pairs that they need."""
         rows, used = self.rows[chosen], np.zeros(len(self.pairs), dtype=np.bool_)
         used[rows] = True
         return evolve(
@@ -164,7 +164,7 @@ class Kept:
         )
 
     def least(self, cost: Floats) -> tuple[Floats, Bools]:
-        """(N,) min_k of proved lower bounds of g_ik, and (K,) outputs left out where a sum is no double.
+        """(N,) min_k of proved lower bounds of g_ik, and (K,) outputs omitted where a sum is not a double.
 
         Args:
             cost: (N, K) finite, prior included.
@@ -173,7 +173,7 @@ class Kept:
         return least, wild
 
     def ends(self, cost: Floats, top: Floats, off: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
-        """(N,) numbers that min_k g_ik is proved to lie between, and (K,) outputs left out as of :meth:`least`.
+        """(N,) numbers that min_k g_ik is proved to lie between, and (K,) outputs omitted, as in :meth:`least`.
 
         Args:
             cost, top, off: as of :meth:`enclosed`.
@@ -194,13 +194,13 @@ class Kept:
             lower: (P,) at most exp(eps d) of the pair.
 
         Returns:
-            Both infinite where a sum is no double.
+            Both infinite where a sum is not a double.
         """
         least, most, wild = self.ends(cost, top, off, np.where(lower < self.growth, self.growth - lower, 0.0))
         return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Without the multipliers of outputs where a sum of theirs is no double; and what they prove, rounded down."""
+        """Without the multipliers of outputs whose sum exceeds doubles; and what they prove, rounded down."""
         least, wild = self.least(cost)
         if not wild.any():
             return self, sum_down(least)
@@ -208,20 +208,20 @@ class Kept:
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """What they prove of the loss of every mechanism, rounded down; minus infinity where a sum is no double."""
+        """Return the proved bound on every mechanism's loss, rounded down; minus infinity if a sum exceeds doubles."""
         least, wild = self.least(cost)
         return -math.inf if wild.any() else sum_down(least)
 
 
 def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, multipliers: Multipliers) -> float:
-    """A number that no mechanism's loss is below, rounded down.
+    """Return a number that no mechanism's loss is below, rounded down.
 
     Args:
         cost: (N, K) finite, prior included.
         pairs: (P, 2) required pairs.
         distances: (P,) each double the rational that it is.
         epsilon: exact: the epsilon that is promised, not the tighter one that was solved with.
-        multipliers: any; those of outputs where they are so large that a sum is no number count as 0.
+        multipliers: any; those of outputs where they are so large that a sum is not a number count as 0.
 
     Returns:
         The better of the bound from the multipliers and the trivial one (each record its cheapest output). Where P is
@@ -236,7 +236,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
 
 def sum_down(values: Floats) -> float:
-    """The sum, rounded down: fsum is correctly rounded, and so tells the sign of what it left."""
+    """Return the sum, rounded down: fsum is correctly rounded, and so tells the sign of what it left."""
     try:
         total = math.fsum(values.tolist())
         if total == -math.inf:  # a bound that the error of its sum took there

@@ -1,4 +1,4 @@
-"""Which of a solver's multipliers are stored, and how they are read back."""
+"""Choose which of a solver's multipliers are stored, and read them back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LONG: Final = 1_000_000
 BYTES: Final = 48
 """That a multiplier takes while a proof is made: as it is found, joined, rounded."""
 LARGEST: Final = 8
-"""Times the size of a file that its arrays may have, beside as many bytes as a matrix of the problem has."""
+"""Times the size of a file that its arrays may have, next to as many bytes as a matrix of the problem has."""
 
 
 def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
@@ -118,7 +118,7 @@ def prove(
 
 
 def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: float) -> Trees | None:
-    """The trees that multipliers make, where they prove as much, to ``spare``; None where they make none."""
+    """Return the trees that multipliers make, where they prove as much, to ``spare``; None where they make none."""
     forest = Forest.of(kept, weighted) if len(kept.values) else None
     made = None if forest is None else Trees(prices=forest.prices, trees=forest.codes)
     return made if made is not None and made.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
@@ -153,7 +153,7 @@ def prove_over_streets(
 
 
 def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
-    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them; None without."""
+    """Return the duals of a solved model's privacy rows over ``data.needed``, for the exact bound; None without."""
     if solution.duals is None:
         return None
     shape = (2, len(data.needed[0]), len(data.outputs))

@@ -1,4 +1,4 @@
-"""Multipliers of rows of privacy as solvers give them, and which of them are worth keeping."""
+"""Multipliers of privacy rows as solvers return them, and the choice of those worth storing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Multipliers:
         return cls(blocks=blocks, part=(own, rows))
 
     def read(self, pairs: int, outputs: int) -> int:
-        """How many numbers whoever evaluates them goes through, of P pairs and K outputs."""
+        """How many numbers anyone who evaluates them goes through, of P pairs and K outputs."""
         if self.few is not None:
             return 0
         return 2 * outputs * (pairs if self.part is None else len(self.part[1]))
@@ -161,7 +161,7 @@ def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def
 
 @frozen(kw_only=True, eq=False)
 class Sieve:
-    """Directed rows of pairs, and how small their multipliers must be to be left out.
+    """Directed rows of pairs, and how small their multipliers must be to be omitted.
 
     Of the rows (i, .) of one output those with the least multipliers go while they add up to ``allowed[i]`` at most.
 
@@ -169,7 +169,7 @@ class Sieve:
         source: (R,) record i of each row (i, j), rising.
         entry: (R,) the pair of each.
         turned: (R,) whether it is that pair's backward row.
-        reached: (R,) whether weights reach as far; other rows are left out.
+        reached: (R,) whether weights reach as far; other rows are omitted.
         allowed: (N,) at least 0.
     """
 

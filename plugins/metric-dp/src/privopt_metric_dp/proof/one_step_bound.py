@@ -1,4 +1,4 @@
-"""A bound that is proved in moments: prices, and for each output one record, which its own pairs pay.
+"""A quick lower bound: one dual price for each record and, for each output, multipliers on the pairs of one record.
 
 At prices y output k is worth ``y_i - c_ik`` more to record i than it costs. For the record r to which it is worth most
 the pairs of r alone pay: a neighbour j with costs to spare gives ``exp(-eps d) (c_jk - y_j)``, one that lacks something
@@ -87,7 +87,7 @@ class _Lists:
         return lacks, r, ends[part], takes[part]
 
     def bound(self, y: Floats) -> float:
-        """What prices prove, but for rounding errors."""
+        """Return the bound that prices prove, up to rounding errors."""
         least = np.zeros(len(y))
         for k in range(self.cost.shape[1]):
             check()

@@ -1,4 +1,4 @@
-"""What every proof of a lower bound does: it encloses what it proves, states it to the last bit, and is written.
+"""The base class of proofs: enclose the bound, state it to the last bit, write and read ``proof.npz``.
 
 For every mechanism that keeps ``z_ik <= F_ij z_jk``, and any f >= 0 of these rows (Lagrange; mathematics of
 :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
@@ -42,7 +42,7 @@ class Proof(ABC):
 
     Attributes:
         VERSION: of the file.
-        KINDS: its arrays beside ``version`` and ``unit``, attributes all, and the types that they may have.
+        KINDS: its arrays next to ``version`` and ``unit``, attributes all, and the types that they may have.
         STORED: the arrays that are not deflated.
         EFFORT: of deflating the others, 1 to 9.
         unit: to odd multiples of half of it a bound is rounded down before it is stated.
@@ -64,22 +64,22 @@ class Proof(ABC):
             weighted: (N, K) costs, prior included.
 
         Returns:
-            Both infinite where a sum is no double.
+            Both infinite where a sum is not a double.
 
         Raises:
             CertificationError: a row of a pair that is neither required nor implied, or trees that are none.
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
-        """What they prove of the loss of every mechanism that keeps the exact distances.
+        """Return the proved bound on the loss of every mechanism that satisfies the exact distances.
 
         Returns:
-            A number that no such loss is below; minus infinity where a sum is no double.
+            A number that no such loss is below; minus infinity where a sum is not a double.
         """
         return self.enclosed(data, weighted)[0]
 
     def stating(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """The proof with a unit at which every evaluation states the same number, and that number, at most the loss.
+        """Return the proof with a unit at which all evaluations state one number, and that number, at most the loss.
 
         Args:
             data: the problem's.
@@ -89,12 +89,12 @@ class Proof(ABC):
         low, high = self.enclosed(data, weighted)
         if not math.isfinite(high - low):
             return self, low
-        near = 0.0 <= low - value <= 1e-9 * max(1.0, abs(value))  # more is no rounding: solve refuses it
+        near = 0.0 <= low - value <= 1e-9 * max(1.0, abs(value))  # more is not a rounding: solve refuses it
         unit = unit_for(low, high, value - 2.0**-51 * abs(value) if near else math.inf)
         return evolve(self, unit=unit), _rounded(low, unit, weighted)
 
     def stated(self, data: MetricData, weighted: Floats) -> float:
-        """What a release says that they prove."""
+        """Return the bound as a release states it."""
         low, high = self.enclosed(data, weighted)
         found = _rounded(low, self.unit, weighted)
         if math.isfinite(high - low) and (
@@ -118,7 +118,7 @@ class Proof(ABC):
 
     @classmethod
     def of_parts(cls, file: str, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Self:
-        """A proof from the arrays of a file.
+        """Return a proof from the arrays of a file.
 
         Args:
             file: its name, for faults.
@@ -148,16 +148,16 @@ class Proof(ABC):
     @classmethod
     @abstractmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """The shape that each array shall have, of a problem of (N, K) ``shape``."""
+        """Return the shape that each array shall have, of a problem of (N, K) ``shape``."""
 
     @classmethod
     @abstractmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """What arrays of these shapes shall hold: name, whether it does, in words."""
+        """Yield what arrays of these shapes must satisfy: name, whether it does, in words."""
 
 
 def _rounded(proved: float, unit: float, weighted: Floats) -> float:
-    """What is stated of a bound: where no cost is below 0 it is no less than 0."""
+    """Return the stated value of a bound: at least 0 if no cost is below 0."""
     if not math.isfinite(proved):
         return proved
     found = stated_below(proved, unit)

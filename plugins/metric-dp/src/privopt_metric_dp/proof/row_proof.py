@@ -1,4 +1,4 @@
-"""The multipliers of any solver: row by row, those that count, in single precision where that will do."""
+"""A proof by multipliers of any solver: row by row, in single precision where that suffices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Rows", "kept_of"]
 class Rows(Proof):
     """Multipliers output by output.
 
-    Multipliers may be left out and rounded at will before they are stored, since the bound is evaluated from what is
+    Multipliers may be omitted and rounded at will before they are stored, since the bound is evaluated from what is
     stored.
 
     Attributes:
@@ -109,7 +109,7 @@ def kept_of(
     spare: float = 0.0,
     most: float = math.inf,
 ) -> tuple[Kept, float]:
-    """The multipliers of a solver that are worth storing, and what they prove, rounded down.
+    """Return the multipliers of a solver that are worth storing, and what they prove, rounded down.
 
     Args:
         multipliers: any.

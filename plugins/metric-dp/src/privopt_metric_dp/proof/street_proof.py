@@ -89,8 +89,8 @@ class Streets(Rows):
         """See :meth:`Proof.enclosed`; costs are those of the priced records.
 
         Raises:
-            CertificationError: also where the loss is no way along the same undirected streets, or a record is neither
-                priced nor inside a piece of street between two that are.
+            CertificationError: also where the loss is not a path along the same undirected streets, or a record is
+                neither priced nor inside a piece of street between two that are.
         """
         priced = self._priced(data)
         inside = inside_of(data, self.bound_outputs)
@@ -139,8 +139,8 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
     """Find where records lie between priced ones.
 
     Raises:
-        CertificationError: the loss is no way along undirected streets whose decimals are known, or a record is neither
-            priced nor inside a piece of street between two that are.
+        CertificationError: the loss is not a path along undirected streets whose decimals are known, or a record is
+            neither priced nor inside a piece of street between two that are.
     """
     streets = data.streets
     if streets is None:

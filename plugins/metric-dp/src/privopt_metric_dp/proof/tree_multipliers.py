@@ -1,4 +1,4 @@
-"""A lower bound from trees alone: the multipliers of an output follow from prices and from who hangs on whom.
+"""A lower bound from trees: an output's multipliers follow from prices and from each record's parent.
 
 For prices y let ``a_i = c_ik - y_i``. Where record i hangs on record p, a row between the two carries on what i has,
 and what it leaves stays at i. With F >= 1 of the two, and ``g_i``, which is ``a_i`` and all that was carried to i, from
@@ -12,7 +12,7 @@ A root keeps its g. These f are at least 0, so (:mod:`privopt_metric_dp.proof.la
 same rows whose least reduced costs ``min_k g'_ik`` are the prices: with these at least 0 is left everywhere, and by
 induction from the leaves g_i is at least what they make of it (below, they leave no less than 0, so f >= f', and no
 less is added; above, likewise f <= f', and no more is taken). So of multipliers that make trees, prices and trees are
-enough, in 2 bytes an entry and less. Nobody rounds such multipliers: whoever evaluates them encloses the same real
+enough, in 2 bytes an entry and less. No one rounds such multipliers: anyone who evaluates them encloses the same real
 number.
 """
 
@@ -49,7 +49,7 @@ def _up(x: float) -> float:
 
 @jit()
 def _ordered(parent: Any, waiting: Any, order: Any) -> bool:
-    """Records of one output's trees, leaves first; whether there are trees: no record hangs on itself by others."""
+    """Order records of one output's trees, leaves first; return whether they are trees: no record above itself."""
     n = len(parent)
     waiting[:] = 0
     for i in range(n):
@@ -188,7 +188,7 @@ class Forest:
 
     @classmethod
     def of(cls, kept: Kept, cost: Floats) -> Self | None:
-        """The trees that multipliers make; None where they make none.
+        """Return the trees that multipliers make; None where they make none.
 
         Args:
             kept: multipliers.
@@ -234,7 +234,7 @@ class Forest:
             growth: (E,) at most, and at least, exp(eps d) of each pair.
 
         Returns:
-            Both infinite where a sum is no double, or a factor above :data:`LARGEST`.
+            Both infinite where a sum is not a double, or a factor above :data:`LARGEST`.
         """
         lower, upper = (np.append(ends, 1.0) for ends in growth)
         if not (upper < LARGEST).all():

@@ -1,4 +1,4 @@
-"""Multipliers that make trees: prices, and whom each record hangs on, say all of them."""
+"""A proof by multipliers that make trees, given by prices and each record's parent."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
 
 
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
-    """The polygons of a GeoJSON file, each its outer ring and its holes (M, 2), closed, coordinates as written."""
+    """Return the polygons of a GeoJSON file: outer ring and holes (M, 2), closed, coordinates as written."""
     try:
         document = json.loads(region.contents)
     except (ValueError, RecursionError) as error:

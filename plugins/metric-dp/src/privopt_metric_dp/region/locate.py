@@ -1,4 +1,4 @@
-"""Which simplex a position lies in, and the nearest point of those where it lies in none: whole numbers decide.
+"""Find the simplex of a position, or the nearest point of the region, by signs of whole numbers.
 
 Positions, vertices and their products are integers of 64 bits where triangles and ways stay below 2^31 mm (2,147 km),
 Python's integers beyond. Simplices are sorted into the cells of an even grid. Doubles choose among the sides that are
@@ -46,7 +46,7 @@ class Cells:
 
     @classmethod
     def of(cls, low: Ints, high: Ints) -> Cells:
-        """About as many cells as boxes, fewer where large boxes would stand in many of them.
+        """About as many cells as boxes, fewer where large boxes would are in many of them.
 
         Args:
             low, high: (S, 2) corners of boxes, mm; S at least 1.
@@ -95,7 +95,7 @@ class Triangles:
         return Cells.of(*_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
-        """The first triangle that each position lies in; borders belong to every triangle that they bound.
+        """Return the first triangle that each position lies in; borders belong to every triangle that they bound.
 
         Args:
             positions: (B, 2) mm.
@@ -127,7 +127,7 @@ class Triangles:
 def _inside(
     positions: Any, corners: Any, origin: Any, side: int, shape: Any, start: Any, items: Any, found: Any, shares: Any
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
-    """The triangle of each position, by the signs of whole numbers; inside its box no product passes 2^62."""
+    """Find the triangle of each position by the signs of whole numbers; inside its box no product passes 2^62."""
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
         column, row = (x - origin[0]) // side, (y - origin[1]) // side
@@ -176,7 +176,7 @@ class Sides:
         return Cells.of(*_boxes(np.stack([self.tails, self.heads], axis=1)[self._apart]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """The nearest point of all sides; of several that are equally near the side of the lowest number.
+        """Return the nearest point of all sides; of several that are equally near the side of the lowest number.
 
         Args:
             positions: (B, 2) mm.

@@ -1,4 +1,4 @@
-"""Triangles: between given points, over the cells of a grid, over a region's polygons; finer ones of coarse ones.
+"""Triangulations: between given points, over the cells of a grid, over polygons; and their refinement.
 
 A mesh is conforming: two triangles share a side, a corner, or nothing. All points given stay vertices.
 """
@@ -46,7 +46,7 @@ rows: they are cut off."""
 
 
 def plane_of(records: Space) -> Plane:
-    """The plane of places: their own triangles where they are a mesh or a grid, else Delaunay's.
+    """Return the plane of places: their own triangles where they are a mesh or a grid, else Delaunay's.
 
     Args:
         records: planar in km, or geographic, which are projected (:class:`Projection`).
@@ -121,7 +121,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
         raise InputError([Fault(records.source, "", f"{len(vertices)} places in one line", wanted)]) from None
     areas = twice_areas(vertices[found])
     found[areas < 0] = found[areas < 0][:, [0, 2, 1]]
-    # flat in exact integers, which only happens at the rim; what was left out there is no hole
+    # flat in exact integers, which only happens at the rim; what was omitted there is no hole
     found = _without_flat_rim(vertices, found[areas != 0])
     left = np.setdiff1d(np.arange(len(vertices)), found)
     faults = Faults()
@@ -184,8 +184,7 @@ def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[P
 
 
 def _refined_size(plane: Plane, ratio: float) -> int:
-    """Vertices, at least, of a plane whose sides are halved until they are shorter by a ratio; those beyond a bound are
-    not counted."""
+    """Count vertices, at least, of a plane whose sides are halved until they are shorter by a ratio, up to a bound."""
     size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
     while ratio > 1 and size <= MOST_VERTICES:
         size, sides, triangles, ratio = size + sides, 2 * sides + 3 * triangles, 4 * triangles, ratio / 2
@@ -193,7 +192,7 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """The plane of places, refined where asked for, and its vertices as places: those given, then added ones.
+    """Return the plane of places, refined where asked for, and its vertices as places: those given, then added ones.
 
     Args:
         records: the places.
@@ -234,7 +233,7 @@ def _halved(plane: Plane, file: str) -> Plane:
 
 
 def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
-    """The equilateral triangles of one lattice that meet polygons: together they cover them.
+    """Return the equilateral triangles of one lattice that meet polygons: together they cover them.
 
     Args:
         rings: of each polygon its outer ring and its holes, (M, 2) in millimetres, closed.

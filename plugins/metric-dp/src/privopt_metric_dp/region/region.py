@@ -1,4 +1,4 @@
-"""Regions cut into simplices: the ground of a guarantee that holds between any two points, not only between records.
+"""Regions divided into simplices, for guarantees between any two points.
 
 A point x of the region is snapped at random to a vertex c with probability lambda_c(x), its weight in the simplex
 where it lies, then an output is drawn from row c: z(x) = sum_c lambda_c(x) z(c). On a street lambda may be S-shaped
@@ -97,15 +97,15 @@ class Region(ABC):
         return read_only(np.array(found, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """What long simplices cost, in words; None where nobody can do much about it."""
+        """Return the cost of long simplices in words; None if little can be done about it."""
         return None
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """What the artefact keeps of it (contract): ``simplices``, ``snap_steps``, ``vertices`` or ``lengths``."""
+        """Return the arrays for the artefact (contract): ``simplices``, ``snap_steps``, ``vertices`` or ``lengths``."""
 
     def unlike(self, other: Region) -> str | None:
-        """The first array in which another region differs, in words; None where it is the same to the last bit."""
+        """Return the first array in which another region differs, in words; None if all are identical."""
         mine, others = self.arrays(), other.arrays()
         for name in (*mine, *(name for name in others if name not in mine)):
             if name not in mine or name not in others:
@@ -140,7 +140,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """a = 2 ((1 + t)^n - 1) with t = eps l / (2 n); n = 0: eps l. The shortest of parallel streets asks most."""
+        """Return a = 2 ((1 + t)^n - 1), t = eps l / (2 n); n = 0: eps l. The shortest of parallel streets asks most."""
         return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -149,7 +149,7 @@ class Streets(Region):
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """a of a street of some length, exactly (mathematics: C2)."""
+    """Return a of a street of some length, exactly (mathematics: C2)."""
     whole = epsilon * Fraction(km)
     return whole if steps == 0 else 2 * ((1 + whole / (2 * steps)) ** steps - 1)
 
@@ -184,7 +184,7 @@ class Plane(Region):
         return self._numbered[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """The smaller of what an edge's two triangles allow (:mod:`privopt_metric_dp.region.triangles`)."""
+        """Return the smaller of what an edge's two triangles allow (:mod:`privopt_metric_dp.region.triangles`)."""
         from privopt_metric_dp.region.triangles import sufficient
 
         allowed = np.full(len(self.edges), np.inf)
@@ -192,7 +192,7 @@ class Plane(Region):
         return tuple(Fraction(a) for a in allowed.tolist())
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """What a mesh costs whose sides are long for epsilon, per km, in words; None where they are not."""
+        """Return the cost of a mesh with sides that are long for epsilon, per km, in words; None if they are not."""
         ends = self.vertices[self.edges].astype(np.float64)
         reach = float(epsilon) * float(np.median(np.hypot(*(ends[:, 0] - ends[:, 1]).T))) / MM_PER_KM
         if reach <= COARSE:
@@ -208,7 +208,7 @@ class Plane(Region):
 
 
 def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Region:
-    """The region that an artefact states, whatever it claims of it.
+    """Return the region that an artefact states, whatever it claims of it.
 
     Args:
         arrays: those of :data:`ARRAYS` that are there.
@@ -240,7 +240,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
 
 
 def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[str]:
-    """How a release's region differs from its problem's, a line each; pairs beside one are wrong.
+    """How a release's region differs from its problem's, a line each; pairs next to one are wrong.
 
     Args:
         stored: the release's, None without one.

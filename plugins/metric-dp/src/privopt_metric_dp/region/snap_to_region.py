@@ -2,7 +2,7 @@
 
 In a triangle the shares are barycentric coordinates, on a street those of :func:`far_share`: rationals, never rounded
 (mathematics C2, C4). A position outside the region is first taken to the nearest point of its rim, and one
-beside the streets to the nearest point of a street: what is promised then holds for that point (C5). The vertex that
+next to the streets to the nearest point of a street: what is promised then holds for that point (C5). The vertex that
 was drawn tells more than a report does and never leaves.
 """
 
@@ -30,7 +30,7 @@ STEEPEST: Final = 2.0**56
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """The far end's share on a street, exactly (mathematics C2).
+    """Return the far end's share on a street, exactly (mathematics C2).
 
     A street of length l is cut into 2n equal pieces. With t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1) the far end's
     share at the j-th of the first n breakpoints is ((1 + t)^j - 1) / a, linear between; the other half mirrors the
@@ -117,7 +117,7 @@ class Snapped:
     steps: int = 0
 
     def exact(self, row: int) -> list[Fraction]:
-        """The probability of each corner of one position, exactly."""
+        """Return the probability of each corner of one position, exactly."""
         whole = [int(share) for share in self.shares[row]]
         linear = [Fraction(share, sum(whole)) for share in whole]
         if self.reach is None:
@@ -144,7 +144,7 @@ class Snapped:
         """(B,) vertices, one drawn for each position with exactly its probabilities.
 
         Args:
-            source: random bytes; the operating system's where left out.
+            source: random bytes; the operating system's by default.
         """
 
         def cuts(row: int) -> list[Fraction]:
@@ -180,7 +180,7 @@ class Snapper:
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
         """For a region and its epsilon, per km.
 
-        Streets are straight lines between the positions of their ends; those with an end that has none are left out.
+        Streets are straight lines between the positions of their ends; those with an end that has none are omitted.
         """
         if isinstance(region, Plane):
             return cls(simplices=region.simplices, vertices=region.vertices, projection=region.projection)
@@ -221,7 +221,7 @@ class Snapper:
         return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
 
     def snap(self, positions: Floats) -> Snapped:
-        """What each position is a mixture of.
+        """Return the vertices and weights that make up each position.
 
         Args:
             positions: (B, 2) latitudes and longitudes in degrees where there is a projection, else x and y in km.

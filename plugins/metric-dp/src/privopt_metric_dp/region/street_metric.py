@@ -1,4 +1,4 @@
-"""Metric DP over the edges of a region: what a guarantee at every point asks of the rows of its vertices."""
+"""Metric DP over the edges of a region: the lengths that a guarantee at every point requires of vertex rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["EdgeMetric"]
 
 
 class EdgeMetric(RoadMetric):
-    """Shortest ways over a region's edges, each ln(1 + a) / epsilon km long, rounded down; shorter than the region's.
+    """Shortest paths over a region's edges, each ln(1 + a) / epsilon km long, rounded down; shorter than the region's.
 
     A mechanism that keeps epsilon in this metric keeps epsilon between any two points in the lengths of ways inside the
     region, and whatever serves metric DP over a graph serves here.
@@ -29,7 +29,7 @@ class EdgeMetric(RoadMetric):
         epsilon: per km.
         vertices: its vertices.
         outputs: None: the vertices.
-        far: distances from vertices to outputs that are no vertices; None where all are.
+        far: distances from vertices to outputs that are not vertices; None where all are.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class EdgeMetric(RoadMetric):
         return super().no_less(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances; to outputs that are no vertices the greatest ones below the real that vertices agree on."""
+        """(B, K) distances; to outputs that are not vertices the greatest below the real ones agreed by vertices."""
         if self._far is None:
             return super().to_outputs(i)
         return self._agreed if i is None else self._agreed[np.asarray(i, dtype=np.int64)]

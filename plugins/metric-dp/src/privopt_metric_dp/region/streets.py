@@ -26,13 +26,13 @@ LONGEST = Fraction(1, 2)
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """The network that joins records, and its vertices: the records, other nodes, points that divide streets.
+    """Return the network that joins records, and its vertices: the records, other nodes, points that divide streets.
 
     Args:
         edges: from,to,km; undirected.
         records: nodes.
         epsilon: per km.
-        split_km: the length up to which a street stays whole; left out: 0.5 / epsilon.
+        split_km: the length up to which a street stays whole; default: 0.5 / epsilon.
         file: name of the problem file, for faults.
     """
     table = road_table(edges)

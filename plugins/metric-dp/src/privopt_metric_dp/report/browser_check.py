@@ -1,4 +1,4 @@
-"""The release that a report carries, and the button that proves it in the reader's browser (``check*.js``)."""
+"""The release inside a report, and the button that proves it in the reader's browser (``check*.js``)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
-    """A section with the artefact and a button that checks it; None of a release that the page cannot carry.
+    """Return a section with the artefact and a button that checks it; None of a release that the page cannot carry.
 
     Args:
         folder: DIR.

@@ -1,4 +1,4 @@
-"""The map to explore: choosing a record shows where its release falls."""
+"""The interactive map: choosing a record shows where its release falls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Explored:
         output_places: (K, 2) where the outputs are drawn.
         axes: what the two axes are, in words.
         scale: name of the axes' unit for a scale bar; empty for none.
-        facts: what to say of each record beside its likeliest outputs: name -> (N,) numbers.
+        facts: what to say of each record next to its likeliest outputs: name -> (N,) numbers.
         unit: of the facts.
         marked: for each record the outputs that get a dark rim, by number; None for none.
         marking: what a rim means.

@@ -133,7 +133,7 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 
 @themed
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Expected loss of each record, over the map."""
+    """Return the expected loss of each record, over the map."""
     return _map(layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", least=0.0)
 
 
@@ -172,7 +172,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData, *, most: int = 2
 
 @themed
 def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
-    """Bound and loss over time; ``trajectory`` holds (seconds, lower, upper), of which unknown ones are left out."""
+    """Bound and loss over time; ``trajectory`` holds (seconds, lower, upper), of which unknown ones are omitted."""
     figure, axes = axes_of(7.6, 3.4)
     values = np.array(
         [[float(value) if isinstance(value, (int, float)) else np.nan for value in row] for row in trajectory]

@@ -64,7 +64,7 @@ _TRACED = (
 
 
 def trajectory_of(result: Result) -> list[Any]:
-    """Rounds in which something is known, from ``details.told.trajectory``, which may hold anything."""
+    """Return rounds in which something is known, from ``details.told.trajectory``, which may hold anything."""
     rounds = result.details.told.get("trajectory")
     rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
     return [row for row in rows if any(isinstance(value, (int, float)) for value in row[1:])]
@@ -87,7 +87,7 @@ def losses_beside(data: MetricData | None, result: Result) -> list[tuple[str, fl
 def metric_figures(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> dict[str, Figure]:
-    """The report's figures by file name, losses as the mechanism's own loss has them."""
+    """Return the report's figures by file name, losses as the mechanism's own loss has them."""
     release = release.along_edges(data)
     return _figures(release, data, result, loss, _attacked(release, data))
 
@@ -130,7 +130,7 @@ def _attacked(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None
 def metric_sections(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
-    """The body of the report, losses as the mechanism's own loss has them."""
+    """Return the body of the report, losses as the mechanism's own loss has them."""
     release = release.along_edges(data)
     attacked = _attacked(release, data)
     made = _figures(release, data, result, loss, attacked)
@@ -156,7 +156,7 @@ def metric_sections(
 
 
 def _many(made: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
-    """What many reports of one place tell, and those of a trace."""
+    """Show what many reports of one place reveal, and those of a trace."""
     drawings = [drawing("Reports of one place", made["over-time"])]
     if "over-time-traces" in made:
         drawings.append(drawing("Reports along traces", made["over-time-traces"], _TRACED))
@@ -172,7 +172,7 @@ def _bounded(result: Result) -> str:
 
 
 def meaning_section(sentences: Sequence[str]) -> Section:
-    """The promise at the distance between neighbours, and the attacker's best guess."""
+    """Return the promise at the distance between neighbours, and the attacker's best guess."""
     html = "".join(f"<p>{escape(line)}</p>" for line in sentences)
     return Section(title="What the promise comes to", lead="Epsilon is per unit of distance; in figures:", html=html)
 
@@ -203,7 +203,7 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
 
 
 def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Layer | None:
-    """Records with their losses, and outputs with how often they are released; None without coordinates on a map."""
+    """Return records with their losses, and outputs with their frequencies; None without coordinates on a map."""
     if data.records.kind not in ("geographic", "planar"):
         return None
     release = release.along_edges(data)
@@ -268,7 +268,7 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
 
 
 def _beside(data: MetricData | None, result: Result, unit: str, drawn: Figure) -> Section:
-    """The loss beside the bound and mechanisms that need no solver."""
+    """Return the loss next to the bound and mechanisms that need no solver."""
     rows: list[tuple[Any, ...]] = list(losses_beside(data, result))
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)

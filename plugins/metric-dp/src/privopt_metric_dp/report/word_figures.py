@@ -101,7 +101,7 @@ def _quantiles(values: Floats, unit: str) -> list[str]:
 
 
 def _likeliest(release: MatrixRelease, name: str, row: int) -> str:
-    """Name the likeliest words that stand for a word, each with its probability."""
+    """Name the likeliest words that represent a word, each with its probability."""
     weights = release.weights[row]
     order = np.argsort(-weights.astype(np.float64), kind="stable")[: LIKELIEST + 1].tolist()
     others = [place for place in order if str(release.outputs[place]) != name and weights[place]][:LIKELIEST]

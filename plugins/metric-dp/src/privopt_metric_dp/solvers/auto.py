@@ -1,4 +1,4 @@
-"""Which methods in which order, decided by what was measured (docs/benchmarks.md).
+"""The order of methods, decided by measurements (docs/benchmarks.md).
 
 A connected part first tries the star: where its weights are not negative, pricing proves its gap, and where that is
 small enough this is the answer. Next comes column generation where the star is a mechanism (its rays are then near the

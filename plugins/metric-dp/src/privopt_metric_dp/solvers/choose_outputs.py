@@ -47,7 +47,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     Raises:
         OutOfTime: the end of the scope around has come.
     """
-    assert data.over is not None  # whoever calls has looked
+    assert data.over is not None  # anyone who calls has looked
     assert data.choose is not None
     count, records, own = data.choose, len(data.records), len(data.outputs)
     if count == own:
@@ -56,7 +56,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     tried = min(own, max(count, min(most, max(least, times * count))))
     pairs, lengths = data.needed
     seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, records)))
-    listed = seeds[seeds < own]  # a region's further vertices are no outputs
+    listed = seeds[seeds < own]  # a region's further vertices are not outputs
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(own), listed))[:tried])
     weighted = data.with_outputs(candidates).weighted
     instance, prior = sampled(weighted, data.prior, pairs, lengths, seeds, Instance.solved(data.epsilon))
@@ -77,7 +77,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sampled(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """The program of a sample, in which each record stands with the nearest of the sample.
+    """Return the program of a sample, in which each record stands with the nearest of the sample.
 
     Args:
         weighted: ``(N, K)`` costs, prior included.

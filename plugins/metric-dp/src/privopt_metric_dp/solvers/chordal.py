@@ -1,4 +1,4 @@
-"""What couples the outputs, known on the filled graph alone, and the matrix that agrees with it there.
+"""The matrix that couples the outputs, by its entries on the filled graph and their chordal completion.
 
 The coupling ``T = sum_r H_r^-1`` is dense. Its entries on the pattern of the factors come from these at the price of
 another factorisation (Takahashi, Fagan and Chen 1973), and the positive definite matrix ``M`` that has them and the
@@ -76,7 +76,7 @@ def add_entries(
 def _rows(
     first: int, last: int, start: Indices, row: Indices, diagonal: Floats, below: Floats, own: Floats, other: Floats
 ) -> None:
-    """Rows ``first`` to ``last`` of ``R``: its diagonal and the entries beside it."""
+    """Rows ``first`` to ``last`` of ``R``: its diagonal and the entries next to it."""
     where = np.full(len(start) - 1, -1, np.int32)
     for v in range(first, last):
         at, count = start[v], start[v + 1] - start[v]
@@ -140,7 +140,7 @@ class Completion:
 
 
 def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Completion:
-    """The completion of greatest determinant of entries on a pattern.
+    """Return the completion of greatest determinant of entries on a pattern.
 
     Args:
         pattern: of the factors.

@@ -22,12 +22,12 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["ColumnGeneration"]
 
 SOFTER = (0.5,)
-"""Shares of epsilon whose kernels are seeds beside the star's own."""
+"""Shares of epsilon whose kernels are seeds next to the star's own."""
 LAST_ROUND = 1000
 
 
 def _seeds(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """The star's rays moved to where they serve a representative output, softer ones, and the flat ray."""
+    """Return the star's rays moved to where they serve a representative output, softer ones, and the flat ray."""
     few = kernel[np.unique(symmetry.records.min(axis=0))]
     serves = (few @ instance.cost).argmin(axis=1)
     _, member = symmetry.origin()

@@ -278,7 +278,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
         return near(self._firm.value, self._firm.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """A part's claim is confirmed with the whole."""
+        """Confirm a part's claim with the whole."""
         return self.reached
 
     def note(self, said: str, **figures: object) -> None:

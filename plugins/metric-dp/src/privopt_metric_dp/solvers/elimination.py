@@ -1,4 +1,4 @@
-"""One order of elimination and one pattern of fill for the matrices of all outputs of a connected part.
+"""One elimination order and fill pattern for the matrices of all outputs of a connected component.
 
 The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, with the sparsity of the required-pairs graph. Records
 are eliminated by minimum degree (Liu 1985, as in SuperLU), then in postorder of the elimination tree, so that

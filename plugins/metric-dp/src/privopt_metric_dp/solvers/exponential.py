@@ -67,7 +67,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
 
 def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
-    """The largest share of epsilon at which `exponential` keeps every pair, found by bisection; at least half.
+    """Return the largest share of epsilon at which `exponential` keeps every pair, found by bisection; at least half.
 
     Args:
         distances: (N, K) from records to outputs; infinite ones must be so for both records of a pair.
@@ -107,7 +107,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
 
 def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
-    """The greatest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
+    """Return the greatest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
     farther, nearer = np.empty(len(i)), np.empty(len(i))
     for part in slices(len(i), distances.shape[1], _BLOCK):
         check()
@@ -119,7 +119,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
 
 
 def exponential_loss(data: MetricData) -> float | None:
-    """Expected loss of the exponential mechanism; None where distances to outputs are unknown, or all infinite."""
+    """Return the exponential mechanism's expected loss; None if distances to outputs are unknown, or all infinite."""
     if not data.crossed:
         return None
     every, losses = np.arange(len(data.records)), []

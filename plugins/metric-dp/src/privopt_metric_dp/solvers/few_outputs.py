@@ -1,8 +1,8 @@
-"""Few outputs first, of programs over many records that have little time or memory.
+"""Solve programs with too many outputs: start with few, add others by their prices.
 
-Any output may be left out: what remains is a mechanism for all records. A sample by farthest points costs little (400
+Any output may be default: what remains is a mechanism for all records. A sample by farthest points costs little (400
 cells of Rome at epsilon 1 with a quarter of the cells .9377 for .9156 with all; the optimum itself puts 99 % of its
-mass on 173 outputs). Its program says nothing of the outputs left out, so it gives no bound. Of 2,032 street nodes
+mass on 173 outputs). Its program says nothing of the outputs omitted, so it gives no bound. Of 2,032 street nodes
 under a limit of 15 processor seconds its loss was .614, where all outputs at once came to 1.02, and the exponential
 mechanism loses 1.08.
 """
@@ -21,7 +21,7 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 ROUGH: Final = 0.05
-"""Relative gap to which the sample's program is solved: what it leaves out costs more."""
+"""Relative gap to which the sample's program is solved: what it omits costs more."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
@@ -61,7 +61,7 @@ class FewOutputs:
 
 
 def _lifting(chosen: Ints, outputs: int) -> Callable[[Floats], Floats]:
-    """What puts columns of chosen outputs where they belong."""
+    """Return the function that puts columns of chosen outputs into their places."""
 
     def lift(z: Floats) -> Floats:
         whole = np.zeros((len(z), outputs))

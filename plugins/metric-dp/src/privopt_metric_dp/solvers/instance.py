@@ -73,7 +73,7 @@ class Instance:
 
     @classmethod
     def of(cls, data: MetricData) -> Instance:
-        """The optimal mechanism's program over the pairs of a problem that imply the others.
+        """Return the optimal mechanism's program over the pairs of a problem that imply the others.
 
         Epsilon is a billionth smaller, so that what rounding adds to a solution leaves it private as it is.
 
@@ -91,7 +91,7 @@ class Instance:
 
     @staticmethod
     def solved(epsilon: Fraction) -> float:
-        """The epsilon of a program whose mechanisms are to keep one."""
+        """Return the epsilon of a program whose mechanisms are to keep one."""
         return float(epsilon) * (1.0 - SLACK)
 
     def __attrs_post_init__(self) -> None:
@@ -149,7 +149,7 @@ class Instance:
         return loss - bound <= max(gap * abs(loss), self.noise)
 
     def loss(self, z: Floats) -> float:
-        """Expected loss of a mechanism ``z`` of the shape of ``cost``."""
+        """Return the expected loss of a mechanism ``z`` of the shape of ``cost``."""
         return float(np.vdot(self.cost, z))
 
 
@@ -190,7 +190,7 @@ class Solution:
 
 
 def one_output(instance: Instance, method: str = "constant") -> Solution:
-    """The one output that is cheapest for all, and every record at its own cheapest as bound: known without a step."""
+    """Return the cheapest single output for all, with every record at its own cheapest as bound: no step needed."""
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
     return Solution(
@@ -208,7 +208,7 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
 
     With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
     and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers. Those of rows whose
-    ``exp(eps d)`` is no double count as 0, as do those of an output where a sum is none; and what no multipliers
+    ``exp(eps d)`` is not a double count as 0, as do those of an output where a sum is none; and what no multipliers
     prove, every record's cheapest output, is the answer where it is more. So it is in
     `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 

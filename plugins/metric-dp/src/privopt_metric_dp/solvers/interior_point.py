@@ -55,8 +55,8 @@ PATIENT = 400
 FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
 """Records up to which, and gaps below which, the coupling is formed; with few outputs, below the second gap. At 2,032
 street nodes of Rome with 120 outputs either way took 9 s to 1 %, .45 and .26 GB; with all 2,032 outputs 285 s formed,
-and 376 s to 1.3 % otherwise; at 5,400 junctions with 960 outputs a step took 90 s formed and 23 s otherwise (all beside
-a load of 7 to 12 on two processors)."""
+and 376 s to 1.3 % otherwise; at 5,400 junctions with 960 outputs a step took 90 s formed and 23 s otherwise (all at a
+load of 7 to 12 on two processors)."""
 FEW = 8
 """Times as many records as outputs from which on these are few."""
 
@@ -134,7 +134,7 @@ def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tu
 def _extend(
     state: State, coupling: Coupling, add: tuple[float, float], target: float, ahead: tuple[float, float]
 ) -> tuple[Floats, Floats]:
-    """An extra direction, for targets of complementarity alone. Returns its step of ``y``, and steps by weights."""
+    """Compute an extra direction, for targets of complementarity alone: its step of ``y``, and steps by weights."""
     state.each(lambda group: group.aim(add, target, ahead))
     nothing = state.prices(np.zeros_like(state.y))
     dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), *_share(state))
@@ -182,7 +182,7 @@ def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
 
 
 def _mechanism(symmetry: Symmetry, kept: Sequence[Callable[[], Floats]]) -> Floats:
-    """The mechanism ``(N, K)`` from the columns that groups kept."""
+    """Return the mechanism ``(N, K)`` from the columns that groups kept."""
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in kept], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 
@@ -190,7 +190,7 @@ def _mechanism(symmetry: Symmetry, kept: Sequence[Callable[[], Floats]]) -> Floa
 def _multipliers(
     instance: Instance, symmetry: Symmetry, scale: float, kept: Sequence[Callable[[], tuple[Floats, Floats]]]
 ) -> Multipliers:
-    """The multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
+    """Yield the multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
     shrink = np.exp(-instance.lengths / 2)[:, None] * scale
 
     def blocks() -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""All outputs at once, their matrices dense: for problems so small that loading compiled code would take longer."""
+"""The interior point with dense matrices, all outputs at once: for small problems."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class LaneEngine:
         return np.zeros((-(-n // factor_kernels.PANEL), n * factor_kernels.PANEL), dtype=np.float32)
 
     def entries(self, share: Sequence[Outputs]) -> tuple[Floats, Floats]:
-        """Sums of ``H^-1`` over groups' outputs on the pattern of the factors: diagonal ``(N,)``, others ``(E,)``."""
+        """Return sums of ``H^-1`` over groups' outputs on the factors' pattern: diagonal ``(N,)``, others ``(E,)``."""
         diagonal, below = np.zeros(self.instance.records), np.zeros(self.pattern.entries)
         for group in cast("Sequence[LaneOutputs]", share):  # as this engine made them
             for g in range(len(group.z)):

@@ -1,4 +1,4 @@
-"""What the interior point holds: outputs in groups, each with its iterate and its directions, and the rows' sums.
+"""The state of the interior point: outputs in groups, each with its iterate and directions, and the rows' sums.
 
 Two kinds of group do the same: `privopt_metric_dp.solvers.interior_point_simd` compiled for this processor, and
 `privopt_metric_dp.solvers.interior_point_dense` in NumPy, for small problems.
@@ -106,10 +106,10 @@ class Outputs(Protocol):
         """Go along that ``dz`` in the mechanism."""
 
     def mechanism(self) -> Callable[[], Floats]:
-        """What gives the mechanism that is kept, ``(N, R)``, in the records' own order."""
+        """Return the function that gives the stored mechanism, ``(N, R)``, in the records' own order."""
 
     def proof(self) -> Callable[[], tuple[Floats, Floats]]:
-        """What gives the multipliers that are kept, ``(P, R)`` each, of the two rows of each pair."""
+        """Return the function that gives the stored multipliers, ``(P, R)`` each, of the two rows of each pair."""
 
 
 class Engine(Protocol):
@@ -126,7 +126,7 @@ class Engine(Protocol):
     details: dict[str, int]
 
     def groups(self, cost: Floats, first: Floats, mu: float) -> Sequence[Outputs]:
-        """Groups with ``z = first``, shape of ``cost`` ``(N, R)`` in the records' own order, ``f = mu / s``."""
+        """Return groups with ``z = first``, shape of ``cost`` ``(N, R)`` in the records' own order, ``f = mu / s``."""
 
     def empty_coupling(self) -> Singles | Floats:
         """Room for a sum of inverses."""
@@ -182,7 +182,7 @@ class State:
         return list(self.pool.map(quietly, parts))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """The mechanism's probabilities of some records and outputs, element by element."""
+        """Return the mechanism's probabilities of some records and outputs, element by element."""
         found = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
             found[rows] = group.at(records[rows], columns)
@@ -211,7 +211,7 @@ class State:
 
 
 def begin(instance: Instance, symmetry: Symmetry, engine: Engine, *, formed: bool, threads: int) -> State:
-    """The first iterate: one mechanism for all outputs, strictly inside the rows, and multipliers to match."""
+    """Return the first iterate: one mechanism for all outputs, strictly inside the rows, and multipliers to match."""
     n, orbit = instance.records, symmetry.orbit[engine.order]
     size = np.bincount(orbit)
     cost = instance.cost[:, symmetry.representatives]

@@ -1,4 +1,4 @@
-"""What couples the outputs: ``T = sum_r Q' H_r^-1 Q``, one row and column for each orbit of records.
+"""The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, one row for each orbit of records.
 
 ``T v`` is a sparse solve an output, so conjugate gradients find ``T^-1`` without ``T``. What they start from is one of
 two: ``T`` in single precision, factored, where that fits and pays (two or three steps do), or the chordal completion of
@@ -87,7 +87,7 @@ class Coupling:
 
 
 def _form(state: State, scale: Floats) -> Singles | Floats:
-    """The coupling of the records over ``scale scale'``, in the engine's order."""
+    """Return the coupling of the records over ``scale scale'``, in the engine's order."""
 
     def one(share: Sequence[Outputs]) -> Singles | Floats:
         room = state.engine.empty_coupling()
@@ -112,7 +112,7 @@ def couple(state: State) -> Coupling:
 
 
 def _completed(state: State) -> Coupling:
-    """The chordal completion; each record is an orbit of its own here."""
+    """Return the chordal completion; each record is an orbit of its own here."""
     from privopt_metric_dp.solvers.chordal import complete
     from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
 
@@ -130,12 +130,12 @@ def _completed(state: State) -> Coupling:
 
 
 def _shares(state: State) -> list[Sequence[Outputs]]:
-    """Groups of outputs whose couplings are summed apart."""
+    """Return groups of outputs whose couplings are summed apart."""
     return [state.groups[room::ROOMS] for room in range(min(ROOMS, len(state.groups)))]
 
 
 def _factored(state: State, scale: Floats) -> Coupling:
-    """The whole coupling, factored."""
+    """Return the whole coupling, factored."""
     from scipy.linalg import cho_solve, cholesky
 
     matrix: Singles | Floats = _form(state, scale)

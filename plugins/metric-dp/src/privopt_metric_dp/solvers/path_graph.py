@@ -1,4 +1,4 @@
-"""The graph of required pairs with its log-ratios, and shortest ways over it."""
+"""The graph of required pairs with its log-ratios, and shortest paths over it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Graph:
     """Required-pairs graph: CSR, with shrunk log-ratios for solving and the pair of each entry.
 
     Where ``direct`` every two records are a pair and hardly any way over a third is shorter: the pairs themselves are
-    taken for the shortest ways, which spares searches of N^3 steps.
+    taken for the shortest paths, which spares searches of N^3 steps.
     """
 
     start: NDArray[np.int64]
@@ -80,7 +80,7 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
 
 def _direct(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
-    """The same where every two records are a pair and no way is shorter."""
+    """Return the same where every two records are a pair and no way is shorter."""
     n, shape = graph.records, (len(sources), graph.records)
     away = np.arange(n)[None] != np.asarray(sources)[:, None]
     lengths = np.zeros(shape)

@@ -155,7 +155,7 @@ def _cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cov
         outside = 0
         for m in range(count):
             u, v = a * corner[m, 0], b * corner[m, 1]
-            side[m] = u + v - c - 1e-15 * (abs(u) + abs(v) + c)  # what rounding may add is no cut
+            side[m] = u + v - c - 1e-15 * (abs(u) + abs(v) + c)  # what rounding may add is not a cut
             outside += side[m] > 0.0
         if outside == 0:
             continue

@@ -59,7 +59,7 @@ class Mixture:
         return self._session is not None
 
     def _begun(self) -> Session:
-        """The LP, made when it is first asked for: what needs no mixture does not pay for one."""
+        """Return the LP, made when it is first asked for: what needs no mixture does not pay for one."""
         if self._session is None:
             n, count = len(self.symmetry.size), len(self.rays)
             form = StandardForm(
@@ -99,12 +99,12 @@ class Mixture:
         return rays, costs
 
     def _entries(self, rays: Floats) -> Floats:
-        """What rays add to each row of the LP."""
+        """Return what rays add to each row of the LP."""
         rows = self._rows(rays)
         return np.where(rows < SMALLEST, 0.0, rows)
 
     def _rows(self, rays: Floats) -> Floats:
-        """What rays add to each row of the master: their means over the orbits of records."""
+        """Return what rays add to each row of the master: their means over the orbits of records."""
         if self.symmetry.order == 1:
             return rays
         means = np.zeros((len(rays), len(self.symmetry.size)))

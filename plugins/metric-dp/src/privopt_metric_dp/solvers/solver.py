@@ -1,4 +1,4 @@
-"""What a solver of the optimal mechanism's program is, and the connected part that it is given."""
+"""The solver interface for the optimal mechanism's program, and the connected component that a solver is given."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Every pair of scattered points, by way of few pairs that nearly imply the rest.
+"""Solve problems with all pairs required through a spanner: few pairs that nearly imply the rest.
 
 Where every pair of records is required and hardly any lies on a straight way over others, the rows are the cost:
 19,900 pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has for each pair at distance ``d`` a path
 of at most ``(1 + s) d``. Its program is a relaxation: every bound on its optimum, and its multipliers with zeros for
-the pairs left out, bound the loss of every mechanism that keeps all pairs. Its own answer keeps the other pairs up to
+the pairs omitted, bound the loss of every mechanism that keeps all pairs. Its own answer keeps the other pairs up to
 the stretch only; `privopt_metric_dp.matrix.repair.mend` makes a mechanism for all pairs of it. Both lose little: on 100
 points of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at stretches of 1.1,
 1.03, 1.01 and 1.003, with 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by the stretch keeps all pairs too,
@@ -46,17 +46,17 @@ WORTH: Final = 0.6
 
 
 def _allowed(gap: float) -> float:
-    """The stretch above 1 that costs about half of a gap, as 200 and 300 scattered points have it at 1e-4 to 1e-2."""
+    """Return the stretch above 1 that costs about half of a gap, from 200 and 300 scattered points at 1e-4 to 1e-2."""
     return 1.6 * math.pow(gap, 0.75)
 
 
 def _expected(slack: float) -> float:
-    """The gap that a stretch above 1 suits: the inverse of `_allowed`."""
+    """Return the gap that a stretch above 1 suits: the inverse of `_allowed`."""
     return math.pow(slack / 1.6, 4 / 3)
 
 
 def spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """The instance over the pairs of a spanner of stretch ``1 + slack``, and which pairs those are, ``(P,)``.
+    """Return the instance over the pairs of a spanner of stretch ``1 + slack``, and which pairs those are, ``(P,)``.
 
     Raises:
         OutOfTime: the end came first.

@@ -73,7 +73,7 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """The matrix ``(N, K)``."""
+        """Return the matrix ``(N, K)``."""
         z = np.zeros((len(self.weights), outputs))
         if len(np.unique(self.serves)) == len(self.serves):
             z[:, self.serves] = self.kernel.T * self.weights
@@ -262,7 +262,7 @@ class StarSolver:
         """Offer the star where its weights make a mechanism, and what its prices prove in any case.
 
         Raises:
-            SolverError: singular kernel or negative weights: the star is no mechanism here.
+            SolverError: singular kernel or negative weights: the star is not a mechanism here.
         """
         instance, symmetry = part.instance, part.symmetry
         star = make_star(instance, symmetry, part.graph)

@@ -97,7 +97,7 @@ class _Shares:
 
 
 def priced_records(data: MetricData, most: int) -> Ints | None:
-    """The records (J,), at most so many, that a bound over all streets prices; None where it cannot be had."""
+    """Return the records (J,), at most so many, that a bound over all streets prices; None where it cannot be had."""
     if data.streets is None or data.over is None:
         return None
     for longest in LONGEST:

@@ -47,7 +47,7 @@ class Symmetry:
 
     @classmethod
     def trivial(cls, instance: Instance) -> Symmetry:
-        """The group of the identity alone."""
+        """Return the group of the identity alone."""
         n, k = np.arange(instance.records), np.arange(instance.outputs)
         return cls(records=n[None], outputs=k[None], orbit=n, representatives=k)
 
@@ -63,7 +63,7 @@ class Symmetry:
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
 
     def reduced(self, instance: Instance) -> Instance:
-        """The instance with the representatives' outputs alone."""
+        """Return the instance with the representatives' outputs alone."""
         return instance if self.order == 1 else evolve(instance, cost=instance.cost[:, self.representatives])
 
     @property
@@ -197,7 +197,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
 
 
 def _verified(instance: Instance) -> list[tuple[Ints, Ints]]:
-    """The images that keep pairs and costs, with their outputs' images."""
+    """Return the images that keep pairs and costs, with their outputs' images."""
     points = instance.coordinates
     if points is None or points.shape[1] != 2 or len(points) < 2:
         return []

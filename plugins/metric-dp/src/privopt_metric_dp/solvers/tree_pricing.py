@@ -270,7 +270,7 @@ def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
 
 @jit()
 def _settle(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any, lacks: Any) -> int:
-    """What a tree proves, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
+    """Return a tree's bound, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
 
     ``u`` becomes the log-heights, ``g`` the flows, ``lacks`` by how much the price of each record must fall for the
     tree to be a proof. Returns how many nodes `order` has, parents first.
@@ -340,7 +340,7 @@ def price(
 
     Args:
         graph: from `make_graph`.
-        cost: ``(N, K)`` costs of the outputs at hand.
+        cost: ``(N, K)`` costs of the outputs available.
         y: ``(N,)`` prices.
         trees: a tree for each output; changed in place.
         tolerance: wrong signs of accumulated reduced costs up to this share of the largest cost pass.

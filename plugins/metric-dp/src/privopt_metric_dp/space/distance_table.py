@@ -1,4 +1,4 @@
-"""Distances that a table says, in place of a formula."""
+"""Distances from a table instead of a formula."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MatrixMetric(Metric):
     Args:
         table: (N, N), non-negative, finite, symmetric (up to 1e-12 relative: the smaller of the two
             is taken, which errs to privacy), zero diagonal.
-        output_table: (N, K) from records to outputs; left out: the outputs are the records.
+        output_table: (N, K) from records to outputs; default: the outputs are the records.
         source, output_source: names of the files that faults are reported against.
 
     Raises:

@@ -44,7 +44,7 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
 
 
 def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """whole * 2^shift as limbs; a negative shift takes off zeros that stand there."""
+    """Return whole * 2^shift as limbs; a negative shift takes off zeros that stand there."""
     whole = np.where(whole > 0, whole >> np.maximum(-shift, 0).clip(max=62), 0)
     shift = np.where(whole > 0, np.maximum(shift, 0), 0)
     place, offset = shift // _BITS, shift % _BITS

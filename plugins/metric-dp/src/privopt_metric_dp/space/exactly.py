@@ -1,4 +1,4 @@
-"""Exact distances: as balls (``flint.arb``) that hold them, at whatever precision is in force.
+"""Exact distances as balls (``flint.arb``) that contain them, at the current precision.
 
 Doubles are rounded down from them. Where a comparison lies between a double and the exact distance, these decide: a
 Euclidean distance is the root of a rational, the length of a way a rational, a great circle is enclosed to any
@@ -96,7 +96,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
 
 class Ways:
-    """Shortest ways over undirected roads, in whole numbers.
+    """Shortest paths over undirected roads, in whole numbers.
 
     Args:
         ends: (E,) pairs of node numbers.

@@ -41,7 +41,7 @@ _CHUNK = 1 << 14  # numbers computed at once: they stay in the processor's cache
 _BLOCK = 1 << 21  # distances held at once where a table is gone through by blocks
 _TREE_WIDTH = 12  # in more dimensions trees visit nearly everything: go by blocks
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
-"""Distances to all outputs while somebody holds them, for whoever reads the same places again."""
+"""Distances to all outputs while somebody holds them, for anyone who reads the same places again."""
 KM_A_DEGREE = 111.2  # of latitude or, on the equator, of longitude: a little more than pi R / 180
 
 
@@ -69,7 +69,7 @@ class Metric(ABC):
 
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances from the records i (all where left out) to every output."""
+        """(B, K) distances from the records i (all by default) to every output."""
 
     def towards(self, rows: Ints) -> Metric:
         """Take the records (K,) for the outputs, of a metric whose outputs are the records.
@@ -191,7 +191,7 @@ class _PointMetric(Metric):
         return [self._exactly(i, j) or between_bounds(below, above) for (i, j), below, above in bounds]
 
     def _down(self, distances: Floats, outputs: bool) -> Floats:
-        """The same, never above the distances of the places meant, of which both may lie nearer."""
+        """Return the same, never above the distances of the places meant, of which both may lie nearer."""
         off = self._off[outputs]
         return distances if off == 0.0 else np.maximum((distances - off) * (1.0 - 2.0**-52), 0.0)
 
@@ -356,7 +356,7 @@ class HaversineMetric(_PointMetric):
         steep = max(float(np.abs(part[0]).max()) for part in self._parts)
         off = max(self.records.off, self.outputs.off)
         self._rests, self._room = _rests(self.records, self.outputs), 0.0
-        if steep > 80.0:  # cosines of latitudes feel what is left out there: it is taken off
+        if steep > 80.0:  # cosines of latitudes feel what is omitted there: it is taken off
             self._rests = [rests[:0] for rests in self._rests]
             self._off = (2.0 * self._far(self.records, off), 2.0 * self._far(self.records, off))
         elif len(self._rests[0]):
@@ -376,7 +376,7 @@ class HaversineMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """Say that they are enclosed: great circles are no algebraic numbers."""
+        """Say that they are enclosed: great circles are not algebraic numbers."""
         return "distances enclosed as closely as it takes: great circles"
 
     def no_less(self, distances: Floats) -> Floats:
@@ -394,7 +394,7 @@ class HaversineMetric(_PointMetric):
 
 
 def _rests(records: Space, outputs: Space) -> list[Floats]:
-    """What coordinates leave out, of records and of outputs; both without rows where neither leaves out anything."""
+    """Return the rounding errors of coordinates, of records and of outputs; both without rows if neither has any."""
     known = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return known if any(rests.any() for rests in known) else [rests[:0].copy() for rests in known]
 

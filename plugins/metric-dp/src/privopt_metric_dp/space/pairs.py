@@ -1,4 +1,4 @@
-"""The pairs of records that a guarantee speaks of, and how few of them imply the rest.
+"""The required pairs of records, and few of them that imply the rest.
 
 A pair is implied where a path of other pairs is no longer than it (Theorem 3.1 of Qiu, IJCAI 2024:
 the bounds along the path multiply). "No longer" is decided on the exact sums of the stored doubles:
@@ -42,11 +42,11 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
     Args:
         metric: of N records.
-        within: greatest distance of a pair, compared by `<=` with the stored double; left out: every pair.
+        within: greatest distance of a pair, compared by `<=` with the stored double; default: every pair.
 
     Returns:
         (P, 2) with i < j in lexicographic order, and (P,) distances in the metric's unit. Pairs at an
-        infinite distance (roads that are not connected) ask for nothing and are left out. With
+        infinite distance (roads that are not connected) ask for nothing and are omitted. With
         `within`, time and memory go with P (trees, limited searches), not with N^2.
 
     Raises:
@@ -215,9 +215,9 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 
 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """The greatest table (N, K) of at most the given one in which the ends of a pair differ by its length at most.
+    """Return the greatest table (N, K) below the given one in which a pair's ends differ by at most its length.
 
-    It is the given one where that obeys the triangle inequality up to rounding; else the shortest ways over the pairs
+    It is the given one where that obeys the triangle inequality up to rounding; else the shortest paths over the pairs
     take the place of entries. Entries may be infinite.
     """
     for part in slices(len(pairs), table.shape[1], _BLOCK):
@@ -245,7 +245,7 @@ def _shortest_ways(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 def _every_pair(n: int) -> Ints:
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
     start, every = 0, np.arange(n)
-    for i in range(n):  # no array beside the pairs: a hundred million bytes each at 5,000 records
+    for i in range(n):  # no array next to the pairs: a hundred million bytes each at 5,000 records
         stop = start + n - 1 - i
         pairs[start:stop, 0], pairs[start:stop, 1] = i, every[i + 1 :]
         start = stop
@@ -274,7 +274,7 @@ def _stretched(distances: Floats, slack: float) -> Floats:
 
 
 def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """A spanning forest of the pairs at distance 0 (rows), and the cluster of each node."""
+    """Return a spanning forest of the pairs at distance 0 (rows), and the cluster of each node."""
     from scipy.sparse.csgraph import minimum_spanning_tree
 
     n = int(pairs.max()) + 1 if pairs.size else 0

@@ -34,7 +34,7 @@ _MOST: ContextVar[int | None] = ContextVar("_MOST", default=None)
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """A block in which a problem makes no more places at once: as many as the release beside it has rows or columns.
+    """Limit a problem's places, in this block, to as many as the release has rows or columns.
 
     A few numbers of a problem file can ask for millions of places, which would be worked out before they are compared.
     """
@@ -46,7 +46,7 @@ def places_at_most(count: int | None) -> Iterator[None]:
 
 
 def check_places(count: int, what: str) -> None:
-    """What comes before places are made that no file lists.
+    """Check the number of places before places are made that no file lists.
 
     Args:
         count: how many, at least.
@@ -84,7 +84,7 @@ class Space:
         source: name of the file that faults are reported against.
         off: how far at most, along an axis and in its unit, the places meant lie from these doubles: the decimals that
             were written. Distances are those of the places meant, rounded down.
-        rests: of the shape of the coordinates: what these leave out, as doubles; None where that is not known.
+        rests: of the shape of the coordinates: what these omit, as doubles; None where that is not known.
         written: (N, dim) the coordinates meant, as texts of decimals or of fractions; None where they are not known
             (or are the doubles, where ``off`` is 0).
         corner: of a grid on the earth: latitude and longitude of its first place in degrees. ``written`` is the way
@@ -95,7 +95,7 @@ class Space:
     Raises:
         InputError: duplicate ids, a wrong shape, numbers that are not finite, latitudes beyond 90 or
             longitudes outside [-180, 360] degrees; all faults together.
-        UsageError: rests of another shape than the coordinates; whole numbers that are no doubles.
+        UsageError: rests of another shape than the coordinates; whole numbers that are not doubles.
     """
 
     ids: tuple[str, ...] = field(converter=_texts)
@@ -126,7 +126,7 @@ class Space:
         return len(self.ids)
 
     def some(self, rows: Ints) -> Space:
-        """Some of the places, by their numbers."""
+        """Return some of the places, by their numbers."""
         return evolve(
             self,
             ids=[self.ids[row] for row in rows.tolist()],
@@ -202,7 +202,7 @@ def grid_points(
         rows, cols: numbers of cells, each at least 1.
         cell_km: side of a cell in km.
         south_west: (lat, lon) in degrees of the centre of "0-0"; longitudes are stepped at its
-            latitude, R = 6371.0 km. Left out: planar km, "0-0" at (0, 0).
+            latitude, R = 6371.0 km. Default: planar km, "0-0" at (0, 0).
         source, key: what faults are reported against.
 
     Raises:

@@ -1,4 +1,4 @@
-"""From the earth to a plane that never stretches: where a guarantee per planar km is one per km of the earth.
+"""A map projection that never stretches: a guarantee per planar km is one per km of the earth.
 
 The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2), at most
 the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. So a way on the earth that stays below the
@@ -55,7 +55,7 @@ class Projection:
 
     @classmethod
     def of(cls, degrees: Floats, source: str, margin_mm: float = 0.0) -> Projection:
-        """The projection for a region with given points.
+        """Return the projection for a region with given points.
 
         Args:
             degrees: (N, 2) latitudes and longitudes of points of it.
@@ -94,7 +94,7 @@ class Projection:
         )
 
     def covers(self, vertices: Ints) -> bool:
-        """Whether points (N, 2) in millimetres lie where phi* was reckoned for: between them nothing is stretched."""
+        """Whether points (N, 2) in millimetres lie where phi* was computed for: between them nothing is stretched."""
         x, low, high = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
         south, north, wide = (self.box[0] - self.origin[0]) * self.north, self.box[1] - self.origin[0], self.box[2]
         return south <= low << _BITS and high << _BITS <= north * self.north and x << _BITS <= wide * self.east

@@ -53,7 +53,7 @@ class Roads:
         source: name of the file that faults are reported against.
         short: whether roads may be longer than these lengths, each by less than one unit in the last place: decimals
             that were rounded down.
-        written: (E,) doubles nearest to the decimals meant, and (E,) what these leave out of them.
+        written: (E,) doubles nearest to the decimals meant, and (E,) what these omit of them.
         decimals: (E,) these decimals as texts.
 
     Attributes:
@@ -181,7 +181,7 @@ class Roads:
             sources, targets_source: what unknown ids are reported against.
 
         Raises:
-            InputError: ids that are no nodes. Targets out of reach are infinite.
+            InputError: ids that are not nodes. Targets out of reach are infinite.
         """
         here, there = self.positions(ids, source=sources), self.positions(targets, source=targets_source)
         result = np.empty((len(here), len(there)))
@@ -196,7 +196,7 @@ class Roads:
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
         """Pairs i < j of places joined by a path through no third place, in order, and the least length of such.
 
-        Roads between two places are such paths; others are looked for from places beside nodes that are none.
+        Roads between two places are such paths; others are looked for from places next to nodes that are none.
         """
         from scipy.sparse import csr_array
 
@@ -237,7 +237,7 @@ class Roads:
 
 
 def read_roads(edges: File, *, directed: bool) -> Roads:
-    """The roads of a CSV file with columns from, to, km.
+    """Return the roads of a CSV file with columns from, to, km.
 
     Raises:
         InputError: a file that will not do, by row and column.
@@ -274,8 +274,8 @@ class RoadMetric(Metric):
     """Shortest-path distance over undirected roads, in km; infinite where no road leads.
 
     Args:
-        roads: undirected; nodes that are no records are used.
-        records, outputs: their ids are nodes (their coordinates play no part); outputs left out: the records.
+        roads: undirected; nodes that are not records are used.
+        records, outputs: their ids are nodes (their coordinates play no part); outputs default: the records.
 
     Raises:
         InputError: ids that no edge names, or one-way roads.
@@ -354,7 +354,7 @@ class RoadMetric(Metric):
         return sure
 
     def _down(self, sums: Floats) -> Floats:
-        """Sums along paths, never above the exact ones."""
+        """Return sums along paths, never above the exact ones."""
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
@@ -423,7 +423,7 @@ def _lengths(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Fl
 
 
 def _graph(ends: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """The shortest of parallel edges as a sparse matrix, whether path lengths in it are exact, and the stretch."""
+    """Return the shortest of parallel edges as a sparse matrix, whether its path lengths are exact, and the stretch."""
     graph = edge_matrix(n, ends, lengths, both=not directed)
     if directed:
         return graph, False, 1.0
@@ -438,7 +438,7 @@ def _graph(ends: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bo
 
 
 def _grid(graph: Any) -> float:
-    """The least power of two such that all path lengths, as its multiples, stay below 2^53 of them."""
+    """Return the least power of two such that all path lengths, as its multiples, stay below 2^53 of them."""
     from scipy.sparse.csgraph import connected_components, dijkstra
 
     labels = connected_components(graph, directed=False)[1]

@@ -1,4 +1,4 @@
-"""Pieces of street: ways between two priced nodes with no crossing in between, and what lies on them."""
+"""Pieces of street: paths between two priced nodes without a crossing between them, and the records on them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _neighbours(roads: Sequence[Road], size: int) -> tuple[list[dict[int, int]],
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Records (J,), in order, such that each is one of them or strictly inside a piece of street between two.
+    """Return records (J,), in order, such that each is one of them or strictly inside a piece of street between two.
 
     Args:
         roads: undirected.
@@ -59,7 +59,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         longest: pieces that are longer are cut, where records lie on them.
 
     Raises:
-        CertificationError: a crossing that is no record, or a round trip without one.
+        CertificationError: a crossing that is not a record, or a round trip without one.
     """
     after, unit = _neighbours(roads, size)
     row = {node: number for number, node in enumerate(places.tolist())}
@@ -109,7 +109,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
         size: number of nodes.
         places: (N,) node of each record.
         priced: (J,) records, in order.
-        to_priced: (N, J) distances; left out: ``chord`` is 0.
+        to_priced: (N, J) distances; default: ``chord`` is 0.
 
     Raises:
         CertificationError: a record that is neither priced nor strictly inside a piece between two priced ones.

@@ -26,7 +26,7 @@ _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
 
 
 def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
-    """The points of a column.
+    """Return the points of a column.
 
     Args:
         values: (B,) well-known binary, or null.
@@ -177,4 +177,4 @@ def _name(system: object) -> str:
     known = system.get("id", {})
     if isinstance(known, Mapping) and known:
         return f"{known.get('authority')}:{known.get('code')}"
-    return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # left out it means that
+    return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # omitted it means that

@@ -1,4 +1,4 @@
-"""Loss and proved bound over epsilon, mechanism beside mechanism.
+"""Loss and proved bound over epsilon, mechanism next to mechanism.
 
 What is certified at one epsilon is private at every larger one, and what is proved for one epsilon bounds every smaller
 one from below. So for mechanisms that seek the optimum both curves fall, and the bounds of one hold for all that
@@ -330,7 +330,7 @@ def _loses_less(one: Point, other: Point | None) -> bool:
 
 
 def _carried(before: Point, point: Point) -> Point:
-    """The release of a smaller epsilon, which is private at this one too."""
+    """Return the release of a smaller epsilon, which is private at this one too."""
     kept = {name: getattr(before, name) for name in ("loss", *OF_RELEASE)}
     status: Status = "feasible" if point.status == "infeasible" else point.status
     return evolve(point, **kept, status=status)

@@ -98,7 +98,7 @@ def _drawn(points: Sequence[Point], distance_unit: str, solid: str, label: str, 
 
 
 def _short(name: str) -> str:
-    """A name with room in the picture: of a long path its end, which tells files apart."""
+    """Return a name with room in the picture: of a long path its end, which tells files apart."""
     return name if len(name) <= LABEL else f"...{name[3 - LABEL :]}"
 
 

@@ -1,4 +1,4 @@
-"""The points of a curve: one mechanism at one epsilon; own matrices, measured once, along all of them."""
+"""The points of a curve: one mechanism at one epsilon; matrices of other programs are measured once for all."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Ranked:
 
     @classmethod
     def of(cls, problem: MetricInstance[Any]) -> Ranked | None:
-        """The ranked outputs of a problem."""
+        """Return the ranked outputs of a problem."""
         if not problem.data.crossed:
             return None
         data = problem.data

@@ -1,4 +1,4 @@
-"""The grid that ``init`` lays over a table that is no list of places."""
+"""The grid that ``init`` lays over a table of people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["digits", "grid_over"]
 
 
 CELLS: Final = 400
-"""Cells of a grid over a table that is no list of places."""
+"""Cells of a grid over a table that is not a list of places."""
 
 FEWEST: Final = 200
 """Positions; of fewer the extent tells more, and the draft says so."""
@@ -65,7 +65,7 @@ def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tup
 
 
 def _degrees(side: Floats, least: int, most: int, column: object, file: str) -> Floats:
-    """The numbers that are degrees."""
+    """Return the numbers that are degrees."""
     good = (side >= least) & (side <= most)
     if (far := int((~good).sum())) > MARGIN * side.size:
         found = f"{far:,} numbers outside {least} to {most}"
@@ -74,7 +74,7 @@ def _degrees(side: Floats, least: int, most: int, column: object, file: str) -> 
 
 
 def _extent(side: Floats) -> tuple[float, float]:
-    """The ends of the middle 98 % of degrees, rounded outward to two different multiples of the lattice."""
+    """Return the ends of the middle 98 % of degrees, rounded outward to two different multiples of the lattice."""
     low, high = np.quantile(side, [MARGIN, 1.0 - MARGIN]).tolist()
     first, last = math.floor(low / LATTICE), math.ceil(high / LATTICE)
     return first * LATTICE, max(last, first + 1) * LATTICE
@@ -87,6 +87,6 @@ def _finite(column: pl.Series) -> Floats:
 
 
 def digits(value: float, up: bool) -> float:
-    """The number to three digits, not below it or not above it."""
+    """Return the number to three digits, not below it or not above it."""
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")

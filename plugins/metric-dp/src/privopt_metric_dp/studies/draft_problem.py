@@ -142,15 +142,15 @@ def draft(
     within: float | None = None,
     factor: float = 4.0,
 ) -> Draft:
-    """A problem file that was read as ``solve`` will read it.
+    """Return a problem file that was read as ``solve`` will read it.
 
     Args:
         mechanism: that it is for.
         points: CSV, Parquet or GeoParquet: a list of places, each with an id, or any table of positions, over which a
             grid is laid.
-        beside: the folder that it will lie in.
+        in addition: the folder that it will lie in.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
-        within: km within which somebody shall be hidden; three times the distance between neighbours where left out.
+        within: km within which somebody shall be hidden; three times the distance between neighbours by default.
         factor: by which one report may change the odds between two places so far apart.
 
     Raises:
@@ -258,7 +258,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
 
 
 def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
-    """The table, and its column of geometries where it is GeoParquet."""
+    """Return the table, and its column of geometries where it is GeoParquet."""
     file = File.read(points, str(points), wanted="a table")
     frame = table_of(file)
     if not file.contents.startswith(PARQUET):
@@ -289,7 +289,7 @@ def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tu
 
 
 def _people(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """The column by which rows are people's or trips', ids of places or not; None where they may be public places."""
+    """Return the column by which rows belong to people or trips; None if rows may be public places."""
     of_places = any(name.lower() in OF_PLACES or like_places([name]) for name in ids if not CONTACTS.fullmatch(name))
     kinds = (PEOPLE,) if of_places else (PEOPLE, CONTACTS)
     return next((name for kind in kinds for name in names if kind.fullmatch(name.strip())), None)
@@ -351,12 +351,12 @@ def _required(table: type[Any], reach: float) -> Iterator[tuple[str, object]]:
 
 
 def _up(value: float) -> str:
-    """A factor in words, rounded up."""
+    """Return a factor in words, rounded up."""
     return f"{digits(value, up=True):g}"
 
 
 def _up_exp(exponent: float) -> str:
-    """exp of it in words, rounded up."""
+    """Return exp of it in words, rounded up."""
     return _up(math.exp(exponent)) if exponent < 700 else f"e^{_up(exponent)}"
 
 

@@ -1,7 +1,7 @@
-"""Streets from OpenStreetMap (.osm, .osm.pbf): what ``privopt init --osm`` makes a problem's places and roads of.
+"""Streets from OpenStreetMap (.osm, .osm.pbf) as a problem's places and roads (``privopt init --osm``).
 
 Nodes of ways tagged ``highway`` become places, the stretches between them roads, the largest connected part stays. Each
-thing that is left out on the way is counted and said.
+thing that is omitted on the way is counted and said.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StreetMap:
     Attributes:
         places: id -> (latitude, longitude), degrees.
         km: (from, to) -> length of the shortest stretch, for each direction that may be taken.
-        notes: what was taken and what was left out, a sentence each.
+        notes: what was taken and what was omitted, a sentence each.
     """
 
     places: dict[str, tuple[float, float]]
@@ -61,7 +61,7 @@ class StreetMap:
 
 
 def box_area(text: str) -> Area:
-    """The places inside ``S,W,N,E``, degrees."""
+    """Return the places inside ``S,W,N,E``, degrees."""
     try:
         south, west, north, east = map(float, text.split(","))
     except ValueError:
@@ -75,7 +75,7 @@ def box_area(text: str) -> Area:
 
 
 def polygon_area(file: Path) -> Area:
-    """The places inside the polygons of a GeoJSON file, holes left out (even-odd rule in degrees)."""
+    """Return the places inside the polygons of a GeoJSON file, holes omitted (even-odd rule in degrees)."""
     from matplotlib.path import Path as Outline
 
     polygons = polygons_of(File.read(file, str(file), wanted="GeoJSON"))
@@ -94,7 +94,7 @@ def read_streets(file: Path, *, area: Area | None = None, walk: bool = False, be
 
     Args:
         file: OpenStreetMap data, its format known by the ending.
-        area: leaves out the nodes that it does not want; None takes all.
+        area: omits the nodes that it does not want; None takes all.
         walk: take footways too, and every way both ways.
         bends: keep nodes that merely bend a street.
     """
@@ -132,7 +132,7 @@ Way = tuple[list[str], bool, bool]
 
 
 def _ways(file: Path, walk: bool) -> tuple[list[Way], dict[str, tuple[float, float]], int]:
-    """The ways wanted, where their nodes are (extracts lack some), and how many other ways there are."""
+    """Return the ways wanted, where their nodes are (extracts lack some), and how many other ways there are."""
     import osmium
 
     kinds, others = WALKED if walk else DRIVEN, 0
@@ -173,7 +173,7 @@ def _lengths(ways: Sequence[Way], places: dict[str, tuple[float, float]]) -> dic
 
 
 def _largest_part(streets: StreetMap) -> StreetMap:
-    """The connected part (one-way streets taken both ways) with most nodes."""
+    """Return the connected part (one-way streets taken both ways) with most nodes."""
     number = {name: n for n, name in enumerate(streets.places)}
     label = components(len(number), np.array([(number[a], number[b]) for a, b in streets.km]))
     largest = int(np.bincount(label).argmax())
@@ -207,7 +207,7 @@ def _without_bends(streets: StreetMap) -> StreetMap:
 
 
 def _through(name: str, beside: Sequence[str], out: dict[str, dict[str, float]]) -> Iterator[tuple[str, str]]:
-    """The directions in which a node between two others can be passed."""
+    """Yield the directions in which a node between two others can be passed."""
     for a, b in (beside, beside[::-1]):
         if name in out[a] and b in out[name]:
             yield a, b

@@ -1,1 +1,1 @@
-"""Tables: what stands in them, read in batches that fit memory, protected, written whole or not at all."""
+"""Protected tables: read in batches that fit memory, written completely or not at all."""

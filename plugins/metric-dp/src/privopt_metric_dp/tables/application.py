@@ -1,4 +1,4 @@
-"""How a release is applied to a table, what of that is refused, and what is said of it."""
+"""Apply a release to a table: the checks before it, and the sentences about its guarantee."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Application:
 
 
 def words_of(refused: Mapping[str, int]) -> str:
-    """Counts by reason, in words.
+    """Return counts by reason, in words.
 
     >>> words_of({"unknown id": 1200, "too far": 3})
     '1,200 unknown id, 3 too far'
@@ -63,7 +63,7 @@ def words_of(refused: Mapping[str, int]) -> str:
 
 
 def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
-    """What a release does not promise of the rows of a table, a sentence each; none where it holds for all records."""
+    """Return one sentence for each limit of the guarantee on a table's rows; none if it covers all records."""
     if guarantee.kind == NOTHING:
         return ("nothing holds: reports of this release may tell what they were drawn for",)
     lines = []
@@ -77,7 +77,7 @@ def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
 
 
 def positions_asked(secret: Secret, asked: Application, data: MetricData) -> tuple[tuple[str | None, Secret], ...]:
-    """The positions of a row: the prefix of each, and its columns."""
+    """Return the positions of a row: the prefix of each, and its columns."""
     if not asked.positions:
         return ((asked.prefix, secret),)
     planar = data.records.kind == "planar" and (data.region is None or data.records.projection is None)
@@ -88,7 +88,7 @@ def check_asked(positions: Sequence[tuple[str | None, Secret]], asked: Applicati
     """Refuse batches, and several positions, where they cannot be; ``traces`` are what the release reports.
 
     Raises:
-        UsageError: a batch without a ledger, or of reports that depend on earlier ones; several positions beside a
+        UsageError: a batch without a ledger, or of reports that depend on earlier ones; several positions next to a
             prefix of one, kept reports or traces; or columns that stand twice.
     """
     if asked.prefix is not None and not asked.prefix.strip():

@@ -94,7 +94,7 @@ def apply(
 
 
 def _source_text(folder: Path, table: Path) -> str:
-    """What a finished batch was made of, without a digest of secrets: release, file and its size in bytes."""
+    """Describe the source of a finished batch without a digest of secrets: release, file and its size in bytes."""
     return f"{sha256(folder / SUMS)} {table.name} {table.stat().st_size}"
 
 
@@ -148,7 +148,7 @@ def _apply_file(
 def _file(
     out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
 ) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
-    """What writes batches into a file, which appears whole, or not at all."""
+    """Yield a writer of batches into a file that appears completely or not at all."""
     with new_file(out, force=force) as path:
         writer = TableWriter(path, ending)
         yield lambda made: writer.write(made.to_native())

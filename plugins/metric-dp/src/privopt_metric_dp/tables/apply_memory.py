@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked: Application) -> tuple[T, list[str]]:
-    """The same kind of table with reports in place of the secret's columns, and what its user must know.
+    """Return the same kind of table with reports in place of the secret's columns, and what its user must know.
 
     Args:
         opened: the release.
@@ -80,7 +80,7 @@ def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDA
 
 
 def _bare(table: T) -> T:
-    """A table without metadata: they may describe columns that are gone, to the box around all positions."""
+    """Return a table without metadata: they may describe columns that are gone, to the box around all positions."""
     native: Any = table
     if nw.dependencies.is_pyarrow_table(native):
         schema = native.schema.remove_metadata()
@@ -93,7 +93,7 @@ def _bare(table: T) -> T:
 
 
 def _with_points(table: object, made: T, column: str, protector: Protector) -> T:
-    """A GeoDataFrame again, its geometry the places of reports."""
+    """Return a GeoDataFrame again, its geometry the places of reports."""
     if protector.outputs is None:
         return made
     before, native = cast("Any", table), cast("Any", made)

@@ -64,13 +64,13 @@ class Applied:
         return self.rows - sum(self.refused.values())
 
     def to_json(self) -> dict[str, Any]:
-        """What ``privopt apply --json`` prints."""
+        """Return the object that ``privopt apply --json`` prints."""
         more = {} if self.sequence is None else {"sequence": self.sequence}
         return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **self.counts, **more}
 
 
 def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
-    """The matrix in a folder, and its problem.
+    """Return the matrix in a folder, and its problem.
 
     Raises:
         UsageError: the folder's mechanism has none.
@@ -165,7 +165,7 @@ def _read_through(
 
 
 def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoSource) -> Digest:
-    """The digest of a batch before its first row: release, columns and options."""
+    """Return the digest of a batch before its first row: release, columns and options."""
     digest = Digest(batch.key())
     options = {
         "release": sums,
@@ -212,7 +212,7 @@ def _protector_of(
 
 
 def whole_secret(columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]]) -> Secret:
-    """The columns that hold the secret: of one position, or of all that are named.
+    """Return the columns that hold the secret: of one position, or of all that are named.
 
     Raises:
         UsageError: no position, one of several kinds, or positions together with one.

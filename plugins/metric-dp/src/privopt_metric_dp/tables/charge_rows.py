@@ -1,4 +1,4 @@
-"""Reports that are charged to their subjects: whom, before anything of a secret is looked at; kept ones once.
+"""Charge rows to their subjects before anything secret is read; kept reports are charged once.
 
 Which rows are charged is a function of the subjects alone (mathematics T2). Where reports are kept (T3) it is one of
 which visits of a subject share a place, too, and of nothing else: rows without a position share a place of their own.
@@ -68,7 +68,7 @@ class Charging:
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Self]:
-        """With the ledger open, and the kept reports beside it where they are asked for."""
+        """With the ledger open, and the kept reports next to it where they are asked for."""
         with ExitStack() as stack:
             self._ledger = stack.enter_context(self.to.opened(progress))
             self._calendar = None if self._ledger.limit is None else self._ledger.limit.calendar
@@ -93,7 +93,7 @@ class Charging:
         self.paid = Counter(self._ledger.charges_for(purpose))
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Whom each row is about, each name in its one form; None for nobody."""
+        """Whom each row is about, each name in its one form; None for no one."""
         return list(subjects_of(frame[self.subject]).to_list())
 
     @property
@@ -102,7 +102,7 @@ class Charging:
         return self._calendar is not None
 
     def periods(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """The period that each row is charged to; None for a row without a usable time, or without a calendar.
+        """Return the period that each row is charged to; None for a row without a usable time, or without a calendar.
 
         Raises:
             InputError: a column of numbers.
@@ -272,6 +272,6 @@ class Charging:
 
 
 def _by_period(periods: Sequence[str]) -> list[Ints]:
-    """The numbers of rows by their period, the earliest period first: a place is charged to that of its first visit."""
+    """Return row numbers by period, the earliest first: a place is charged to the period of its first visit."""
     names, of_row = np.unique(np.array(periods, dtype=np.str_), return_inverse=True)
     return [np.flatnonzero(of_row == number) for number in range(len(names))]

@@ -1,4 +1,4 @@
-"""What names of columns tell: coordinates and people for ``init``, and for ``apply`` whatever stays and tells where."""
+"""Recognise columns by name: coordinates and person identifiers (``init``), and columns that reveal a position."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CONTACTS: Final = re.compile(
 
 
 def like_positions(names: Sequence[str]) -> list[str]:
-    """A table's columns that are named like coordinates, those of reports left out.
+    """Return a table's columns that are named like coordinates, those of reports omitted.
 
     >>> like_positions(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
@@ -85,7 +85,7 @@ def like_places(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> frozenset[str]:
-    """A column's name in words: ``PULocationID`` is pu, location, id."""
+    """Return a column's name in words: ``PULocationID`` is pu, location, id."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return frozenset(re.findall(r"[a-z]+|[0-9]+", apart.lower()))
 

@@ -1,4 +1,4 @@
-"""Draws for a position, each charged to a subject where that is asked for."""
+"""Draw for a position, each draw charged to a subject if a ledger is given."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def draw_at(
         note: called with each sentence that the position's owner should know, before the first draw is given.
 
     Raises:
-        UsageError: these are no two numbers, the release has no matrix, or its records no such coordinates.
+        UsageError: these are not two numbers, the release has no matrix, or its records no such coordinates.
     """
     import narwhals as nw
     import numpy as np

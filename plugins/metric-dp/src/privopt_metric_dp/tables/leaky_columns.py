@@ -1,4 +1,4 @@
-"""Columns that stay in a table and tell where, whatever their names: structures of positions, copies of the secret."""
+"""Find remaining columns whose values reveal the secret: nested coordinates, copies of the secret column."""
 
 from __future__ import annotations
 

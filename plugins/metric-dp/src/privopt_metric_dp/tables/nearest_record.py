@@ -1,4 +1,4 @@
-"""From what a table says to the row that it draws from: a record's by its id, or the nearest by a tree of all records.
+"""Find the matrix row for a table's value: a record by its id, or the nearest one to a position.
 
 Where the release holds at every point, a position's row is drawn among those of the vertices around it
 (:mod:`privopt_metric_dp.region.snap_to_region`). On the globe the tree holds points of the unit sphere, for chords are
@@ -131,7 +131,7 @@ class Snap:
         strays: Strays | None = None,
         streams: RowStreams | None = None,
     ) -> tuple[Ints, Ints]:
-        """The record of each row of a table.
+        """Return the record of each row of a table.
 
         Args:
             frame: the table.
@@ -167,7 +167,7 @@ class Snap:
         return np.maximum(rows, 0), reason
 
     def snapped(self, frame: nw.DataFrame[Any], secret: Secret) -> Snapped:
-        """What the positions of rows are mixtures of, where the release holds at every point.
+        """Return the mixtures of vertices for rows' positions, if the release holds at every point.
 
         Args:
             frame: rows that have a position.
@@ -176,12 +176,12 @@ class Snap:
         return self._around(secret).snap(positions_of(frame, secret)[0])
 
     def _around(self, secret: Secret) -> Snapper:
-        assert self.region is not None  # whoever asks has looked
+        assert self.region is not None  # anyone who asks has looked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     @property
     def reach(self) -> float:
-        """km between the corners of a box around all records, and at least 1."""
+        """Return km between the corners of a box around all records, and at least 1."""
         if self.places is None or self.places.coordinates is None:
             return math.inf
         points = _apart(self.places.coordinates, self.places.kind)
@@ -209,7 +209,7 @@ class Snap:
         return cKDTree(_apart(self.places.coordinates, self.places.kind))
 
     def _drawn(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
-        """A row for each position, drawn among those of the vertices around it; -1 where one of them has none."""
+        """Draw a row for each position among those of the vertices around it; -1 if one of them has none."""
         snapped = self._around(secret).snap(positions)
         alone = ((self._row_of[snapped.corners] < 0) & (snapped.shares > 0)).any(axis=1)  # not of what was drawn
         if fixed:
@@ -220,7 +220,7 @@ class Snap:
         return np.where(alone, -1, rows), snapped.away
 
     def _nearest(self, positions: Floats) -> tuple[Ints, Floats]:
-        """The row of the nearest record, -1 where it has none, and how far it is, km."""
+        """Return the row of the nearest record, -1 where it has none, and how far it is, km."""
         assert self.places is not None
         assert self.places.coordinates is not None  # check() saw to both
         nearest = self._tree.query(_apart(positions, self.places.kind))[1]

@@ -1,4 +1,4 @@
-"""A table in, the same kind of table out: the secret's columns gone, a report drawn for each row from a matrix."""
+"""Protect a table: remove the secret's columns and draw a report for each row."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class Protector(Protecting):
         return self.with_columns(frame, columns)
 
     def _drawn(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> Drawn:
-        """A report for each position of some rows, by its output's number: for all of a row's positions, or none."""
+        """Draw a report for each position of some rows, by output number: for all of a row's positions, or none."""
         strays = None if self.keeps else self.strays  # kept ones were seen when their places were asked for
         part, streams = frame[rows], partial(self._streams, frame[rows], first + rows)
         found = [
@@ -242,7 +242,7 @@ class Protector(Protecting):
     def _streams(
         self, frame: nw.DataFrame[Any], numbers: Ints, purpose: str, name: str | None, columns: Secret
     ) -> RowStreams | None:
-        """A batch's streams for one position of rows; None without a batch."""
+        """Return a batch's streams for one position of rows; None without a batch."""
         if self.coins is None:
             return None
         coins, secrets, rows = self.coins, columns.bytes_of(frame), numbers.tolist()
@@ -254,7 +254,7 @@ class Protector(Protecting):
 
     def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
         """(B, K) steps from the positions of some rows to all outputs."""
-        assert self.ways is not None  # whoever asks has looked
+        assert self.ways is not None  # anyone who asks has looked
         return self.ways.of_points(self.snap.snapped(frame[rows], self.first_position))
 
     def _places(self, frame: nw.DataFrame[Any]) -> Places:
@@ -275,7 +275,7 @@ class Protector(Protecting):
         return (*super().warnings(names), *self.strays.note)
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """What whoever publishes such a table must know, a sentence each, from what the release promises."""
+        """Return what publishers of such a table must know about the guarantee, a sentence each."""
         less = (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)))
         less = (*less, *several(len(self.positions), guarantee))
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
@@ -321,7 +321,7 @@ def _on_earth(space: Space, projection: Projection) -> Space:
 
 
 def _places(ids: list[str], space: Space) -> Space | None:
-    """The coordinates of some of a space's ids; None where it has none on a map."""
+    """Return the coordinates of some of a space's ids; None where it has none on a map."""
     points = space.on_map
     if points is None or list(space.ids) == ids:
         return None if points is None else space

@@ -28,7 +28,7 @@ from privopt_metric_dp.tables.words_of_text import split_words, vocabulary, word
 __all__ = ["MASK", "TextProtector"]
 
 MASK: Final = "[mask]"
-"""What stands for a word that no record is, with ``--unknown mask``."""
+"""What represents a word that no record is, with ``--unknown mask``."""
 
 _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 
@@ -153,7 +153,7 @@ class TextProtector(Protecting):
         return self.with_columns(frame, [text, *marks]).select(*order, *self.added)
 
     def _drawn(self, words: list[list[int]], rows: Ints, first: int) -> list[str]:
-        """A report for each known word of some rows, one after another.
+        """Return a report for each known word of some rows, one after another.
 
         Args:
             words: records of the words of each row, -1 for an unknown word.

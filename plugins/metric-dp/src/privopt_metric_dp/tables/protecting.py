@@ -36,7 +36,7 @@ class Protecting(ABC):
     """Puts reports into tables in place of the secret, and counts the rows that get none.
 
     Attributes:
-        secret: the columns that are left out.
+        secret: the columns that are omitted.
         charging: charges each row to its subject, before the secret is looked at; None to charge no one.
         refused: how often each reason has come so far.
         telling: columns that stay and tell the secret whatever their names are, so far.

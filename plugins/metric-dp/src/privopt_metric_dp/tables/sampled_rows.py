@@ -95,7 +95,7 @@ class SampledProtector(Protecting):
         return self.with_columns(frame, columns)
 
     def _drawn(self, ids: Sequence[str | None]) -> list[str | None]:
-        """A report for each id, None for one that no record has."""
+        """Return a report for each id, None for one that no record has."""
         rows_of: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:

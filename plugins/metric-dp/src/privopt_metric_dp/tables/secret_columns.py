@@ -1,4 +1,4 @@
-"""Which columns of a table hold the secret, and what they say: a record's id, or a position."""
+"""Find the columns of a table that contain the secret, a record's id or a position."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Secret:
         kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
         columns: one for ids; latitude and longitude, or x and y; one for geometries.
         also: further columns that tell it, such as the box around each geometry.
-        beside: columns of geometries that stay, for a second apply.
+        in addition: columns of geometries that stay, for a second apply.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class Secret:
         y: str | None = None,
         geometry: str | None = None,
     ) -> Secret:
-        """The columns named by exactly one of ``id``, ``lat`` and ``lon``, ``x`` and ``y``, ``geometry``.
+        """Return the columns named by exactly one of ``id``, ``lat`` and ``lon``, ``x`` and ``y``, ``geometry``.
 
         Raises:
             UsageError: another choice.
@@ -77,7 +77,7 @@ class Secret:
 
     @classmethod
     def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:
-        """The columns of a position, two coordinates or one id.
+        """Return the columns of a position, two coordinates or one id.
 
         Args:
             columns: latitude and longitude, or x and y; or one column of ids.
@@ -99,16 +99,16 @@ class Secret:
         return self.kind == "geographic" and len(self.columns) == 1
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
-        """The secret with what tells it beside its columns: the boxes around geometries, a frame's own geometry.
+        """Return the secret with what reveals it besides its columns: boxes around geometries, a frame's geometry.
 
-        Beside a secret that is a geometry, others stay without their boxes: a trip's other end, say.
+        Next to a secret that is a geometry, others stay without their boxes: a trip's other end, say.
 
         Args:
             geometries: a table's columns of geometries, and the columns with their boxes.
             active: the one that is replaced in any case.
 
         Raises:
-            InputError: columns of geometries beside ids or coordinates, whose place they may tell exactly.
+            InputError: columns of geometries next to ids or coordinates, whose place they may tell exactly.
         """
         gone = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
@@ -120,7 +120,7 @@ class Secret:
         return evolve(self, also=tuple(also), beside=left)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """The table without the columns that tell the secret.
+        """Return the table without the columns that tell the secret.
 
         Raises:
             InputError: boxes around geometries remain, and no metadata say of which.
@@ -159,7 +159,7 @@ class Secret:
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_beside(self, says: Mapping[str, str], names: list[str], table: str) -> None:
-        """Refuse a table without columns that are wanted beside the secret's, or one whose secret they are.
+        """Refuse a table without columns that are wanted next to the secret's, or one whose secret they are.
 
         Args:
             says: what each of them says of a row.
@@ -194,7 +194,7 @@ def _is_box(column: nw.Series[Any]) -> bool:
 
 
 def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Doubles (NaN where there is none), and 1.0 where something stands that is no number."""
+    """Doubles (NaN where there is none), and 1.0 where something stands that is not a number."""
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
         return values, np.zeros(len(values))

@@ -1,4 +1,4 @@
-"""A table to protect, from a file or from memory: beside columns and rows what else it says of where they are."""
+"""A table to protect, from a file or from memory, with the metadata that reveals positions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GeoSource(TableSource):
         geo: GeoParquet's metadata, where it has any.
         geometries: columns of geometries that it says it has, and those of the boxes around them.
         active: a GeoDataFrame's own geometry.
-        index: names of what stands beside the columns, the levels of an index of pandas.
+        index: names of what is next to the columns, the levels of an index of pandas.
     """
 
     place: str = TABLE
@@ -40,11 +40,11 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """A table in a file, CSV or Parquet.
+        """Return a table in a file, CSV or Parquet.
 
         Raises:
             UsageError: its name ends otherwise.
-            InputError: it cannot be read, or is no table, or has metadata that cannot be read.
+            InputError: it cannot be read, or is not a table, or has metadata that cannot be read.
         """
         found, geo = super().of_file(path), None
         if path.suffix.lower() == ".parquet":
@@ -59,7 +59,7 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_memory(cls, table: object) -> Self:
-        """A table in memory, of whatever library."""
+        """Return a table in memory, of whatever library."""
         found = cls.of_frame(frame_of(table, TABLE), TABLE)
         if nw.dependencies.is_pyarrow_table(table):
             geo = (table.schema.metadata or {}).get(b"geo")
@@ -77,10 +77,10 @@ class GeoSource(TableSource):
         )
 
     def whole(self, secret: Secret) -> Secret:
-        """The secret with all columns that tell it: the boxes around its geometries too.
+        """Return the secret with all columns that tell it: the boxes around its geometries too.
 
         Raises:
-            InputError: geometries that would stay beside ids or coordinates, or in another reference system than
+            InputError: geometries that would stay next to ids or coordinates, or in another reference system than
                 longitude and latitude, where the metadata name one: also of those that stay, as the metadata do not.
             UsageError: an index of pandas that says what the secret's columns say: it would stay.
         """

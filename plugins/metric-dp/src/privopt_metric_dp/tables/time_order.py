@@ -1,4 +1,4 @@
-"""The order of a column's times, exactly: no two that differ are taken for one, and none is guessed at."""
+"""The exact order of a column's times: different times stay different, and none is guessed."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def ranks_of(column: nw.Series[Any]) -> Ints:
 
 
 def _fault(column: nw.Series[Any], row: int, found: str, wanted: str) -> InputError:
-    """A fault of the row of that number from 0; the header is row 1, as everywhere."""
+    """Return a fault of the row of that number from 0; the header is row 1, as everywhere."""
     return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", found, wanted)])
 
 
 def _read(text: str) -> tuple[str, Fraction] | None:
-    """The form of a time, and a number in whose order times of that form are; None where it says none."""
+    """Return the form of a time, and a number in whose order times of that form are; None where it says none."""
     if _WHOLE.fullmatch(text):
         return "number", Fraction(int(text))
     found = read_iso_time(text)

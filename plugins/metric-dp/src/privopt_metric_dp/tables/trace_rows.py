@@ -79,7 +79,7 @@ class Tracer:
     Attributes:
         walker: of the release.
         subject: column of whose each row is.
-        time: column that a subject's rows are in the order of; None where they stand in it.
+        time: column that a subject's rows are in the order of; None where they are in it.
         source: of random bytes.
         unit: of distance.
         more: mm by which the distance between two positions that differ counts more than it is.
@@ -139,7 +139,7 @@ class Tracer:
         *,
         far: Callable[[Ints], Ints] | None = None,
     ) -> Traced:
-        """Reports of a part of the table.
+        """Return reports of a part of the table.
 
         Args:
             frame: the part.
@@ -166,7 +166,7 @@ class Tracer:
         return Traced(outputs=outputs, reason=why, kept=kept, first=first)
 
     def _walked(self, rows: Ints, subjects: Ints, far: Callable[[Ints], Ints] | None) -> Walked:
-        """Reports of rows in the order of time; rows with steps of their own in parts that fit into memory."""
+        """Return reports of rows in the order of time; rows with steps of their own in parts that fit into memory."""
         if far is None:
             return self.walker.walk(rows, subjects, self._state, charge=self._charge, source=self.source)
         outputs = self.walker.weights.shape[1]
@@ -184,7 +184,7 @@ class Tracer:
         return Walked(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _WALKED})
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
-        """(B,) number of each row's trace: of a subject, in a period; below 0 for nobody, or for no usable time."""
+        """(B,) number of each row's trace: of a subject, in a period; below 0 for no one, or for no usable time."""
         names = subjects_of(frame[self.subject]).to_list()
         calendar = self.charging is not None and self.charging.by_calendar
         periods = self.charging.periods(frame) if self.charging is not None else [None] * len(names)
@@ -197,7 +197,7 @@ class Tracer:
         )
 
     def _number(self, name: str, period: str | None) -> int:
-        """The number of a trace, by the subject's one form and the period."""
+        """Return the number of a trace, by the subject's one form and the period."""
         number = self._numbers.setdefault((name, period), len(self._numbers))
         if number == len(self._subject_of):
             self._subject_of.append(self._first_of.setdefault(name, number))

@@ -1,1 +1,1 @@
-"""Reports of one subject again and again: prediction over traces, and what an attacker gets of many reports."""
+"""Repeated reports of one subject: prediction over traces, and attacks on many reports."""

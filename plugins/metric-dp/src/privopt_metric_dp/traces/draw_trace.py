@@ -1,4 +1,4 @@
-"""Reports along traces: keep the last one where a private test says that it is still good, else draw a fresh one.
+"""Draw reports along traces: keep the last one while a private test finds it good, else draw a fresh one.
 
 A subject's first report is fresh. Then come segments: a noisy threshold is drawn once, each further position is tested
 against it with fresh noise, and the first test that fails ends the segment with a fresh report. All noise is drawn in
@@ -117,7 +117,7 @@ class Walker:
         source: Source,
         steps: Ints | None = None,
     ) -> Walked:
-        """Reports for rows in the order of time.
+        """Return reports for rows in the order of time.
 
         What is charged, and when, follows from which rows there are and from earlier reports alone: a row without a
         position is charged like any other, and what was charged stays for the next.
@@ -180,7 +180,7 @@ class Walker:
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
-        """The threshold's noise in a few values, for attacks: (R,) probabilities and (R,) values, in steps."""
+        """Return the threshold's noise in a few values, for attacks: (R,) probabilities and (R,) values, in steps."""
         rate = float(self.prediction.threshold)
         middles = (np.arange(count) + 0.5) / count
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
@@ -194,7 +194,7 @@ class Walker:
 
 @jit()
 def _fresh(words, at, cumulated):  # type: ignore[no-untyped-def]
-    """An output by its cumulated weights, and the place of the next word."""
+    """Return an output by its cumulated weights, and the place of the next word."""
     if at >= words.size:
         return 0, -1
     return np.searchsorted(cumulated, words[at] >> np.uint64(1), side="right"), at + 1

@@ -1,6 +1,6 @@
-"""How far any point of a region is from every output, in whole steps: what tests of traces go by at every point.
+"""Distances from any point of a region to every output, in whole steps, for tests of traces.
 
-A test looks at the position itself, never at the vertex that a fresh report is drawn from: a vertex is drawn anew for
+A test looks at the position itself, never at the vertex that a fresh report is drawn from: a vertex is drawn again for
 each row, so which of two near points a stay is at would show in how often the report is kept.
 
 Doubles tell each distance within :data:`MOST_OFF` mm, and floor() to whole steps of :data:`STEP_MM` moves two distances
@@ -27,7 +27,7 @@ STEP_MM: Final = 1
 """Length of a step."""
 
 SLACK: Final = 2
-"""Steps by which distances of two positions to an output may differ beside the way between them."""
+"""Steps by which distances of two positions to an output may differ next to the way between them."""
 
 MOST_OFF: Final = 0.25
 """Millimetres by which a sum of lengths in doubles may be off."""
@@ -49,9 +49,9 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """The ways of a problem whose guarantee holds at every point."""
+        """Return the ways of a problem whose guarantee holds at every point."""
         region = data.region
-        assert region is not None  # whoever asks has looked
+        assert region is not None  # anyone who asks has looked
         if isinstance(region, Plane):
             space = data.outputs
             if space.coordinates is None or space.kind not in ("planar", "geographic"):

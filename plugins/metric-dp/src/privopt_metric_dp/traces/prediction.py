@@ -1,4 +1,4 @@
-"""Is the last report still good? The public numbers of a private test (mathematics.md T4, sparse vector).
+"""The private test of whether the last report is still good: its public numbers (mathematics T4, sparse vector).
 
 Distances from records to outputs are counted in whole steps of a grid. Rounding them adds to how much they differ
 between two records; how much is measured on the steps themselves, and the noise is made as much wider.
@@ -97,7 +97,7 @@ class Prediction:
 
     @classmethod
     def _everywhere(cls, data: MetricData, terms: Terms) -> Self:
-        """Steps from the vertices of a region; :class:`privopt_metric_dp.traces.interpolate.Ways` has other points'."""
+        """Return steps from a region's vertices; other points: :class:`privopt_metric_dp.traces.interpolate.Ways`."""
         steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
         rates = [_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
         _check_rates(rates, level, data, terms)
@@ -151,7 +151,7 @@ class Prediction:
         return [*lines[:8], *self._unlike(data, terms)]
 
     def _unlike(self, data: MetricData, terms: Terms) -> list[str]:
-        """A line for each number that the problem does not give; distances may be another machine's."""
+        """Return a line for each number that the problem does not give; distances may be another machine's."""
         grids = dict.fromkeys(_fine(data, terms, 1 + side * ULPS) for side in (0, -1, 1))
         return self._named(min((self._others(self._on(grid, data, terms)) for grid in grids), key=len))
 
@@ -201,7 +201,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _fine(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
-    """The grid, a power of two, were the closest pair so many times as far apart."""
+    """Return the grid, a power of two, were the closest pair so many times as far apart."""
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
     least = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
@@ -220,10 +220,10 @@ def _spread(steps: Ints, pairs: Ints) -> Ints:
 
 
 def _steepest(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Steps per unit of distance, at most; rounded up."""
+    """Return steps per unit of distance, at most; rounded up."""
     return Fraction(float((_spread(steps, pairs) / distances).max(initial=0.0)) * (1.0 + 2.0**-50))
 
 
 def _down(rate: Fraction) -> Fraction:
-    """A rate, rounded down to the sampler's terms."""
+    """Return a rate, rounded down to the sampler's terms."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)

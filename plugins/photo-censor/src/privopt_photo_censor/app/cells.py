@@ -1,4 +1,4 @@
-"""The locations that a classifier tells apart: S2 cells, nearest centres, or boxes that hold equally many photos."""
+"""The locations of a classifier: S2 cells, nearest centres, or boxes with equally many photos."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cells(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of locations."""
+        """Return the number of locations."""
 
     @abstractmethod
     def locate(self, latitude: float, longitude: float) -> int | None:
@@ -150,8 +150,9 @@ class S2Cells(Cells):
 
 
 def read_cells(path: Path) -> Cells:
-    """Read the cells of a classifier: a CSV with columns ``s2``, or ``lat,lon``, or ``south,west,north,east``;
-    a column ``name`` holds the places' names.
+    """Read the cells of a classifier: a CSV with columns ``s2``, or ``lat,lon``, or ``south,west,north,east``.
+
+    A column ``name`` contains the places' names.
 
     Raises:
         InputError: every fault found.

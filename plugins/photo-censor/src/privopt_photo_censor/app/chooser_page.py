@@ -1,7 +1,7 @@
-"""A page on this machine alone, to say which photos stay and see at once what must go then.
+"""A page on this machine alone, on which the owner chooses photos to keep and sees at once what must go.
 
 The photos are read and scored once; each change of what stays solves again. The server listens on 127.0.0.1 under an
-address that nobody can guess, answers no other host name (so that no page of the web reaches it through the browser),
+address that no one can guess, answers no other host name (so that no page of the web reaches it through the browser),
 and stores nothing but the problem file that is asked for.
 """
 
@@ -78,10 +78,10 @@ class Chooser:
         return tuple(name for name, stays in zip(names, album.keep.tolist(), strict=True) if stays)
 
     def solve(self, keep: Sequence[str], seconds: float | None = None) -> Deletions:
-        """The photos to delete where these stay, by method ``optimal``.
+        """Return the photos to delete where these stay, by method ``optimal``.
 
         Args:
-            keep: names of photos; others than the album's are left out.
+            keep: names of photos; others than the album's are omitted.
             seconds: after which the best found is taken.
 
         Raises:
@@ -95,7 +95,7 @@ class Chooser:
             return PhotoCensor().solve(instance, context).release
 
     def save(self, keep: Sequence[str]) -> Path:
-        """Write the problem with these photos kept beside the file, as ``NAME.keep.toml``, over an earlier one."""
+        """Write the problem with these photos kept next to the file, as ``NAME.keep.toml``, over an earlier one."""
         table = tomllib.loads(self.file.read_text("utf-8"))
         table["photos"]["keep"] = [name for name in self.instance.data.names if name in set(keep)]
         target = self.file.with_suffix(".keep.toml")
@@ -104,7 +104,7 @@ class Chooser:
         return target
 
     def page(self, keep: Sequence[str], saved: Path | None = None) -> str:
-        """The page for these photos kept."""
+        """Return the page for these photos kept."""
         album, names, pictures = self.instance.data.album, self.instance.data.names, self.instance.data.thumbnails
         stays = set(keep)
         try:
@@ -137,7 +137,7 @@ class Chooser:
 
 
 def serve(chooser: Chooser, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
-    """A server of the page, ready to run, and its address.
+    """Return a server of the page, ready to run, and its address.
 
     Args:
         chooser: the album.
@@ -186,7 +186,7 @@ def serve(chooser: Chooser, port: int = 0) -> tuple[ThreadingHTTPServer, str]:
             self._page(form.get("keep", []), save=form.get("do") == ["save"])
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: names of photos are nobody's business."""
+            """Nothing: names of photos are no one's business."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True

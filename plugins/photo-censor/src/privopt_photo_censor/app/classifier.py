@@ -1,4 +1,4 @@
-"""An ONNX classifier of places, described by a small TOML beside it::
+"""An ONNX classifier of places, described by a small TOML next to it::
 
 model = "places.onnx"
 cells = "cells.csv"            # s2 | lat,lon | south,west,north,east; a row for each output, in order
@@ -75,7 +75,7 @@ class Input:
 
 @frozen(kw_only=True)
 class ModelSettings:
-    """What the TOML beside a model says of the model itself."""
+    """What the TOML next to a model says of the model itself."""
 
     model: File = key(help="ONNX file")
     input: Input = key(help="what the model takes")
@@ -83,7 +83,7 @@ class ModelSettings:
 
 @frozen(kw_only=True)
 class Settings(ModelSettings):
-    """The TOML beside a model."""
+    """The TOML next to a model."""
 
     cells: File = key(help="CSV of the locations, in the order of the model's outputs")
     output: Literal["logits", "log-probabilities", "probabilities", "embedding"] = key(
@@ -257,7 +257,7 @@ def open_model(settings: ModelSettings) -> Model:
 
 
 def _embedded(settings: Settings, file: str, cells: int) -> Floats | None:
-    """The table of places of a model that embeds, rows of length 1.
+    """Return the table of places of a model that embeds, rows of length 1.
 
     Raises:
         InputError: it lacks one, or has one and does not embed; or a row has length 0.

@@ -1,7 +1,7 @@
-"""Clean copies of photos: the picture that was scored, encoded anew, and nothing else of its file.
+"""Clean copies of photos: the scored picture, encoded again, and nothing else of its file.
 
-Whatever a file carries beside its pixels (position, time, thumbnail, comments, further pictures, films after its end)
-cannot pass, since none of its bytes are taken: the picture that was scored, flattened, is encoded anew. What encoding
+Whatever a file carries next to its pixels (position, time, thumbnail, comments, further pictures, films after its end)
+cannot pass, since none of its bytes are taken: the picture that was scored, flattened, is encoded again. What encoding
 changes of it is seen by scoring the copies.
 """
 
@@ -45,21 +45,21 @@ TIMES: Final = (
     ExifTags.Base.OffsetTimeOriginal,
 )
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
-"""A time as EXIF writes it; whatever else stands in such a field is no time."""
+"""A time as EXIF writes it; whatever else is in such a field is not a time."""
 
 
 def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
-    """A photo's first picture encoded anew, without any metadata but those wished for.
+    """Return a photo's first picture encoded again, without any metadata but those wished for.
 
     Args:
         contents: the photo's file.
         suffix: of the copy, one of :data:`FORMATS`.
-        wishes: ``"position"`` keeps latitude and longitude, written anew; ``"time"`` date and time of EXIF, without
+        wishes: ``"position"`` keeps latitude and longitude, written again; ``"time"`` date and time of EXIF, without
             their zone.
 
     Raises:
         CertificationError: what came out carries more than was asked for.
-        Exception: of any class, as :func:`privopt_photo_censor.app.opening.opened` raises them: it is no photo.
+        Exception: of any class, as :func:`privopt_photo_censor.app.opening.opened` raises them: it is not a photo.
     """
     kind, options = FORMATS[suffix]
     with opened(contents) as photo:
@@ -100,7 +100,7 @@ def _wished(photo: Image.Image, wishes: Collection[str]) -> Image.Exif | None:
 
 
 def metadata_of(photo: Image.Image) -> set[str]:
-    """What a file carries beside its picture, in words: position, time, thumbnail, and what else there is."""
+    """Return what a file contains next to its picture, in words: position, time, thumbnail, and the like."""
     exif = photo.getexif()
     found = set()
     if exif.get_ifd(ExifTags.IFD.GPSInfo):

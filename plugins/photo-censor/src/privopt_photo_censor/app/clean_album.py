@@ -1,4 +1,4 @@
-"""Method ``positions``: clean copies of a folder that nobody scores, and what its photos told."""
+"""Method ``positions``: clean copies of a folder that is not scored, and what its photos revealed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def revealing_names(names: Sequence[str], places: Sequence[str] = ()) -> dict[st
 
 
 def details(problem: FolderInstance, release: Deletions) -> Mapping[str, Any]:
-    """What the photos told, and of which a place can be guessed."""
+    """Return what the photos revealed, and for which of them a place can be guessed."""
     album = problem.metadata
     found: dict[str, Any] = {
         "deleted": int((~release.kept).sum()),
@@ -67,7 +67,7 @@ def details(problem: FolderInstance, release: Deletions) -> Mapping[str, Any]:
 
 
 def warnings(problem: FolderInstance, release: Deletions) -> Sequence[str]:
-    """That nothing was scored; what tells the place, and what to post."""
+    """Return that nothing was scored; what tells the place, and what to post."""
     album, left_out = problem.metadata, problem.listing.left_out
     lines = ["no photo was scored: whether the pictures themselves tell the place nobody looked at"]
     if left_out:

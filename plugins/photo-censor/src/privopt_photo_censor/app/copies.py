@@ -1,4 +1,4 @@
-"""Clean copies of an album: made, scored as they are encoded, and counted again by whoever has copies and models."""
+"""Clean copies of an album: made, scored as encoded, and counted again from copies and models."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def copies_protected(problem: PhotoInstance, kept: Bools, scores: Floats) -> int
 
 
 def shortfall(problem: PhotoInstance, kept: Bools, copies: int) -> str | None:
-    """Encoding changes pixels, and so scores: the promise must hold of the copies as they are written; None: it does.
+    """Return why the guarantee fails for copies as encoded, whose pixels and so scores differ; None if it does not.
 
     Args:
         problem: what is promised.

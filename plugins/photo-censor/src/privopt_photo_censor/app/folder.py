@@ -37,7 +37,7 @@ class SeenFolder:
     """Photos of a folder, by name.
 
     Attributes:
-        metadata: what each photo tells beside its picture; its name is its file's, in subfolders a path.
+        metadata: what each photo tells next to its picture; its name is its file's, in subfolders a path.
         listing: what else the folder holds, and whose metadata tell a position.
         thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
         digests: SHA-256 of the files, as they were read.
@@ -90,7 +90,7 @@ class _Photo:
 
 
 def entries(folder: Path, *, subfolders: bool = False) -> tuple[list[tuple[str, Path]], list[str]]:
-    """The photos of a folder, named by their paths in it, case aside; and the names of everything else in it.
+    """Return the photos of a folder, named by their paths in it, case aside; and the names of everything else in it.
 
     Args:
         folder: where to look.
@@ -112,7 +112,7 @@ def entries(folder: Path, *, subfolders: bool = False) -> tuple[list[tuple[str, 
 
 
 def _inside(folder: Path, root: Path, subfolders: bool) -> list[tuple[str, Path]]:
-    """What a folder holds, by name; folders that are not entered end in a slash."""
+    """Return what a folder contains, by name; folders that are not entered end in a slash."""
     found: list[tuple[str, Path]] = []
     for path in sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name)):
         name = path.relative_to(root).as_posix()
@@ -124,12 +124,12 @@ def _inside(folder: Path, root: Path, subfolders: bool) -> list[tuple[str, Path]
 
 
 def _shown(name: str) -> str:
-    """A file's name as text; bytes that are not UTF-8 as escapes."""
+    """Return a file's name as text; bytes that are not UTF-8 as escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _more(photo: Image.Image, contents: bytes) -> str:
-    """What a photo's file shows beside the one picture that is scored; empty: nothing."""
+    """Return what a photo's file shows besides the one picture that is scored; empty if nothing."""
     found = []
     pictures = int(getattr(photo, "n_frames", 1))
     if pictures > 1:
@@ -175,7 +175,7 @@ def score_folder(
 
     Args:
         folder: photos of one album.
-        classifier: TOML beside an ONNX model (:mod:`privopt_photo_censor.app.classifier`).
+        classifier: TOML next to an ONNX model (:mod:`privopt_photo_censor.app.classifier`).
         true_location: where the photos were taken; None: in the cell that most photos with GPS lie in.
         also: TOMLs of further classifiers, of the same cells: scores are those that protect against each
             (:func:`privopt_photo_censor.classifier_ensemble.jointly`).
@@ -217,7 +217,7 @@ def look_at_folder(folder: Path, *, subfolders: bool = False) -> SeenFolder:
 
 
 def _look(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tuple[SeenFolder, list[tuple[Any, ...]]]:
-    """The photos of a folder, and each as the models take it."""
+    """Return the photos of a folder, and each as the models take it."""
     photos, left_out = _photos(folder, models, subfolders)
     metadata = tuple(photo.metadata for photo in photos.values())
     listing = Listing(
@@ -234,7 +234,7 @@ def _look(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tuple
 
 
 def _photos(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tuple[dict[str, _Photo], list[str]]:
-    """The photos that can be read, and the names of all else."""
+    """Return the photos that can be read, and the names of all else."""
     files, left_out = entries(folder, subfolders=subfolders)
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
     photos: dict[str, _Photo] = {}
@@ -278,7 +278,7 @@ def _table(models: Sequence[Classifier], tensors: Sequence[tuple[Any, ...]], tru
 
 
 def _place(cells: Sequence[int | None], folder: Path) -> int | None:
-    """The cell that more than half of the photos with GPS lie in; None where none has any."""
+    """Return the cell that more than half of the photos with GPS lie in; None where none has any."""
     counted = Counter(cell for cell in cells if cell is not None)
     if not counted:
         return None

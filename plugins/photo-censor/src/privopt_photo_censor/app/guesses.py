@@ -93,7 +93,7 @@ def _in_name(name: str) -> Guess | None:
 
 
 def _same_day(photo: Metadata, known: Sequence[Metadata]) -> Guess | None:
-    """The position of the photo nearest in time, of the same day and camera."""
+    """Return the position of the photo nearest in time, of the same day and camera."""
     alike = [other for other in known if photo.day and (other.day, other.camera) == (photo.day, photo.camera)]
     if not alike:
         return None
@@ -142,7 +142,7 @@ def _city(name: str) -> Guess | None:
 
 @cache
 def named_cities() -> dict[str, tuple[str, Point]]:
-    """The cities that time zones are named after: label and position by name in lower case."""
+    """Return the cities that time zones are named after: label and position by name in lower case."""
     found = {}
     for line in files("tzdata").joinpath(TABLE).read_text("utf-8").splitlines():
         match = CITY.match(line)

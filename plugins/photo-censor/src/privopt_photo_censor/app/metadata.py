@@ -1,4 +1,4 @@
-"""Say what photos tell beside their pictures: position, time, camera, serial number, thumbnail, name."""
+"""Read what photos reveal next to their pictures: position, time, camera, serial number, thumbnail, name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 @frozen(kw_only=True)
 class Metadata:
-    """What a photo's file tells beside its picture.
+    """What a photo's file tells next to its picture.
 
     Attributes:
         photo: its name.
@@ -74,5 +74,5 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _text(value: Any) -> str:
-    """A field as one short line."""
+    """Return a field as one short line."""
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST]

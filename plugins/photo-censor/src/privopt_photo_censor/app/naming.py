@@ -1,4 +1,4 @@
-"""Name clean copies, so that their names tell neither a place nor a time."""
+"""Name clean copies so that their names reveal neither a place nor a time."""
 
 from __future__ import annotations
 

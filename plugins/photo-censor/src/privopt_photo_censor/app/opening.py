@@ -22,7 +22,7 @@ SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".
 HEIF: Final = (".heic", ".heif", ".hif")
 """Read where pillow-heif is installed."""
 MODERN: Final = (*HEIF, ".avif")
-"""Formats whose decoders are not everywhere: a file that none reads is left out and listed."""
+"""Formats whose decoders are not everywhere: a file that none reads is omitted and listed."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 """Pillow's names of these formats. It knows others, one of which (PostScript) it hands to another program."""
 TIFF: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

@@ -1,4 +1,4 @@
-"""The one picture that scores, thumbnails and clean copies are of: upright, in sRGB, opaque, 8 bits a channel."""
+"""The one picture for scores, thumbnails and clean copies: upright, in sRGB, opaque, 8 bits a channel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GREY: Final = ("1", "L", "LA")
 
 
 def flattened(photo: Image.Image) -> Image.Image:
-    """A photo's first picture as it is seen: turned upright, over white where it is transparent, in sRGB.
+    """Return a photo's first picture as it is seen: turned upright, over white where it is transparent, in sRGB.
 
     Pixels that transparency hides are white here, whatever colour the file holds for them. A flattened picture
     flattened again is itself.
@@ -57,7 +57,7 @@ def _whole(photo: Image.Image) -> None:
 
 
 def _eight(photo: Image.Image) -> Image.Image:
-    """Grey pixels of 16 bits as 8, rounded; one value may stand for transparent."""
+    """Grey pixels of 16 bits as 8, rounded; one value may represent transparent."""
     deep = np.asarray(photo).astype(np.uint32)
     made = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
     clear = photo.info.get("transparency")

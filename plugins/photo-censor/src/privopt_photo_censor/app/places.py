@@ -1,4 +1,4 @@
-"""The table of places of a model that embeds, from photos whose place is known: a folder of photos for each place."""
+"""The table of places of an embedding model, from photos of known places: a folder for each place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["PlaceTable", "TableSettings", "place_table"]
 
 @frozen(kw_only=True)
 class TableSettings(ModelSettings):
-    """The TOML beside a model that embeds, whose table of places is still to be written."""
+    """The TOML next to a model that embeds, whose table of places is still to be written."""
 
     output: Literal["embedding"] = key(help="what the model returns")
     cells: str = key(help="CSV of the places: taken where it is there, with names; else written")
@@ -47,7 +47,7 @@ class PlaceTable:
         points: (M, 2) latitude and longitude: the middle of their photos' positions; None where a table of cells has
             them already.
         counts: (M,) photos of each.
-        right: photos whose nearest place is their own, each left out of it, of places with two photos or more.
+        right: photos whose nearest place is their own, each omitted from it, of places with two photos or more.
         tried: such photos.
     """
 
@@ -83,7 +83,7 @@ def place_table(path: Path, references: Path) -> tuple[PlaceTable, TableSettings
     """Embed photos of each place.
 
     Args:
-        path: the TOML beside the model, with ``output = "embedding"``, ``cells`` and ``places``.
+        path: the TOML next to the model, with ``output = "embedding"``, ``cells`` and ``places``.
         references: a folder of photos for each place, of its name.
 
     Returns:
@@ -91,7 +91,7 @@ def place_table(path: Path, references: Path) -> tuple[PlaceTable, TableSettings
         TOML says.
 
     Raises:
-        InputError: every fault found: the model will not do, a photo cannot be read, folders are no places, or a place
+        InputError: every fault found: the model will not do, a photo cannot be read, folders are not places, or a place
             has no photo with a position.
         UsageError: onnxruntime is not installed.
     """
@@ -161,7 +161,7 @@ def _embedded(model: Model, folder: Path) -> tuple[Floats, tuple[float, float] |
 
 
 def _left_out(seen: Sequence[Floats], sums: Floats) -> tuple[int, int]:
-    """How many photos are nearest to their own place, which they are left out of; and of how many."""
+    """How many photos are nearest to their own place, from which they are omitted; and of how many."""
     right = tried = 0
     for place, vectors in enumerate(seen):
         for own in vectors if len(vectors) > 1 else ():

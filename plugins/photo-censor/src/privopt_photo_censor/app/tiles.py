@@ -22,7 +22,7 @@ def tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
 
     Args:
         release: names, thumbnails, and which are kept.
-        notes: markup beside and below each of the first :data:`TILES` photos.
+        notes: markup next to and below each of the first :data:`TILES` photos.
     """
     room = PICTURES
     items = []

@@ -1,4 +1,4 @@
-"""Report what the photos of a folder told that nobody scored: a list, a map, guesses."""
+"""Report what the photos of an unscored folder revealed: a list, a map, guesses."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def _map(problem: FolderInstance) -> Figure:
 
 
 def _round(km: float) -> float:
-    """The greatest of 1, 2 and 5 times a power of ten that is not above."""
+    """Return the greatest of 1, 2 and 5 times a power of ten that is not above."""
     power = 10.0 ** np.floor(np.log10(max(km, 1e-4)))
     return float(max(digit * power for digit in ROUND if digit * power <= max(km, 1e-4)))
 
 
 def told_figures(problem: FolderInstance) -> dict[str, Figure]:
-    """The map, where a position is known or guessed."""
+    """Return the map, where a position is known or guessed."""
     return {"map": _map(problem)} if _points(problem) else {}
 
 
 def told_layer(problem: FolderInstance) -> Layer | None:
-    """The photos as points; None where no position is known or guessed."""
+    """Return the photos as points; None where no position is known or guessed."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
         for name, ((lat, lon), guessed) in _points(problem).items()

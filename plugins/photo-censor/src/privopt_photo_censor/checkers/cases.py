@@ -53,7 +53,7 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
     """Prove that no choice keeps so many photos and protects so many places: all cases end.
 
     Raises:
-        RefusedError: a case is open, or left out.
+        RefusedError: a case is open, or omitted.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
     if fewest > len(choice.photos) or places > len(choice.gain):

@@ -1,4 +1,4 @@
-"""A release of photos: deletions.csv, so that a classifier's scores do not tell the place."""
+"""A release of photos: deletions.csv, so that a classifier's scores do not reveal the place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = {
     *("bd-mdp", "const-opt", "exponential", "fl-linear", "given", "hierarchical-dp"),
     *("lr-geo", "optimal-lp", "planar-laplace"),
 }
-"""Tables of a problem; those of other mechanisms nobody reads."""
+"""Tables of a problem; those of other mechanisms no one reads."""
 
 KEYS = (
     "scores probabilities folder classifier also subfolders copies_keep true_location keep"
@@ -70,7 +70,7 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """What to check, in order."""
+        """Return the claims to check, in order."""
         return {"privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def _protected(self, photos: set[int]) -> int:
@@ -124,7 +124,7 @@ class Photos:
         return f"{self.value:g}; no choice passes {claimed:g}"
 
     def words(self) -> str:
-        """What result.json says is what was found.
+        """Check that result.json states what was measured.
 
         Raises:
             RefusedError: it is not.

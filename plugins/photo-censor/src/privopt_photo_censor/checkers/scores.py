@@ -1,4 +1,4 @@
-"""What a classifier scored, and which photos a release keeps."""
+"""A classifier's scores, and the photos that a release keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNIT = 2**1074
 """Scores are whole numbers of 1 / this: every double is one."""
 
 NAMES = ("photo", "file", "name", "id")
-"""Of a first column that is no place."""
+"""Of a first column that is not a place."""
 
 Row = Sequence[float]
 
@@ -69,7 +69,7 @@ def read_scores(
         kept: numbers of those that are kept.
 
     Raises:
-        RefusedError: they are no log-scores or probabilities, or not of these photos.
+        RefusedError: they are not log-scores or probabilities, or not of these photos.
     """
     file = photos.get("scores", photos.get("probabilities"))
     copied = "folder" in photos and (folder / "copies.csv").exists()
@@ -106,7 +106,7 @@ def _read_table(file: Path) -> list[list[str]]:
 
 
 def _read_csv(problem: Problem, file: object, found: Scored) -> None:
-    """A column of scores for each place, maybe one of names before; -inf is written so."""
+    """Read a column of scores for each place, after an optional one of names; -inf is allowed."""
     cells = problem.columns(file)
     first = next(iter(cells))
     if first.lower() in NAMES:

@@ -1,4 +1,4 @@
-"""The best photos found so far, and what a better set must do."""
+"""The best photos found so far, and the conditions for a better set."""
 
 from __future__ import annotations
 

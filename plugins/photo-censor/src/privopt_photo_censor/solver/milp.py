@@ -33,7 +33,7 @@ LEEWAY: Final = 1e-7
 
 
 def build(incumbent: Incumbent, refused: list[Bools]) -> Model:
-    """The model of what must still be beaten.
+    """Return the model of what must still be beaten.
 
     Args:
         incumbent: what was found, and what a better set must do.

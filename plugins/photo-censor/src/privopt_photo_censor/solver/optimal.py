@@ -1,4 +1,4 @@
-"""Method ``optimal``: the easy cases, the search, and what is known at its end."""
+"""Method ``optimal``: the easy cases, the search, and its result."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def solve(
     milp: str = "",
     report: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """The best set of photos to keep, proved best unless the time of the scope around is over first.
+    """Return the best set of photos to keep, proved best unless the time of the scope around is over first.
 
     Args:
         album: scores and what must stay.

@@ -1,4 +1,4 @@
-"""The proof that no choice of photos does better: a tree of cases, stored beside the deletions (mathematics Q3).
+"""The proof that no choice of photos does better: a tree of cases, stored with the deletions (mathematics Q3).
 
 The claim is always the same: no set of at least ``fewest`` kept photos leaves ``k`` locations at or above the true one.
 A case says of some locations that they are protected or do not count, and of some photos that they stay or go. It is
@@ -164,7 +164,7 @@ def _closed(
 
 
 def claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
-    """What a bound says: (k, fewest), that no so many kept photos leave k locations at or above the true one.
+    """Return the claim of a bound: (k, fewest), no larger kept set leaves k locations at or above the true one.
 
     Args:
         album: scores and what must stay.

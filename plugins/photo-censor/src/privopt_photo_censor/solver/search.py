@@ -29,7 +29,7 @@ EFFORT: Final = 60_000_000
 BEAM: Final = 8
 """Sets of locations that are grown side by side before the search, for a first incumbent."""
 BESIDE: Final = 64
-"""Programs solved for the locations beside a case, at most, those with the lowest bounds first."""
+"""Programs solved for the locations next to a case, at most, those with the lowest bounds first."""
 LARGE: Final = 64
 """Sets of more locations are not grown: their programs take longer than what they find is worth."""
 FEW_SETS: Final = 0.5
@@ -44,7 +44,7 @@ class Case:
     Attributes:
         rows: (r,) the protected locations.
         inside: multipliers of some of them, and what they bound.
-        open: the locations that may still count, each with multipliers beside those protected.
+        open: the locations that may still count, each with multipliers next to those protected.
         photos: those that stay, and those that may.
         values: of the photos, in the program that gave `inside`; None where none did.
         costs: reduced costs, likewise.
@@ -155,7 +155,7 @@ class Search:
         others = {other: each for other, each in case.open.items() if other != j}
         return Case(rows, inside, others, photos, values, costs)
 
-    # The walk: what is written stands in the order in which cases are met.
+    # The walk: what is written is in the order in which cases are met.
 
     def _case(self, kind: int, item: int) -> None:
         self._cases.append((kind, item))
@@ -221,7 +221,7 @@ class Search:
         return Case(case.rows, case.inside, found, case.photos, case.values, case.costs, looked=True)
 
     def _branch_on_location(self, case: Case) -> None:
-        """The one with the lowest bound first, with all others as its candidates: those with many die soon."""
+        """Branch on the location with the lowest bound first, all others as candidates: those with many die soon."""
         j = min(case.open, key=lambda each: (case.open[each].bound, each))
         self._case(PLACE, int(self.data.location[j]))
         inner = self._with(case, j)
@@ -243,7 +243,7 @@ class Search:
             self._open.append(Case(rows, inside, dict(case.open), photos, values, costs))
 
     def _meet_full(self, case: Case) -> None:
-        """A full set of locations: offer the program's photos, else branch on one."""
+        """Meet a full set of locations: offer the program's photos, else branch on one."""
         goal = self.incumbent
         assert case.values is not None
         assert case.costs is not None

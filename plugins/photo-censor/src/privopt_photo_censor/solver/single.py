@@ -20,7 +20,7 @@ __all__ = ["best_for", "reach"]
 
 
 def _order(data: Reduced, j: int) -> NDArray[np.int64]:
-    """Photos of alternate `j`, those never deleted first, then by advantage, best first; ruled-out photos left out."""
+    """Photos of alternate `j`, those never deleted first, then by advantage, best first; ruled-out photos omitted."""
     allowed = np.flatnonzero(~data.kills[j])
     first = ~data.keep[allowed]
     return np.asarray(allowed[np.lexsort((-data.diff[j, allowed], first))])
@@ -72,7 +72,7 @@ def _exact_reach(data: Reduced, j: int, sure: int, maybe: int) -> int:
 
 
 def best_for(album: Album, j: int, count: int) -> Bools:
-    """The `count` photos to keep that are best for alternate row `j` of ``album.reduced``.
+    """Return the `count` photos to keep that are best for alternate row `j` of ``album.reduced``.
 
     With ``count = reach[j]`` they leave j at or above the true location; ties in doubles are put in exact order.
     """

@@ -15,7 +15,7 @@ __all__ = ["top_1"]
 
 
 def top_1(album: Album) -> Plan:
-    """The fewest deletions after which some location is at or above the true one.
+    """Return the fewest deletions after which some location is at or above the true one.
 
     Raises:
         InfeasibleError: none can be brought there.
