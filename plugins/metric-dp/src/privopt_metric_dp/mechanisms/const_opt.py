@@ -51,7 +51,7 @@ _BLOCK = 1 << 22
 STEEPEST = math.log(1e9)
 """Exponent at which the factor of a tied weight in a row from above ends: the row is tightened, by mass of 1e-9."""
 NEGLIGIBLE = 2e-9
-"""Tied mass up to this is omitted from rows' sums: solvers take it for 0 next to 1, and the repair restores the sums."""
+"""Tied mass up to this is omitted from rows' sums: solvers take it for 0 next to 1, and repair restores the sums."""
 
 
 @frozen(kw_only=True, eq=False)
