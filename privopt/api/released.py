@@ -220,7 +220,7 @@ class Released:
         return chances(self.opened, report, prior)
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
-        """What an attacker gets from it: see ``privopt audit --json``.
+        """Return what an attacker learns from the release: see ``privopt audit --json``.
 
         Args:
             over_time: reports of one place, at most, for attacks on many reports.

@@ -219,7 +219,7 @@ def estimate(
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @guarded
 def audit(folder: Path, over_time: int | None, as_json: bool) -> None:
-    """What an attacker gets from a release."""
+    """Measure what an attacker learns from a release."""
     from privopt.command.terminal import progress_display
     from privopt.run.audit import audit as run
     from privopt.run.audit import table

@@ -177,7 +177,7 @@ class _Display:
 
 @contextmanager
 def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Progress | None]:
-    """A callable that shows progress after two seconds of work; None where ``quiet``.
+    """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
 
     On a terminal one line is kept up to date; elsewhere a line comes every five seconds. ``limit`` (seconds) says how
     long it may still take.

@@ -1,4 +1,4 @@
-"""Splits a compiled model into a master and blocks, and solves it."""
+"""Split a compiled model into a master and blocks, and solve it; partitions of records for that."""
 
 from privopt.decompose.benders import Benders, Start
 from privopt.decompose.master import ValidRows

@@ -1,4 +1,4 @@
-"""What a decomposition begins with, or is brought on the way."""
+"""The inputs and the result of a decomposition."""
 
 from __future__ import annotations
 

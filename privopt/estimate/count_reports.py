@@ -1,4 +1,4 @@
-"""Reports counted from tables, in files or in memory, and the groups that are estimated in place of records."""
+"""Count reports in tables, from files or in memory, and read groups and priors for an estimate."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Counter:
 
 
 def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None) -> list[Observed]:
-    """The reports of several releases.
+    """Return the reports of several releases.
 
     Args:
         tables: of each the channel, and a table of its reports.

@@ -33,7 +33,7 @@ def _estimated(
     column: str,
     subject: str | None,
 ) -> Estimate:
-    """An estimate from tables of releases of which the first is ``opened``."""
+    """Return an estimate from tables of releases of which the first is ``opened``."""
     if progress is not None:
         progress("counting reports", 0, None, None)
     here = counted(tables, column=column, subject=subject)

@@ -62,7 +62,7 @@ def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
 
 
 def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress | None = None) -> Fit:
-    """The shares of greatest likelihood.
+    """Return the shares of greatest likelihood.
 
     Args:
         columns: (N, K) as of :func:`gap_of`; of reports that came, each possible for some record.

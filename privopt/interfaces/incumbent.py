@@ -49,7 +49,7 @@ class Closing(Protocol[C_contra, P_contra, R_co]):
 
 
 def _promised(offer: Offer[Any, Any]) -> float:
-    """What an offer's candidate is said to cost; infinite where nothing is said."""
+    """Return the stated cost of an offer's candidate; infinite if none is stated."""
     return math.inf if offer.value is None else offer.value
 
 

@@ -23,7 +23,7 @@ REPORTS: Final = 6
 
 
 def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
-    """What one report of the release in a folder costs."""
+    """Return the cost of one report of the release in a folder."""
     cost = priced(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
     if isinstance(cost, str):
         raise UsageError(f"{folder}: found {cost}, wanted a release whose reports cost what can be charged")
@@ -31,7 +31,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def priced(guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None) -> Cost | str:
-    """What one draw under a guarantee costs; or, in words, what it is that no ledger can count.
+    """Return the cost of one draw under a guarantee; or, in words, why no ledger can count it.
 
     Args:
         guarantee: of what is drawn.

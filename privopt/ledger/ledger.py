@@ -362,7 +362,7 @@ class Ledger:
             return book.charges(None if subject is None else self._names.of(subject))
 
     def purposes(self) -> list[str]:
-        """What charges were for, in words, each once."""
+        """Return the purposes of charges, in words, each once."""
         with self._reading() as book:
             return book.purposes()
 
@@ -372,7 +372,7 @@ class Ledger:
             return book.charges_for(purpose)
 
     def to_opendp(self, subject: str) -> events.Measurement:
-        """A subject's charges as one OpenDP measurement: see :func:`privopt.ledger.exports.to_opendp`."""
+        """Return a subject's charges as one OpenDP measurement: see :func:`privopt.ledger.exports.to_opendp`."""
         return events.to_opendp(charge.cost for charge in self.charges(subject))
 
     def to_dp_accounting(self, subject: str) -> object:

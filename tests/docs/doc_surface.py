@@ -159,7 +159,7 @@ def file_of(module: str) -> Path:
 
 @cache
 def public_names(path: Path) -> list[str]:
-    """The ``__all__`` of a file; where it has none, the names that it gives and that no underscore begins."""
+    """Return the ``__all__`` of a file; where it has none, the names that it gives and that no underscore begins."""
     body = ast.parse(path.read_text("utf-8")).body
     for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
