@@ -298,7 +298,7 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
 
 @cli.command()
 @click.argument("mechanism")
-@click.option("--method", metavar="NAME", help="One method; left out: every one that has a guarantee.")
+@click.option("--method", metavar="NAME", help="One method; default: every one that has a guarantee.")
 @click.option("--only", multiple=True, metavar="CHECK", help="One check alone; may be given again for more.")
 @click.option("--seed", type=SEED, default=0, show_default=True, metavar="N", help="Of the problems drawn.")
 @click.option(

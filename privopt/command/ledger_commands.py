@@ -27,7 +27,7 @@ UNITS: Final = ("epsilon", "rho", "(epsilon, delta)")
 
 @click.command()
 @click.argument("ledger", metavar="LEDGER", type=PATH)
-@click.option("--subject", metavar="ID", callback=utf8, help="One subject; left out: all.")
+@click.option("--subject", metavar="ID", callback=utf8, help="One subject; default: all.")
 @click.option(
     "--set",
     "limit",
@@ -48,9 +48,9 @@ UNITS: Final = ("epsilon", "rho", "(epsilon, delta)")
     help="With --set: the limit is of each calendar period in which a row's own time lies (apply --time); periods add "
     "up without limit. To be chosen before the first charge.",
 )
-@click.option("--zone", metavar="AREA/CITY", callback=utf8, help="With --per: its time zone; left out: UTC.")
+@click.option("--zone", metavar="AREA/CITY", callback=utf8, help="With --per: its time zone; default: UTC.")
 @click.option("--unit", type=click.Choice(UNITS), help="With --set: of what the limit is, where notions differ.")
-@click.option("--delta", metavar="D", callback=utf8, help="Tell what all accounts come to as epsilon at this delta.")
+@click.option("--delta", metavar="D", callback=utf8, help="Convert all accounts to one epsilon at this delta.")
 @click.option("--forget", metavar="ID", callback=utf8, help="Remove a subject's kept reports (apply --sticky).")
 @click.option(
     "--forget-batch",
@@ -65,7 +65,7 @@ UNITS: Final = ("epsilon", "rho", "(epsilon, delta)")
     metavar="KEYFILE",
     help="The key under which the ledger hashes subjects.",
 )
-@click.option("--head", metavar="N:HASH", callback=utf8, help="As told before: entries cut off since end with 1.")
+@click.option("--head", metavar="N:HASH", callback=utf8, help="An earlier head: code 1 if it is missing now.")
 @click.option("--json", "as_json", is_flag=True, help="Amounts as exact text, on standard output.")
 @guarded
 def budget(

@@ -124,7 +124,7 @@ def _charged(draw: Draw, count: int, charge: Charge, opened: Opened) -> Iterator
     type=click.FloatRange(0),
     metavar="D",
     help="Smooth shares, in the unit of distance; 0: the maximum over all distributions; default: 0 up to 300 "
-    "records, as the reports bear above.",
+    "records, as the reports support above.",
 )
 @click.option("--confidence", type=float, default=0.95, show_default=True, metavar="C", help="Of the intervals.")
 @click.option(
@@ -214,7 +214,7 @@ def estimate(
     is_flag=False,
     flag_value=1000,
     metavar="[N]",
-    help="Also attacks on up to N reports of one place (1000 where N is left out) and on traces.",
+    help="Also attacks on up to N reports of one place (default: 1000) and on traces.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @guarded

@@ -80,7 +80,7 @@ def _secret_of(
     type=float,
     callback=positive,
     metavar="KM",
-    help="No report for rows farther from every record, or from the region. For errors in the data: a refusal tells "
+    help="No report for rows farther from every record, or from the region. For errors in the data: a refusal shows "
     "where a row is not.",
 )
 @click.option("--seed", type=SEED, metavar="N", help="For experiments: not private.")
@@ -99,13 +99,13 @@ def _secret_of(
     metavar="COLUMN",
     callback=utf8,
     help="When each row was, ISO 8601: with a ledger whose limit is by the calendar, the period that it is charged to. "
-    "For traces: the order of a subject's rows, numbers too; left out: they stand in order.",
+    "For traces: the order of a subject's rows, numbers too; default: rows are in order.",
 )
 @click.option(
     "--sticky",
     is_flag=True,
     help="With --ledger: keep the first report of a subject's place, and repeat it uncharged. Charges and refusals "
-    "then tell which visits shared a place.",
+    "then show which visits shared a place.",
 )
 @click.option(
     "--sticky-within",
@@ -135,7 +135,7 @@ def _secret_of(
     metavar="NAME",
     callback=utf8,
     help="With --ledger: after a kill the same command gives each row the report that it was charged for, and charges "
-    "nothing twice. Every draw follows from a key beside the ledger, deleted once TABLE2 is written.",
+    "nothing twice. Every draw follows from a key next to the ledger, deleted once TABLE2 is written.",
 )
 @HASH_SUBJECTS
 @click.option(

@@ -39,7 +39,7 @@ __all__ = ["certify", "curve", "init"]
 @click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
 @click.option("--bends", is_flag=True, help="Keep nodes that merely bend a street.")
 @click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
-@click.option("--within", type=float, callback=positive, metavar="KM", help="Hide whoever is so near to one another.")
+@click.option("--within", type=float, callback=positive, metavar="KM", help="Hide people this near to one another.")
 @click.option(
     "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
 )
