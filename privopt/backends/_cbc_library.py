@@ -97,11 +97,11 @@ class CbcModel:
         return str(status.name)
 
     def integers(self) -> int:
-        """How many columns are integer."""
+        """Return how many columns are integer."""
         return int(cbc.cbclib.Cbc_getNumIntegers(self.handle))
 
     def objective(self) -> float:
-        """Costs of the vector."""
+        """Return costs of the vector."""
         return float(self.model.objective_value)
 
     def _array(self, pointer: Any, size: int) -> Floats | None:
@@ -122,11 +122,11 @@ class CbcModel:
         return self._array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
     def bound(self) -> float:
-        """CBC's bound on the optimum."""
+        """Return CBC's bound on the optimum."""
         return float(cbc.cbclib.Cbc_getBestPossibleObjValue(self.handle))
 
     def iterations(self) -> int:
-        """Simplex iterations."""
+        """Return the simplex iterations."""
         return int(cbc.cbclib.Cbc_getIterationCount(self.handle))
 
 

@@ -82,7 +82,7 @@ def call(status: HighsStatus, what: str) -> None:
 def settings_of(
     *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
 ) -> dict[str, Any]:
-    """Options of HiGHS by their names, without a time limit."""
+    """Return the options of HiGHS by their names, without a time limit."""
     settings: dict[str, Any] = {
         "output_flag": False,
         "log_to_console": False,

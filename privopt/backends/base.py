@@ -197,7 +197,7 @@ class Backend(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """Version of the solver."""
+        """Return the version of the solver."""
 
     @abstractmethod
     def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
@@ -205,7 +205,7 @@ class Backend(ABC):
 
 
 def may_run_off(conditioned: Conditioned) -> bool:
-    """Whether some column without a bound on one side costs less that way: else no model is unbounded."""
+    """Return whether some column without a bound on one side costs less that way: else no model is unbounded."""
     form, c = conditioned.form, conditioned.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
 

@@ -61,7 +61,7 @@ class Cbc(Backend):
     attempts = 3
 
     def version(self) -> str:
-        """Version of python-mip, which brings its CBC."""
+        """Return the version of python-mip, which brings its CBC."""
         return f"(python-mip {version('mip')})"
 
     def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
@@ -84,7 +84,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Options as the worker reads them.
+    """Return the options as the worker reads them.
 
     Scaled privacy rows hold entries of ``e^(L/2)``, so that an error of 1e-9 in a column is one of 1e-5 in a row:
     they need the tightest tolerance that CBC keeps (measured: with 1e-9 it misses rows by 1e-5 from L = 20 on, with

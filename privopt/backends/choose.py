@@ -7,7 +7,7 @@ from privopt.registry import registry
 
 
 def names() -> tuple[str, ...]:
-    """Names of the backends, the default first."""
+    """Return names of the backends, the default first."""
     return registry().names("solver")
 
 

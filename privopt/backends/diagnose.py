@@ -77,7 +77,7 @@ class Direction:
 
 
 def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
-    """Families of an infeasible model that clash, found by leaving each out in turn.
+    """Return families of an infeasible model that clash, found by leaving each out in turn.
 
     Rows come from HiGHS' irreducible infeasible subsystem of the LP relaxation, where that is infeasible already.
     """

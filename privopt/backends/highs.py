@@ -45,7 +45,7 @@ class Highs(Backend):
     attempts = 3
 
     def version(self) -> str:
-        """Version of HiGHS."""
+        """Return the version of HiGHS."""
         return str(create().version())
 
     def session(

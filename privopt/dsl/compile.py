@@ -36,7 +36,7 @@ def compile_model(
     objective: Sequence[Term],
     sense: Literal["min", "max"],
 ) -> StandardForm:
-    """All families of a model as one ``StandardForm``."""
+    """Return all families of a model as one ``StandardForm``."""
     n = sum(v.size for v in variables)
     empty = np.zeros(0)
     col_lower = np.concatenate([v.lower for v in variables]) if variables else empty
@@ -251,7 +251,7 @@ def _ratio_rows(left: Ints, right: Ints, ratio: Floats, n: int, block: FamilyBlo
 
 
 def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
-    """Least and greatest value of each row of ``matrix @ x`` for x inside its bounds."""
+    """Return the least and greatest value of each row of ``matrix @ x`` for x inside its bounds."""
     positive, negative_part = matrix.maximum(0), matrix.minimum(0)
     positive.eliminate_zeros()
     negative_part.eliminate_zeros()

@@ -104,7 +104,7 @@ class Conditioned:
         return scaled / self.cost_scale
 
     def objective(self, x: Floats) -> float:
-        """Objective of a point, in the form's own sense and units."""
+        """Return the objective of a point, in the form's own sense and units."""
         return float(self.form.c @ x) + self.form.c0
 
     def bound(self, scaled: float) -> float:
@@ -247,7 +247,7 @@ def _refuse_or_drop(
 
 
 def tightening_cost(conditioned: Conditioned, duals: Floats, objective: float) -> float | None:
-    """Upper bound on what tightening added: objective less a bound on the problem before it.
+    """Return the upper bound on what tightening added: objective less a bound on the problem before it.
 
     Two sets of multipliers are valid for the rows as they were meant: without those of the tightened rows, and with
     them divided by how much the factor was cut. The better bound counts.

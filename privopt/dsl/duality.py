@@ -50,7 +50,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
-    """Column bounds, with upper ones from rows ``sum a x <= b`` of non-negative entries and columns."""
+    """Return the column bounds, with upper ones from rows ``sum a x <= b`` of non-negative entries and columns."""
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A
     if not np.isinf(upper).any() or matrix.nnz == 0:

@@ -69,7 +69,7 @@ class FamilyBlock:
         return self.stop - self.start
 
     def label(self, row: int) -> tuple[Hashable, ...]:
-        """Labels of a row counted from the start of the family."""
+        """Return labels of a row counted from the start of the family."""
         if not self.indices and len(self) > 1:
             return (row,)
         return tuple(s.labels[int(p[row])] for s, p in zip(self.sets, self.positions, strict=True))
@@ -83,7 +83,7 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def rows(self, labels: Sequence[Hashable]) -> Ints:
-        """Rows (from the start of the family) with these labels; ModelError where there are none."""
+        """Return rows (from the start of the family) with these labels; ModelError where there are none."""
         if not self.indices:
             found = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
         else:
@@ -117,7 +117,7 @@ class VariableBlock:
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     def flat(self, labels: Sequence[Hashable]) -> int:
-        """Offset inside the block of the column with these labels."""
+        """Return the offset inside the block of the column with these labels."""
         if len(labels) != len(self.sets):
             raise ModelError(f"variable {self.name} has {len(self.sets)} indices, got {len(labels)} labels")
         place = 0
@@ -220,14 +220,14 @@ class StandardForm:
         raise ModelError(f"no variable is called {name!r}; there are {known}")
 
     def row_name(self, row: int) -> str:
-        """Row in the formula's words; its number where no family covers it."""
+        """Return the row in the formula's words; its number where no family covers it."""
         for block in self.families:
             if block.start <= row < block.stop:
                 return block.row_name(row - block.start)
         return f"row {row}"
 
     def column_name(self, column: int) -> str:
-        """Column in the formula's words; its number where no variable covers it."""
+        """Return the column in the formula's words; its number where no variable covers it."""
         for block in self.variables:
             if block.start <= column < block.stop:
                 return block.column_name(column - block.start)

@@ -40,17 +40,17 @@ def as_expression(value: Expression) -> sympy.Expr:
 
 
 def Le(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """``left <= right``, left as it is written."""
+    """Return ``left <= right``, left as it is written."""
     return sympy.Le(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Ge(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """``left >= right``, left as it is written."""
+    """Return ``left >= right``, left as it is written."""
     return sympy.Ge(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Eq(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """``left == right``, left as it is written."""
+    """Return ``left == right``, left as it is written."""
     return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
 
 
@@ -161,7 +161,7 @@ class Term:
 
 
 def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
-    """Linear terms of an expression.
+    """Return linear terms of an expression.
 
     Args:
         expression: in variables, params, indices and numbers.
@@ -268,7 +268,7 @@ class Coefficient:
 
 
 def param_values(access: Param | Access, places: Places, size: int, where: str) -> Floats:
-    """Values of one param access, shape (size,)."""
+    """Return values of one param access, shape (size,)."""
     if isinstance(access, Param):
         return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))
     axes = access.base.axes(len(access.indices))
@@ -282,7 +282,7 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
 
 
 def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, size: int, where: str) -> Ints:
-    """Places that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
+    """Return places that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
     if isinstance(expression, Index):
         return places[expression]
     if expression.is_Integer:

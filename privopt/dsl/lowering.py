@@ -209,7 +209,7 @@ def variable_block(variable: Variable) -> VariableBlock:
 def piecewise_lines(
     name: str, shape: tuple[int, ...], breakpoints: ArrayLike, values: ArrayLike
 ) -> tuple[Floats, Floats, str]:
-    """Lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
+    """Return lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
 
     Returns:
         Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (one line).

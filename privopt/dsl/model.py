@@ -118,7 +118,7 @@ class Model:
         return found
 
     def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
-        """Known numbers.
+        """Return known numbers.
 
         Args:
             name: as it is printed.

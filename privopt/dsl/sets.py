@@ -85,7 +85,7 @@ class IndexSet:
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
     def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
-        """Places of many elements.
+        """Return places of many elements.
 
         Args:
             values: an integer array (places already, checked against the size), or a sequence of labels;
@@ -110,5 +110,5 @@ class IndexSet:
         return self.position(value)
 
     def same_as(self, other: IndexSet) -> bool:
-        """Whether both have the same name and the same elements in the same order."""
+        """Return whether both have the same name and the same elements in the same order."""
         return self is other or (self.name == other.name and self.labels == other.labels)

@@ -84,7 +84,7 @@ class Solution:
         return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Values of a variable in the shape of its sets; with labels, one number."""
+        """Return values of a variable in the shape of its sets; with labels, one number."""
         return self._columns(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
@@ -92,7 +92,7 @@ class Solution:
         return self._columns(self._known(self.reduced, "reduced costs"), name, labels)
 
     def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Multipliers of a family, one a row; with labels, those of its rows with them (a number where one)."""
+        """Return multipliers of a family, one a row; with labels, those of its rows with them (a number where one)."""
         duals = self._known(self.duals, "duals")
         block = self.form.family(family)
         own = duals[block.start : block.stop]

@@ -115,7 +115,7 @@ class Variable(_Indexable):
         return int(np.prod(self.shape, dtype=np.int64))
 
     def columns(self, *positions: Ints) -> Ints:
-        """Columns of the model at places (one integer array an index), or all of them in order."""
+        """Return columns of the model at places (one integer array an index), or all of them in order."""
         if not positions:
             return np.arange(self.start, self.start + self.size)
         if not self.sets:
@@ -174,7 +174,7 @@ class Param(_Indexable):
         return given.same_as(wanted) if self.declared else len(wanted) in (len(given), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
-        """Values at places: one integer array an index, all of one shape."""
+        """Return values at places: one integer array an index, all of one shape."""
         if not callable(self.source):
             return np.asarray(self.source[positions], dtype=np.float64)
         found = np.asarray(self.source(*positions), dtype=np.float64)

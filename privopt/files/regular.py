@@ -85,7 +85,7 @@ def _check(found: os.stat_result, largest: int) -> None:
 
 
 def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> bytes:
-    """All bytes of a regular file; see :func:`open_regular`.
+    """Return all bytes of a regular file; see :func:`open_regular`.
 
     Raises:
         Unreadable: as there, or its length changes while it is read.

@@ -80,12 +80,12 @@ def jsonable(value: object) -> Json:
 
 
 def dump_json(value: object) -> str:
-    """One JSON document, without NaN or Infinity, ending in a newline."""
+    """Return one JSON document, without NaN or Infinity, ending in a newline."""
     return json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a regular file.
+    """Return the hexadecimal SHA-256 of a regular file.
 
     Raises:
         InputError: it is none, or cannot be read.
@@ -98,7 +98,7 @@ def sha256(path: Path) -> str:
 
 
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
-    """Every file below a folder by its path from there, in order; and a fault for all that is not a file.
+    """Return every file below a folder by its path from there, in order; and a fault for all that is not a file.
 
     Links, pipes, devices and sockets are faults, so are empty folders and files too large to be read: nothing of
     them is opened.
@@ -132,7 +132,7 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
-    """``sha256sum``'s lines for all the files of a folder that its SHA256SUMS covers."""
+    """Return ``sha256sum``'s lines for all the files of a folder that its SHA256SUMS covers."""
     covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")}
     covered -= {SUMS, REPORT} if private else {SUMS, REPORT, SIGNATURE}
     return "".join(_sum_line(name, sha256(folder / name)) for name in sorted(covered))

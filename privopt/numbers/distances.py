@@ -29,7 +29,7 @@ _ARCSINE_TERMS = tuple(math.comb(2 * k, k) / (4.0**k * (2 * k + 1)) for k in ran
 
 
 def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """Euclidean distance over the last axis, rounded down; the other axes broadcast.
+    """Return Euclidean distance over the last axis, rounded down; the other axes broadcast.
 
     >>> float(euclidean([0.0, 0.0], [3.0, 4.0]))
     5.0
@@ -48,7 +48,7 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """Great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
+    """Return great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
 
     >>> round(float(haversine([0.0, 0.0], [0.0, 90.0])), 6)  # a quarter of the equator
     10007.543398
@@ -69,7 +69,7 @@ def directions(degrees: Floats) -> Floats:
 
 
 def no_less(distances: Floats) -> Floats:
-    """Doubles that the exact distances do not exceed, from what these formulas gave for them."""
+    """Return doubles that the exact distances do not exceed, from what these formulas gave for them."""
     above: Floats = distances * (1.0 + 2.0**-46) + 1e-139
     return above
 
@@ -232,7 +232,7 @@ def _half_versine(degrees: Floats) -> Floats:
 
 
 def cosine_of_latitude(latitude: Floats) -> Floats:
-    """Cosine of latitudes in degrees, off by at most 9 u of it, exactly 0 at the poles.
+    """Return the cosine of latitudes in degrees, off by at most 9 u of it, exactly 0 at the poles.
 
     Beyond 45 degrees it is the sine of the way to the pole, which a double holds exactly.
     """
@@ -253,7 +253,7 @@ def great_circle(
     lon_rest: Floats | float = 0.0,
     room: float = 0.0,
 ) -> Floats:
-    """Haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
+    """Return the haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
 
     To differences of latitude and longitude, a less b, what the doubles omit of them is added (``lat_rest``,
     ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So

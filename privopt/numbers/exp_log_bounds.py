@@ -233,7 +233,7 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
-    """Integers with ``low <= exp(exponent) 2**bits <= high``, by ball arithmetic.
+    """Return integers with ``low <= exp(exponent) 2**bits <= high``, by ball arithmetic.
 
     Args:
         exponent: exact, 0 <= exponent; values above 45 are the caller's to avoid (the integers grow with them).
@@ -253,7 +253,7 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
 
 
 def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
-    """Doubles with ``low <= ln(ratio) / divisor <= high``, by ball arithmetic.
+    """Return doubles with ``low <= ln(ratio) / divisor <= high``, by ball arithmetic.
 
     Args:
         ratio: at least 1.

@@ -77,7 +77,7 @@ def _fill(words, t, n, d, drawn, done):  # type: ignore[no-untyped-def]
 
 
 def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
-    """``count`` independent draws with P(v) proportional to exp(-v^2 / (2 V)), V = ``variance_above(variance)``.
+    """Return ``count`` independent draws with P(v) proportional to exp(-v^2 / (2 V)), V = ``variance_above(variance)``.
 
     Integers and rejection only (Algorithms 1 to 3). A product could pass 64 bits only where a Laplace draw lies beyond
     a thousand of its scales.

@@ -11,7 +11,7 @@ from privopt.arrays import Floats, Ints, csr_array
 
 
 def shortest_rows(ends: Ints, lengths: Floats) -> Ints:
-    """Rows of edges (E, 2) between two different nodes, of parallel ones the shortest, the first among equals.
+    """Return rows of edges (E, 2) between two different nodes, of parallel ones the shortest, the first among equals.
 
     Edges that run the other way are not parallel. Rows come in the order of tails, then heads.
     """
@@ -24,7 +24,7 @@ def shortest_rows(ends: Ints, lengths: Floats) -> Ints:
 
 
 def edge_matrix(n: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """SciPy CSR matrix (n, n) of edges between different nodes; of parallel ones the shortest counts.
+    """Return SciPy CSR matrix (n, n) of edges between different nodes; of parallel ones the shortest counts.
 
     Args:
         n: nodes.
@@ -44,7 +44,7 @@ def edge_matrix(n: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = F
 
 
 def neighbours(n: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
-    """Neighbour lists of pairs taken both ways, each node's in order.
+    """Return the neighbour lists of pairs taken both ways, each node's in order.
 
     Returns:
         (n + 1,) where each node's list starts; (2 P,) neighbours; (2 P,) the pair that each entry comes from.
@@ -70,7 +70,7 @@ def components(n: int, pairs: Ints) -> Ints:
 
 
 def ranked(labels: NDArray[Any]) -> Ints:
-    """Labels as numbers from 0, in the order in which they first occur."""
+    """Return labels as numbers from 0, in the order in which they first occur."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

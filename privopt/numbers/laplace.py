@@ -120,7 +120,7 @@ def _fill(words, s, t, drawn, done):  # type: ignore[no-untyped-def]
 
 
 def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
-    """``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal).
+    """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal).
 
     Words are handed on in order. Where they run out in the middle of a draw, that draw starts again from its own first
     word with more words behind it: dropping it would favour draws that need few words.
@@ -139,7 +139,7 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
 def in_bulk(
     count: int, fill: Callable[..., tuple[int, int]], *terms: np.uint64, source: Source | None = None
 ) -> NDArray[np.int64]:
-    """``count`` draws by a compiled filler, handed words in order.
+    """Return ``count`` draws by a compiled filler, handed words in order.
 
     Args:
         count: how many.

@@ -97,7 +97,7 @@ class NoiseRecord:
 def discrete_laplace(
     counts: NDArray[Any], scale_reciprocal: Fraction, *, seed: int | None = None
 ) -> tuple[Ints, NoiseRecord]:
-    """Integers plus independent discrete Laplace noise.
+    """Return integers plus independent discrete Laplace noise.
 
     Args:
         counts: integers of any shape, below 2**62 in size.
@@ -125,7 +125,7 @@ def discrete_laplace(
 
 
 def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | None = None) -> tuple[Ints, NoiseRecord]:
-    """Integers plus independent discrete Gaussian noise.
+    """Return integers plus independent discrete Gaussian noise.
 
     Args:
         counts: integers of any shape, below 2**62 in size.
@@ -149,7 +149,7 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
 def continuous_laplace(
     values: NDArray[Any], scale_reciprocal: Fraction, *, seed: int | None = None
 ) -> tuple[Floats, NoiseRecord]:
-    """Real numbers plus independent Laplace noise, through OpenDP.
+    """Return real numbers plus independent Laplace noise, through OpenDP.
 
     OpenDP draws a discrete Laplace on a grid so fine that every double is on it, and rounds once: the rounding is
     post-processing. Under a seed the grid is 2**-40 of the scale.

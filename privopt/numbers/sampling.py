@@ -64,7 +64,7 @@ class RowStreams:
 
 
 def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None = None) -> NDArray[np.int64]:
-    """``n`` independent draws of an index k, each with probability exactly ``weights_row[k] / 2**63``.
+    """Return ``n`` independent draws of an index k, each with probability exactly ``weights_row[k] / 2**63``.
 
     A uniform integer of 63 bits is looked up among the cumulated weights: index k answers to exactly w_k of the 2**63
     integers.
@@ -115,7 +115,7 @@ def _look_up(cumulated: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArra
 def draw_each(
     weights: NDArray[np.uint64], rows: NDArray[np.int64], *, source: Source | None = None
 ) -> NDArray[np.int64]:
-    """One draw for each entry of ``rows``, from the row of weights that it names; see :func:`draw`.
+    """Return one draw for each entry of ``rows``, from the row of weights that it names; see :func:`draw`.
 
     Args:
         weights: (N, K) uint64, every row that is named summing to exactly 2**63.
@@ -147,7 +147,7 @@ def draw_each(
 def choose(
     cuts: NDArray[np.float64], exact: Callable[[int], Sequence[Fraction]], *, source: Source | None = None
 ) -> NDArray[np.int64]:
-    """One draw for each row among m + 1 alternatives with rational probabilities, exactly.
+    """Return one draw for each row among m + 1 alternatives with rational probabilities, exactly.
 
     A uniform number of endlessly many bits is compared with the cumulated probabilities. Its first 64 bits decide
     almost always; where they lie close to a cut, the rationals do, with as many further bits as it takes.

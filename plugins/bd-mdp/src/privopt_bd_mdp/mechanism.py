@@ -41,7 +41,7 @@ class BDmDP(Optimal[BDmDPProblem]):
         search(instance, offers, lambda: context.room, parts)
 
     def told(self, answer: Answer[Released]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Also the figures of each part, where the report finds them."""
+        """Return also the figures of each part, where the report finds them."""
         solver, details = super().told(answer)
         if "parts" in answer.details:
             details = {**answer.details, "trajectory": answer.trajectory}

@@ -59,23 +59,23 @@ class PMO:
         return cls(instance=instance, form=model.compile())
 
     def columns(self, records: Ints) -> Ints:
-        """Columns of the entries of some records."""
+        """Return columns of the entries of some records."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """(N, K) mechanism of a point, rows scaled to one."""
+        """Return (N, K) mechanism of a point, rows scaled to one."""
         start = self.form.variable("z").start
         z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def prices(self, duals: Floats) -> Floats:
-        """(N,) multipliers of the mass rows."""
+        """Return (N,) multipliers of the mass rows."""
         mass = self.form.family("mass")
         return duals[mass.start : mass.stop]
 
     def vector(self, multipliers: Multipliers) -> Floats:
-        """Multipliers of privacy rows as a vector over all rows, with the best prices next to them."""
+        """Return multipliers of privacy rows as a vector over all rows, with the best prices next to them."""
         duals = np.zeros(self.form.shape[0])
         if len(self.instance.pairs):
             forward, backward = multipliers.arrays(len(self.instance.pairs), self.instance.outputs)
@@ -87,7 +87,7 @@ class PMO:
         return duals
 
     def multipliers(self, duals: Floats) -> Multipliers:
-        """Multipliers of the privacy rows, from a vector over all rows."""
+        """Return multipliers of the privacy rows, from a vector over all rows."""
         shape = (2, len(self.instance.pairs), self.instance.outputs)
         if not shape[1]:
             return Multipliers.whole(np.zeros(shape[1:]), np.zeros(shape[1:]))

@@ -42,7 +42,7 @@ class Records:
         return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
-        """(N, N): row i holds the lengths of shortest paths from record i to all (Equation (18))."""
+        """Return (N, N): row i holds the lengths of shortest paths from record i to all (Equation (18))."""
         from scipy.sparse.csgraph import dijkstra
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
@@ -51,7 +51,7 @@ class Records:
 
 
 def partition(kind: str, records: Records, subsets: int) -> Ints:
-    """Subset of each record.
+    """Return the subset of each record.
 
     Args:
         kind: one of :data:`privopt_bd_mdp.problem.PARTITIONS`.

@@ -23,7 +23,7 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Cost of the release; None where its counts are not published (method ``optimal``)."""
+        """Return the cost of the release; None where its counts are not published (method ``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

@@ -28,7 +28,7 @@ MAX_BEYOND = 2000
 
 
 def paper_margin(sizes: Ints, n: int, epsilon: float, alpha: float) -> Floats:
-    """(2 / epsilon) sqrt(|L|) ln(2 n / alpha) (Algorithm 2).
+    """Return (2 / epsilon) sqrt(|L|) ln(2 n / alpha) (Algorithm 2).
 
     It rests on the moment generating function of Laplace(1/epsilon), which that of the discrete Laplace never exceeds
     ((cosh s - 1) / s^2 increases), so it holds for integer noise too.
@@ -167,5 +167,5 @@ class AnySet:
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Margins of sets of so many locations."""
+        """Return margins of sets of so many locations."""
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

@@ -19,7 +19,7 @@ def search(
     start: Ints, node: Ints, length: Floats, source: int, limit: float, wanted: Bools, enough: float, best: Floats,
     touched: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Shortest paths from a node, until no node is left within the limit or enough wanted ones were found.
+    """Return the shortest paths from a node, until no node is left within the limit or enough wanted ones were found.
 
     ``best`` (N,) must be infinite and becomes the lengths of ways; ``touched`` lists where, for the caller to undo.
 

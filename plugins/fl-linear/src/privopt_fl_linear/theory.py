@@ -106,7 +106,7 @@ def assumption_5(metric: Metric, delta: float) -> dict[str, Any]:
 def values(
     found: dict[str, Any], *, counts: NDArray[Any], cost: Floats, optimum: float, assignment: Assignment, served: Floats
 ) -> dict[str, Any]:
-    """nu, eta, and each bound's value and whether its hypothesis holds: secret, for it needs the true counts.
+    """Return nu, eta, and each bound's value and whether its hypothesis holds: secret, for it needs the true counts.
 
     Args:
         found: from `bounds`.

@@ -78,19 +78,19 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return matrix_channel(problem.data, release)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
-        """Every pair of records (exact), or each user's own matrix."""
+        """Return every pair of records (exact), or each user's own matrix."""
         if method == "exact":
             return EveryRow.over(problem.data, problem.band)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Mean true cost of the users' own rows; at every point of a region, of anyone who may be there."""
+        """Return the mean true cost of the users' own rows; at every point of a region, of anyone who may be there."""
         if problem.data.region is not None:
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Bytes of the users' rows."""
+        """Return bytes of the users' rows."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
@@ -145,7 +145,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         }
 
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
-        """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
+        """Return rows, records, outputs and pairs against the problem's own, and against what rows come from."""
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
         lines = []
