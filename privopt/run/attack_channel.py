@@ -14,7 +14,8 @@ from privopt.numbers.binomial import epsilon_lower
 __all__ = ["attack_channel"]
 
 MOST: Final = 4_000_000_000
-"""Comparisons of two probabilities up to which all pairs of secrets are compared: about 10 s."""
+"""Comparisons of two probabilities up to which all pairs of secrets are compared: some 4 s of one core, as 500 secrets
+and reports took 0.12 s."""
 
 BLOCK: Final = 1 << 22
 """Probabilities that are compared at once."""
