@@ -41,7 +41,19 @@ def solved_toy(tmp_path_factory):
 
 @pytest.fixture
 def privopt():
-    """Run the command line in a process of its own."""
+    """Run the command line in this process: what it needs to start, and whatever fails in it, is the test's own."""
+    from helpers.command import run as command
+
+    def run(*arguments):
+        done = command(*arguments)
+        return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def program():
+    """Run the program in a process of its own, in another environment if asked: for streams, locales, native output."""
 
     def run(*arguments, timeout=3000, **environment):
         return subprocess.run(

@@ -49,7 +49,7 @@ MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
         ),
         ("if result.asked.method != result.method:", "if False:", (FORGED,)),
         ("if seeded and seed is None:", "if False:", ("tests/run/test_forged_results.py -k seed",)),
-        ("if certificate.holds is False:", "if False:", (CORPUS,)),
+        ("if certificate.holds is False:", "if False:", ("tests/run/test_solve_verify.py -k stretched",)),
         (
             "if strange:",
             "if False:",
@@ -65,7 +65,7 @@ MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
         (
             "if before[name] != after[name]]",
             "if False]",
-            ("tests/run/test_solve_verify.py", CORPUS),
+            ("tests/run/test_use_verifies.py -k until_a_byte",),
         ),
         (
             "elif not stat.S_ISREG(status.st_mode):",

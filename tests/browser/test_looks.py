@@ -52,12 +52,10 @@ def estimated(folder):
     chosen = np.random.default_rng(5).choice(len(ids), 600, p=np.arange(1, 31) / 465)
     release.save(folder / "out")
     (folder / "r.csv").write_text("report\n" + "".join(f"{ids[n]}\n" for n in chosen.tolist()))
-    from click.testing import CliRunner
-
-    from privopt.command.cli import cli
+    from helpers.command import run
 
     given = ["estimate", str(folder / "out"), str(folder / "r.csv"), "--out", str(folder / "e.csv"), "--quiet"]
-    done = CliRunner().invoke(cli, [*given, "--report", str(folder / "e.html")])
+    done = run(*given, "--report", str(folder / "e.html"))
     assert done.exit_code == 0, done.output
     return folder / "e.html"
 

@@ -113,13 +113,13 @@ def test_a_seeded_release_claims_no_privacy(example, tmp_path):
     assert checker.check(folder, list[str]().append) == 6
 
 
-@pytest.mark.parametrize("number", sorted({*range(CHECKED)} - {LONG}))
+@pytest.mark.parametrize("number", sorted({*range(0, CHECKED, 2)} - {LONG}))
 def test_both_accept_random_problems_and_prove_what_is_stated(tmp_path, number):
     agree(forms(number), tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [LONG, *range(CHECKED, 500)])
+@pytest.mark.parametrize("number", [LONG, *range(1, CHECKED, 2), *range(CHECKED, 500)])
 def test_both_accept_many_random_problems(tmp_path, number):
     agree(forms(number), tmp_path)
 

@@ -8,10 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from attrs import evolve
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.mended_sums import mend
 
-from privopt.command.cli import cli
 from privopt.command.new import new_plugin
 from privopt.errors import InputError, UsageError
 from privopt.registry import Registered, registry, using
@@ -140,7 +139,7 @@ def test_the_name_of_an_installed_package_is_refused(tmp_path):
 
 
 def test_a_kind_that_is_none_is_named(tmp_path):
-    done = CliRunner().invoke(cli, ["new", "acme-mech", "--kind", "matrx", "--into", str(tmp_path)])
+    done = run("new", "acme-mech", "--kind", "matrx", "--into", str(tmp_path))
     assert done.exit_code == 2
     assert "matrix" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -150,7 +149,7 @@ def test_its_own_table_is_read_and_its_faults_are_named(acme, tmp_path):
     text = (acme / "example.toml").read_text()
     assert "penalty = 0.0" in text
     (acme / "example.toml").write_text(text.replace("penalty = 0.0", "penalty = -1"))
-    done = CliRunner().invoke(cli, ["solve", "acme-mech", str(acme / "example.toml"), "--out", str(tmp_path / "out")])
+    done = run("solve", "acme-mech", str(acme / "example.toml"), "--out", str(tmp_path / "out"))
     assert done.exit_code == 2
     assert "acme-mech.penalty: found -1" in done.stderr
 

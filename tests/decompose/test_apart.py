@@ -1,6 +1,9 @@
-"""Components solved by themselves give what the whole model gives, and are joined by the first row over both."""
+"""Models in components, and blocks that waited."""
 
 from __future__ import annotations
+
+import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,11 +12,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from privopt.backends import Outcome, get
-from privopt.decompose import Benders
+from privopt.decompose import Benders, blocks, split_form
 from privopt.decompose.master import Master
 from privopt.decompose.master_parts import Apart, components
-from privopt.decompose.split import split_form
+from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm
+from privopt.execution.clock import clock, limit
 from privopt.interfaces import SolveContext
 
 
@@ -131,3 +135,21 @@ def test_the_master_is_in_components_until_a_cut_joins_them(monkeypatch):
     assert seen
     assert min(seen) >= 2
     assert split_form(form, blocks).outer.tolist() == [0, 1, 2, 3]
+
+
+def test_a_block_that_waited_has_less_time(shared_model, monkeypatch):
+    """A round of Benders on 500 records ended minutes late: each of its blocks had been given all that was left."""
+    form, members = shared_model
+    asked = []
+
+    def slow(_token, _piece, _solver):
+        asked.append(clock().left)
+        time.sleep(0.2)
+        return blocks.BlockAnswer(outcome=blocks.Outcome.OPTIMAL)
+
+    monkeypatch.setattr(blocks, "relax_block", slow)
+    made = blocks.Blocks(split_form(form, members), "highs", SolveContext(method="benders", solver="highs"))
+    with limit(60.0):
+        made.relax(State.begin(len(made)))
+    assert len(asked) == len(made) > 1
+    assert all(later <= earlier - 0.19 for earlier, later in pairwise(asked))

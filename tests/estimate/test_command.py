@@ -11,26 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import privopt as po
 from privopt.api.released import PrivoptWarning
-from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.estimate.page import interval_figure, map_figure
 
 IDS = [f"p{i}" for i in range(5)]
-
-
-@pytest.fixture
-def run():
-    """Run the command line in this process: a new one takes half a second to begin."""
-
-    def called(*arguments):
-        return CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="privopt")
-
-    return called
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +52,7 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_the_table_and_the_json_are_the_contracts(told, tmp_path, run, ending):
+def test_the_table_and_the_json_are_the_contracts(told, tmp_path, ending):
     folder, data, _, _ = told
     done = run("estimate", folder, data / f"safe.{ending}", "--out", tmp_path / "e.csv", "--json", "--quiet")
     assert done.exit_code == 0, done.stderr
@@ -82,7 +71,7 @@ def test_the_table_and_the_json_are_the_contracts(told, tmp_path, run, ending):
     assert "exists already" in again.stderr
 
 
-def test_groups_subjects_and_a_page(told, tmp_path, run):
+def test_groups_subjects_and_a_page(told, tmp_path):
     folder, data, _, _ = told
     options = ("--by", data / "groups.csv", "--subject", "who", "--json", "--report", tmp_path / "e.html")
     done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
@@ -93,7 +82,7 @@ def test_groups_subjects_and_a_page(told, tmp_path, run):
     assert "<svg" in (tmp_path / "e.html").read_text()
 
 
-def test_a_second_release(told, tmp_path, run):
+def test_a_second_release(told, tmp_path):
     folder, data, release, frame = told
     also = ("--also", folder, data / "safe.parquet", "--json")
     done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "f.csv", *also)
@@ -109,7 +98,7 @@ def table_of(path, rows):
     return path
 
 
-def test_a_persons_reports_to_two_releases_count_once(told, tmp_path, run):
+def test_a_persons_reports_to_two_releases_count_once(told, tmp_path):
     """Not as independent: of each subject the first report, wherever it is."""
     folder, _, release, _ = told
     one = table_of(tmp_path / "1.csv", [("a", "0", "p1"), ("b", "0", "p2"), ("a", "1", "p1")])
@@ -132,7 +121,7 @@ def test_nobody_is_no_subject(told):
     assert release.estimate({"who": ["a", None], "report": ["p1", None]}, subject="who").n == 1
 
 
-def test_what_is_read_is_not_written_over(told, tmp_path, run):
+def test_what_is_read_is_not_written_over(told, tmp_path):
     folder, data, _, _ = told
     reports, groups = (Path(shutil.copy(data / name, tmp_path)) for name in ("safe.csv", "groups.csv"))
     before = [path.read_bytes() for path in (reports, groups)]
@@ -161,7 +150,7 @@ def test_unknown_intervals_are_refused(told):
         (("\n1,", "\n ,"), ("--subject", "who"), "row 4, column who: found nobody beside a report (2 such rows)"),
     ],
 )
-def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, run, change, options, words):
+def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, change, options, words):
     folder, data, _, _ = told
     text = (data / "safe.csv").read_text()
     (tmp_path / "r.csv").write_text(text.replace(*change) if change else text)
@@ -172,7 +161,7 @@ def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, run, ch
     assert not (tmp_path / "e.csv").exists()
 
 
-def test_a_report_of_another_release_is_named_with_its_table_and_row(told, tmp_path, run):
+def test_a_report_of_another_release_is_named_with_its_table_and_row(told, tmp_path):
     folder, data, released, _ = told
     (tmp_path / "other.csv").write_text("report\np1\nfar away\n")
     wanted = "row 3, column report: found 'far away', an output that the release does not have (1 such rows)"
@@ -189,7 +178,7 @@ def test_a_report_of_another_release_is_named_with_its_table_and_row(told, tmp_p
         released.estimate(["p1"], also=[(released, foreign)])
 
 
-def test_groups_that_leave_records_out_are_refused(told, tmp_path, run):
+def test_groups_that_leave_records_out_are_refused(told, tmp_path):
     folder, data, _, _ = told
     (tmp_path / "g.csv").write_text("id,group\np0,a\n")
     done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", "--by", tmp_path / "g.csv")
@@ -197,26 +186,26 @@ def test_groups_that_leave_records_out_are_refused(told, tmp_path, run):
     assert "no row for 4 records" in done.stderr
 
 
-def test_nothing_is_written_into_the_release(told, run):
+def test_nothing_is_written_into_the_release(told):
     done = run("estimate", told[0], told[1] / "safe.csv", "--out", told[0] / "e.csv")
     assert done.exit_code == 2
     assert "holds the release alone" in done.stderr
 
 
-def test_what_does_not_hold_is_refused(told, tmp_path, run):
+def test_what_does_not_hold_is_refused(told, tmp_path):
     folder, data, _, _ = told
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "result.json").write_text((bad / "result.json").read_text().replace('"loss', '"los', 1) + " ")
     assert run("estimate", bad, data / "safe.csv", "--out", tmp_path / "e.csv").exit_code == 1
 
 
-def test_a_release_that_is_one_result_has_no_channel(example, told, tmp_path, run):
+def test_a_release_that_is_one_result_has_no_channel(example, told, tmp_path):
     done = run("estimate", example("hierarchical-dp"), told[1] / "safe.csv", "--out", tmp_path / "e.csv")
     assert done.exit_code == 2
     assert "no channel" in done.stderr
 
 
-def test_fl_linears_noisy_counts_are_read_from_its_own_folder(example, tmp_path, run):
+def test_fl_linears_noisy_counts_are_read_from_its_own_folder(example, tmp_path):
     folder = example("fl-linear")
     table = next((folder / "problem").glob("*.csv"))
     done = run("estimate", folder, table, "--column", "noisy_clients", "--out", tmp_path / "e.csv", "--json")
@@ -366,7 +355,7 @@ def shares_of(shares):
     return SimpleNamespace(shares=shares, reported=shares, low=shares - 1e-13, high=shares, ids=ids)
 
 
-def test_districts_lie_on_the_map_with_their_intervals(told, run, tmp_path):
+def test_districts_lie_on_the_map_with_their_intervals(told, tmp_path):
     folder, data, _, _ = told
     groups = tmp_path / "groups.csv"
     groups.write_text("id,group\n" + "".join(f"{name},{'near' if n < 2 else 'far'}\n" for n, name in enumerate(IDS)))

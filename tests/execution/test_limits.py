@@ -1,6 +1,10 @@
-"""--jobs holds for threads too: those of the structured solvers, of linear algebra, and of worker processes."""
+"""Threads, and kernels that are compiled once."""
+
+from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -8,7 +12,7 @@ import pytest
 import threadpoolctl
 from helpers.toys import grid_text
 
-from privopt.execution import limits, processes
+from privopt.execution import compiled, limits, processes
 from privopt.execution.limits import VARIABLES, allowed_threads, limited_to
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -63,3 +67,100 @@ def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, 
     taken = 8 if jobs is None else jobs
     assert set(sizes) <= ({taken} if taken > 1 else set())
     assert sizes or taken == 1 or method == "interior-point"
+
+
+BARE = """
+from numba.core.caching import CacheImpl
+CacheImpl._locator_classes = []  # as where no folder can be written
+import privopt_metric_dp.proof.lagrangian_bound, privopt_metric_dp.solvers.interior_point_simd
+from privopt_metric_dp.solvers import factor_kernels, tree_pricing as pricing, row_kernels
+from privopt.execution.compiled import Compiled
+modules = pricing, factor_kernels, row_kernels
+found = [[value for value in vars(module).values() if isinstance(value, Compiled)] for module in modules]
+assert all(found)
+for value in sum(found, []):
+    assert value.dispatcher().py_func is value.py_func
+"""
+
+
+def test_where_no_folder_can_be_written_kernels_are_compiled_all_the_same():
+    subprocess.run([sys.executable, "-c", BARE], check=True)
+
+
+FEW_STEPS = """
+import sys
+from fractions import Fraction
+import numpy as np
+from privopt_metric_dp.matrix.certify import greatest_ratios
+from privopt.numbers.distances import euclidean
+from privopt_metric_dp.space.metrics import EuclideanMetric
+from privopt_metric_dp.space.pairs import reduce_pairs, required_pairs
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.solvers import Instance, dual_bound, solve
+from privopt_metric_dp.proof.lagrangian_bound import lower_bound
+rng = np.random.default_rng(0)
+def answers():
+    points = rng.random((9, 2))
+    metric = EuclideanMetric(Space(ids=[str(i) for i in range(9)], coordinates=points, kind="planar"))
+    pairs, lengths = required_pairs(metric)
+    kept = reduce_pairs(pairs, lengths)
+    weights = rng.integers(0, 2**62, (9, 9), dtype=np.uint64)
+    ratios = greatest_ratios(weights, *np.ascontiguousarray(pairs.T))
+    found = solve(Instance(cost=metric.table() / 9, pairs=pairs, distances=lengths, epsilon=4.0))
+    bound = lower_bound(metric.table() / 9, pairs, lengths, Fraction(4), found.multipliers)
+    return [metric.table(), kept, ratios, np.array(bound)], found.objective
+rng = np.random.default_rng(0)
+few = [answers() for _ in range(2)]
+assert "numba" not in sys.modules
+import numba
+import privopt_metric_dp.matrix.certify
+privopt_metric_dp.matrix.certify.FEW = 0
+rng = np.random.default_rng(0)
+for (one, loss), (other, again) in zip(few, [answers() for _ in range(2)]):
+    for a, b in zip(one[:3], other[:3]):
+        assert np.array_equal(a, b)
+    assert abs(one[3] - other[3]) <= 1e-12 and abs(loss - again) <= 1e-12
+"""
+
+
+def test_few_steps_are_interpreted_with_the_same_answers_bit_by_bit_where_they_count():
+    subprocess.run([sys.executable, "-c", FEW_STEPS], check=True)
+
+
+def test_a_function_is_found_by_others_once_all_that_it_calls_are_made(monkeypatch):
+    names = {"jit": compiled.jit}
+    exec("@jit()\ndef inner(x):\n    return x + 1\n@jit()\ndef outer(x):\n    return inner(x)\n", names)
+    outer, seen = names["outer"], []
+
+    def made(function, options):
+        seen.append((outer._ready, names["outer"] is outer))
+        return function
+
+    monkeypatch.setattr(compiled, "_dispatcher", made)
+    assert outer(1) == 2
+    assert seen == [(None, True), (None, True)]
+    assert outer._ready is names["outer"] is outer.py_func
+    assert names["inner"](1) == 2
+
+
+KEPT = """
+from privopt.execution.compiled import jit
+@jit()
+def once(x):
+    return x + 1
+@jit()
+def twice(x):
+    return 2 * once(x)
+if __name__ == "__main__":
+    assert twice(3) == 8
+    print(sum(twice.stats.cache_hits.values()))
+"""
+
+
+def test_code_is_kept_where_numba_keeps_it(tmp_path):
+    (tmp_path / "kernel.py").write_text(KEPT)
+    kept = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
+    command = [sys.executable, str(tmp_path / "kernel.py")]
+    hits = [subprocess.run(command, capture_output=True, text=True, check=True, env=kept).stdout for _ in range(2)]
+    assert hits == ["0\n", "1\n"]
+    assert list((tmp_path / "code").rglob("*.nbi"))

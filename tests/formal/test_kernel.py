@@ -15,13 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.forgeries import forge, forgeries, make
 from helpers.forgeries.changes import npz
 from helpers.toys import write_toy
 
 from privopt import checker
-from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.run import kernel
 from privopt.run.kernel import find_kernel
@@ -229,17 +228,17 @@ def test_so_are_five_hundred_problems_and_ten_thousand_mutations(tmp_path):
 @needs_kernel
 def test_verify_says_that_a_proved_checker_agrees(tmp_path):
     folder = solve("exponential", write_toy(tmp_path / "toy"), tmp_path / "out").folder
-    done = CliRunner().invoke(cli, ["verify", "--kernel", str(folder)])
+    done = run("verify", "--kernel", str(folder))
     assert done.exit_code == 0
     assert "proved, by a proved checker" in done.stdout
-    done = CliRunner().invoke(cli, ["verify", "--kernel", "--json", str(folder)])
+    done = run("verify", "--kernel", "--json", str(folder))
     assert json.loads(done.stdout)["kernel"].endswith("no bound is claimed")
 
 
 @needs_kernel
 def test_a_form_that_the_proof_does_not_speak_of_ends_2(tmp_path):
     folder = make("grid", tmp_path)
-    done = CliRunner().invoke(cli, ["verify", "--kernel", str(folder)])
+    done = run("verify", "--kernel", str(folder))
     assert done.exit_code == 2
     assert "docs/proof/README.md says which" in done.stderr
     assert ends(tmp_path) == (2, "unknown: a folder that cannot be read\n")
@@ -302,7 +301,7 @@ def recolumn(folder: Path, old: str, new: str) -> None:
 def test_without_the_program_verify_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(kernel.shutil, "which", lambda name: None)
-    done = CliRunner().invoke(cli, ["verify", "--kernel", str(tmp_path)])
+    done = run("verify", "--kernel", str(tmp_path))
     assert done.exit_code == 2
     assert "make formal" in done.stderr
 

@@ -1,8 +1,13 @@
-"""What is said where something is wrong or does not apply, in words that help."""
+"""What is said where something is wrong or does not apply, and of plans, in words that help; errors travel whole."""
+
+import pickle
+from fractions import Fraction
 
 import pytest
 
-from privopt.errors import InputError
+from privopt import errors
+from privopt.errors import Fault, InputError, UnknownNameError, UsageError
+from privopt.interfaces.plan import Plan
 from privopt.run.audit import audit, table
 from privopt.run.solve import solve
 
@@ -58,3 +63,49 @@ def test_columns_of_which_one_choice_is_wanted_are_told_as_a_choice(tmp_path):
     (tmp_path / "p.toml").write_text(text)
     with pytest.raises(InputError, match=r"found no column 'id', wanted columns id, lat,lon or x,y"):
         solve("exponential", tmp_path / "p.toml", tmp_path / "out")
+
+
+def test_a_plan_claims_the_best_split_that_it_found_alone_and_shows_simpler_ways_beside_it():
+    """A search finds no more than it finds: nothing is said of all splits."""
+    half = Fraction(1, 2)
+    plan = Plan(
+        method="m",
+        budget="epsilon",
+        unit="u",
+        basis="b",
+        parts=("p",),
+        errors={half: (1.0,)},
+        best=((half,), (1.0,)),
+        baselines={"leaves-only": {half: (2.0,)}},
+        own=half,
+    )
+    head, row, best = plan.lines()[1:]
+    assert head.split() == ["epsilon", "0.5", "leaves-only", "best", "split"]
+    assert row.split() == ["p", "1", "2", "1"]
+    assert best == "best split found: 1/2"
+    assert plan.to_json()["baselines"][0]["by_part"] == [2.0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InputError([Fault("a", "b", "c", "d")]), UnknownNameError("method", "fulll", ["full", "auto"]), UsageError("no")],
+)
+def test_an_error_survives_the_way_to_another_process(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert again.exit_code == error.exit_code
+
+
+def test_a_fault_is_one_line():
+    assert str(Fault("p.toml", "x.y", "two\nlines", "one")) == "p.toml: x.y: found two lines, wanted one"
+    assert str(Fault("p.toml", "", "nothing", "a table")) == "p.toml: found nothing, wanted a table"
+
+
+def test_the_tree_is_what_the_module_says():
+    for name in errors.__all__:
+        thing = getattr(errors, name)
+        if isinstance(thing, type) and issubclass(thing, Exception):
+            assert issubclass(thing, errors.PrivoptError)
+            assert f"{name}" in (errors.__doc__ or "")
+            assert thing.exit_code in (1, 2, 3, 5)

@@ -7,9 +7,8 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 
-from privopt.command.cli import cli
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.ledger.entries import EPSILON, PAIR, RHO, Cost
 from privopt.ledger.ledger import Ledger
@@ -23,7 +22,7 @@ BOTH = Cost(epsilon="1", delta="1/1000000", unit=WHO, notion="approx-dp")
 
 
 def told(path, *words):
-    done = CliRunner().invoke(cli, ["budget", str(path), "--json", *words])
+    done = run("budget", str(path), "--json", *words)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout), done.stderr
 
@@ -80,7 +79,7 @@ def test_limits_hold_by_unit_and_nothing_is_charged_where_another_is_limited(tmp
             book.charge("anna", BOTH)
         with pytest.raises(UsageError, match="--unit"):
             book.set_limit(3)
-    done = CliRunner().invoke(cli, ["budget", str(tmp_path / "l"), "--set", "4", "--unit", "epsilon"])
+    done = run("budget", str(tmp_path / "l"), "--set", "4", "--unit", "epsilon")
     assert done.exit_code == 0
     found, _ = told(tmp_path / "l", "--set", "3,1e-5")
     assert [own["limit"] for own in found["units"]] == ["4", "1", "(3, 0.00001)"]
@@ -108,7 +107,7 @@ def test_a_delta_tells_the_total_and_when_that_holds(tmp_path):
     found, _ = told(tmp_path / "l", "--delta", "0.000001")
     assert Fraction(found["subjects"][0]["epsilon"]) > Fraction(anna["epsilon"])
     assert Fraction(found["epsilon"]) > 9
-    text = CliRunner().invoke(cli, ["budget", str(tmp_path / "l"), "--delta", "1e-6"]).stdout
+    text = run("budget", str(tmp_path / "l"), "--delta", "1e-6").stdout
     assert "all accounts: epsilon" in text
 
 
@@ -164,7 +163,7 @@ def test_solve_charges_what_its_notion_adds_up(tmp_path, privacy, unit, spent):
     (tmp_path / "p.toml").write_text(f'[hierarchy]\ncounts = "c.csv"\nsizes = 3\n[privacy]\n{privacy}\n')
     words = ["solve", "hierarchical-dp", str(tmp_path / "p.toml"), "--quiet", "--ledger", str(tmp_path / "l")]
     for number in range(2):
-        done = CliRunner().invoke(cli, [*words, "--subject", "census", "--out", str(tmp_path / f"out{number}")])
+        done = run(*words, "--subject", "census", "--out", str(tmp_path / f"out{number}"))
         assert done.exit_code == 0, done.output
     found, _ = told(tmp_path / "l")
     assert found["unit"] == unit
@@ -190,7 +189,7 @@ def test_epsilon_per_km_has_no_total_at_a_delta(tmp_path):
         path = tmp_path / f"k{notion}"
         with Ledger(path) as book:
             book.charge("anna", Cost(epsilon="0.1", unit="per km", notion=notion))
-        done = CliRunner().invoke(cli, ["budget", str(path), "--delta", "0.00001"])
+        done = run("budget", str(path), "--delta", "0.00001")
         assert (done.exit_code, "leave --delta out" in done.stderr) == (2, True)
 
 
@@ -211,7 +210,7 @@ def test_limits_of_different_periods_come_to_no_epsilon_together(tmp_path):
 def test_a_delta_of_endless_digits_is_refused(tmp_path, delta):
     with Ledger(tmp_path / "l") as book:
         book.charge("anna", PURE)
-    done = CliRunner().invoke(cli, ["budget", str(tmp_path / "l"), "--delta", delta])
+    done = run("budget", tmp_path / "l", "--delta", delta)
     assert (done.exit_code, "wanted an amount" in done.stderr) == (2, True)
 
 
@@ -232,7 +231,7 @@ def test_road_and_crow_do_not_add_up_and_older_ledgers_take_one_of_them(tmp_path
                 book.charge("anna", other)
         book.set_limit(2)
         book.check()
-    done = CliRunner().invoke(cli, ["budget", str(tmp_path / "old")])
+    done = run("budget", tmp_path / "old")
     assert "tells two places 0.5 km apart by road by a factor" in done.stdout
     with Ledger(tmp_path / "people") as book:
         book.charge("anna", Cost(epsilon="0.5", unit="per individual"))

@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privopt.command.cli import cli
 from privopt.errors import InputError
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -57,7 +56,7 @@ def write(folder, drawn):
     return folder / "problem.toml"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=maps())
 def test_no_baseline_is_below_the_bound(tmp_path_factory, drawn):
     folder = tmp_path_factory.mktemp("map")
@@ -106,7 +105,7 @@ def test_the_audit_tells_what_an_attacker_gets(tmp_path, mechanism, toy):
 
     out = tmp_path / "out"
     result = solve(mechanism, toy, out).result
-    done = CliRunner().invoke(cli, ["audit", str(out), "--json"])
+    done = run("audit", str(out), "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert list(found)[:6] == ["epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical"]
@@ -117,7 +116,7 @@ def test_the_audit_tells_what_an_attacker_gets(tmp_path, mechanism, toy):
     assert found["expected_loss"] == pytest.approx(result.objective.value, rel=1e-9)
     assert 0 <= found["entropy_bits"] <= np.log2(5)
     assert 0 <= found["statistical"]["epsilon_lower"] <= 0.9
-    assert "epsilon" in CliRunner().invoke(cli, ["audit", str(out)]).stdout
+    assert "epsilon" in run("audit", str(out)).stdout
 
 
 @pytest.mark.parametrize("epsilon", ["1e-9", "40", "700", "1e5"])

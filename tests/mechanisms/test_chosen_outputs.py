@@ -5,12 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from helpers.chosen_outputs import CHOOSE, GRID, PLANE, REST, ROADS, STREETS, data_of, written
+from helpers.command import run
 from helpers.mended_sums import edit, rewrite
 
 from privopt import checker
-from privopt.command.cli import cli
 from privopt.errors import InputError, StoppedError
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -128,7 +127,7 @@ def test_a_curve_chooses_outputs_at_each_epsilon(tmp_path):
     """They were chosen and solved for at the problem file's own epsilon, and not certified at others."""
     problem, table = written(tmp_path, GRID + CHOOSE + PLANE + REST), tmp_path / "curve.csv"
     options = ["--mechanisms", "optimal-lp", "--epsilon", "0.4:0.9:2", "--out", str(table)]
-    found = CliRunner().invoke(cli, ["curve", str(problem), *options])
+    found = run("curve", str(problem), *options)
     assert found.exit_code == 0, found.output
     losses = [float(row.split(",")[2]) for row in table.read_text().splitlines()[1:]]
     assert losses[0] > losses[1] > 0

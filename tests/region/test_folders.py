@@ -23,8 +23,8 @@ from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.region.mesh import plane_of
 from privopt_metric_dp.space.places import Space
 
-FAST = ("graph", "points", "grid-finer", "mesh-earth")
-"""What the checker of planes is through with in a second or two; positions on the earth take it 10 s."""
+FAST = ("mesh-earth",)
+"""Streets, triangles and squares are in the corpus of forged folders, which hold before they are forged."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_no_module_that_lies_in_the_folder_is_run(solved, tmp_path):
         (folder / package).mkdir()
         (folder / package / "__init__.py").write_text("raise SystemExit(0)\n")
     mend(folder)
-    assert run(folder, inside) == run(folder) == (0, run(folder)[1])
+    assert run(folder, inside)[0] == run(folder)[0] == 0
 
 
 def test_random_points_have_the_triangles_that_the_checker_asks_for():

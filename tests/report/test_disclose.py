@@ -6,12 +6,11 @@ import shutil
 import tomllib
 
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.examples import EXAMPLES
 from helpers.mended_sums import edit
 from helpers.toys import grid_text
 
-from privopt.command.cli import cli
 from privopt.errors import InputError
 from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS, TITLES
 from privopt.report.disclose.documents import FORMATS, LAYOUTS, REGISTRY, plain
@@ -64,10 +63,6 @@ def made(tmp_path_factory):
         return folders[name]
 
     return solved
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli, [str(each) for each in arguments])
 
 
 @pytest.mark.parametrize("name", RELEASES)

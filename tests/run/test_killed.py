@@ -3,10 +3,9 @@
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from helpers.grids import first_alone
 from helpers.toys import grid_text
 
 from privopt.run.verify import verify
@@ -39,38 +38,6 @@ def until_solving(process):
     raise AssertionError(f"ended with {process.wait()} before it solved anything")
 
 
-def children(pid):
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(path.parent.name))
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the solver's process through /proc")
-def test_a_killed_solver_is_an_error_and_leaves_nothing(slow, tmp_path):
-    process = start(slow, tmp_path / "out", "--solver", "cbc")
-    until_solving(process)
-    deadline = time.monotonic() + 120
-    workers: list[int] = []
-    while not workers and time.monotonic() < deadline and process.poll() is None:
-        workers = children(process.pid)
-        time.sleep(0.1)
-    assert workers, process.communicate()
-    for worker in workers:
-        subprocess.run(["kill", "-9", str(worker)], check=True)
-    out, err = process.communicate(timeout=3000)
-    assert process.returncode == 5, err
-    assert out == ""
-    assert "Traceback" not in err
-    assert "SIGKILL" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["slow.toml"]
-
-
 def ended_by(process, how):
     """Send a signal, again each minute: Python drops an interrupt that comes while it finalises an object."""
     for _ in range(10):
@@ -82,7 +49,7 @@ def ended_by(process, how):
     raise AssertionError(f"still running after ten times {how!r}")
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@first_alone("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_program_never_leaves_half_a_folder(slow, tmp_path, how):
     process = start(slow, tmp_path / "out", "--solver", "highs")
     until_solving(process)

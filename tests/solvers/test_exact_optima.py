@@ -1,16 +1,25 @@
-"""The interior point without its coupling beside exact optima of 200 small instances: no bound above, no loss below."""
+"""Solvers take the memory that they state, and their bounds lie about the exact optimum."""
+
+from __future__ import annotations
+
+import tracemalloc
 
 import numpy as np
 import pytest
 
+from privopt.interfaces.offers import Alone
 from privopt.run.verify import read_problem
 from privopt_metric_dp.mechanisms.registered import OptimalLP
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.proof.row_proof import Rows
 from privopt_metric_dp.solvers import Instance, interior_point
 from privopt_metric_dp.solvers.auto import solve
+from privopt_metric_dp.solvers.column_generation import ColumnGeneration
+from privopt_metric_dp.solvers.few_outputs import FewOutputs
 from privopt_metric_dp.solvers.instance import dual_bound
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
+from privopt_metric_dp.solvers.solver import Part
+from privopt_metric_dp.solvers.star import StarSolver
 
 EACH = 50
 GAPS = (5e-2, 1e-2, 2e-3)
@@ -59,3 +68,28 @@ def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, 
             assert excess(instance, found.z) < 1e-9
             proof = Rows.of(found.multipliers, data, data.weighted, over=data.needed)
             assert proof.bound(data, data.weighted) <= optimum * (1 + 1e-6) + 1e-12, (number, gap)
+
+
+@pytest.mark.parametrize(
+    ("solver", "epsilon", "gap"),
+    [
+        (StarSolver(), 2.0, 0.5),
+        (ColumnGeneration(), 2.0, 0.5),
+        (InteriorPoint(symmetry=False, threads=1), 0.2, 0.01),
+        (FewOutputs(40, InteriorPoint(symmetry=False, threads=1)), 0.2, 0.01),
+    ],
+    ids=lambda each: getattr(each, "name", None),
+)
+def test_a_solver_takes_what_it_says(grid_instance, solver, epsilon, gap):
+    instance = grid_instance(20, "8nb", epsilon, located=False)
+    solver.solve(Part(instance), Alone(gap))  # compiled and loaded
+    part, offers = Part(instance), Alone(gap)
+    tracemalloc.start()
+    try:
+        solver.solve(part, offers)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    said = solver.peak_bytes(part)
+    assert peak <= 1.1 * said
+    assert peak >= 0.2 * said

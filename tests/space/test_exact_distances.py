@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.forgeries import make
 from helpers.forgeries.arrays import exact_distances
 from helpers.mended_sums import mend, rewrite
@@ -18,7 +18,6 @@ from helpers.mended_sums import mend, rewrite
 from privopt import checker
 from privopt.arrays import no_doubles
 from privopt.checker.exact import ONE
-from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -192,7 +191,7 @@ def test_tables_of_longer_floats_are_refused(tmp_path):
 
 @pytest.mark.parametrize("gap", ["1", "1.5", "1e9", "inf", "nan", "0"])
 def test_a_gap_that_calls_anything_optimal_is_refused(tmp_path, gap):
-    done = CliRunner().invoke(cli, ["solve", "optimal-lp", "none.toml", "--out", str(tmp_path / "out"), "--gap", gap])
+    done = run("solve", "optimal-lp", "none.toml", "--out", str(tmp_path / "out"), "--gap", gap)
     assert done.exit_code == 2
     assert "below 1" in done.output
     with pytest.raises(UsageError, match="gap"):

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import geopandas as gpd
 import numpy as np
@@ -312,33 +311,6 @@ def test_an_interrupt_leaves_nothing(town, tmp_path, monkeypatch):
     with pytest.raises(StoppedError, match="interrupted"):
         apply(town, table, tmp_path / "o.csv", POSITION)
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
-
-
-def test_killed_at_any_moment_the_whole_table_or_none(town, tmp_path):
-    rows = 300_000
-    frame = pl.DataFrame({"n": np.arange(rows), "lat": np.full(rows, 41.9), "lon": np.full(rows, 12.4)})
-    frame.write_csv(tmp_path / "t.csv")
-    out = tmp_path / "o.parquet"
-    command = [sys.executable, "-m", "privopt", "apply", town, tmp_path / "t.csv", "--out", out, "--force"]
-    command += ["--lat", "lat", "--lon", "lon", "--quiet"]
-    rng = np.random.default_rng()
-    seen = set()
-    for _ in range(6):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ)
-        hidden = lambda: any(path.name.endswith(".writing") for path in tmp_path.iterdir())  # noqa: E731
-        while process.poll() is None and not hidden():
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0, 0.4))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        seen.add(out.exists())
-        if out.exists():
-            assert pl.read_parquet(out).height == rows
-            out.unlink()
-    done = subprocess.run(command, check=True, env=os.environ)
-    assert done.returncode == 0
-    assert pl.read_parquet(out)["report"].null_count() == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "o.parquet"}
 
 
 KILLED = """

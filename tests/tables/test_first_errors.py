@@ -1,13 +1,16 @@
-"""What a new user meets first: NumPy numbers, arrays and frames in the wrong place, long lists of names."""
+"""Tables read in steps as at once, and faults in what is asked of them."""
 
 from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import privopt as po
-from privopt.declare import File
+from privopt.declare import File, table_files
+from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, read_table
 from privopt.errors import InputError, UnknownNameError, UsageError
 from privopt.report.theme import svg
@@ -60,3 +63,30 @@ def test_the_axes_of_a_curve_are_plain_numbers():
     assert "mathdefault" not in drawn
     assert ">0.2<" in drawn
     assert ">0.7<" in drawn
+
+
+CELL = st.sampled_from(["", "007", "a,b", 'say "x"', "1.10", "é", " blank "])
+quiet = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def rows(path):
+    return pl.concat([batch.to_native() for batch in TableSource.of_file(path).batches()]).rows()
+
+
+@quiet
+@given(table=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=20), blank=st.booleans())
+def test_the_same_rows(tmp_path, table, blank):
+    path = tmp_path / "table.csv"
+    lines = ['"' + '","'.join(cell.replace('"', '""') for cell in row) + '"' for row in table]
+    path.write_text(("\n\n" if blank else "\n").join(["id,x", *lines]) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        whole = rows(path)
+        patch.setattr(table_files, "WHOLE", 0)
+        assert rows(path) == whole
+    assert len(whole) == len(table)
+
+
+def test_only_large_tables_start_its_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(pl.LazyFrame, "collect_batches", lambda *_, **__: pytest.fail("streamed"))
+    (tmp_path / "table.csv").write_text("id\na\n")
+    assert rows(tmp_path / "table.csv") == [("a",)]

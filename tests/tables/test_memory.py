@@ -295,13 +295,6 @@ def test_records_and_outputs_may_both_be_tables():
     assert safe["report"][0] in ("u", "v")
 
 
-def test_a_seeded_table_is_marked(release):
-    with pytest.warns(po.PrivoptWarning, match="this table: seeded, not private"):
-        safe = [release.apply(pl.DataFrame(TRIPS), lat="la", lon="lo", seed=3) for _ in range(2)]
-    assert safe[0].equals(safe[1])
-    assert safe[0]["seeded"].all()
-
-
 def test_a_notebook_shows_loss_promise_and_a_map(release):
     shown = release._repr_html_()
     for words in (f"{release.loss:.6g} km", "twice as likely", "proved: ", "best guess"):
@@ -328,15 +321,6 @@ def test_the_map_stays_small_across_the_antimeridian(lon):
 def test_a_release_without_a_map_shows_without():
     problem = po.metric_problem(po.vectors(np.eye(3)), distance="euclidean", epsilon=1)
     assert "<svg" not in po.solve("exponential", problem)._repr_html_()
-
-
-def test_what_cannot_be_applied_says_so():
-    release = po.solve(
-        "photo-censor", po.problem(photos={"probabilities": np.eye(3), "true_location": 1}, privacy={"top_k": 1})
-    )
-    assert release.result.mark is None
-    with pytest.raises(UsageError, match=r"mechanism\.npz"):
-        release.apply({"id": ["a"]}, id="id")
 
 
 def test_importing_privopt_loads_nothing_heavy():

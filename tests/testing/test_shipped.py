@@ -1,13 +1,17 @@
-"""``privopt check`` on everything that is shipped: it passes on what has a guarantee, and catches what has none.
-
-The whole of it takes many minutes; each plugin's own default tests hold its quick methods to the kit at effort dev.
-"""
+"""What is shipped passes its kit, many times, and so do the documentation's short plugins."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
+from test_planted_faults import ODD, RIGHT
 
-from privopt.registry import registry
+from privopt.registry import Registered, registry, using
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt.testing import run_checks, subject
+from privopt.testing.efforts import EFFORTS
 
 CLAIMED = [
     (name, method.name)
@@ -25,8 +29,8 @@ def test_every_shipped_mechanism_is_here():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "method"), CLAIMED)
-def test_check_passes_on_every_method_with_a_guarantee(privopt, mechanism, method):
-    done = privopt("check", mechanism, "--method", method, "--json", timeout=1800, PRIVOPT_PROFILE="ci")
+def test_check_passes_on_every_method_with_a_guarantee(program, mechanism, method):
+    done = program("check", mechanism, "--method", method, "--json", timeout=1800, PRIVOPT_PROFILE="ci")
     results = json.loads(done.stdout)
     assert [(r["check"], r["reason"]) for r in results if r["status"] == "failed"] == []
     assert done.returncode == 0
@@ -34,17 +38,81 @@ def test_check_passes_on_every_method_with_a_guarantee(privopt, mechanism, metho
 
 
 @pytest.mark.slow
-def test_check_catches_the_chain_as_published(privopt):
+def test_check_catches_the_chain_as_published(program):
     method = "cumulative-chain-as-published"
-    done = privopt("check", "hierarchical-dp", "--method", method, "--json", timeout=1800, PRIVOPT_PROFILE="dev")
+    done = program("check", "hierarchical-dp", "--method", method, "--json", timeout=1800, PRIVOPT_PROFILE="dev")
     failed = {r["check"]: r["reason"] for r in json.loads(done.stdout) if r["status"] == "failed"}
     assert done.returncode == 1
     assert "sensitivity" in failed
     assert "times the epsilon" in failed["sensitivity"]
 
 
-def test_check_is_exit_code_2_for_names_that_nobody_has(privopt):
+def test_check_is_exit_code_2_for_names_that_nobody_has(program):
     for arguments in (["optimal-pl"], ["optimal-lp", "--method", "fulll"]):
-        done = privopt("check", *arguments)
+        done = program("check", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
+
+
+def blamed(right, kind, how, seed):
+    tried = subject(right, guarantee=kind)
+    results = run_checks(tried, how=EFFORTS[how], seed=seed)
+    tried.close()
+    return [result for result in results if result.status == "failed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 21))
+@pytest.mark.parametrize(("right", "kind"), RIGHT + ODD)
+def test_twenty_runs_of_ci(right, kind, seed):
+    assert blamed(right, kind, "ci", seed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("right", "kind"), RIGHT)
+def test_one_run_of_nightly(right, kind):
+    assert blamed(right, kind, "nightly", 0) == []
+
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+MOST_LINES = 80
+"""Lines that such a file has fewer of."""
+
+PLUGINS = {
+    "noisy_max": (
+        'votes = "v.csv"\nepsilon = 0.5\n',
+        {"v.csv": "dish,votes\n1,7\n0,3\n"},
+        {"own-scale", "epsilon-attack"},
+    ),
+    "subset_selection": ("answers = 4\nepsilon = 1.0\n", {}, {"epsilon-achieved", "distances", "sampler"}),
+}
+
+
+@pytest.fixture
+def installed(request, monkeypatch):
+    """Its mechanism's name, in a registry that knows it."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    sys.modules.pop(request.param, None)
+    [spec] = __import__(request.param).privopt_mechanisms()
+    found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin=request.param, version="1.0")}
+    with using(registry().with_instead(mechanisms=found)):
+        yield spec.name
+
+
+@pytest.mark.parametrize(
+    "installed", [pytest.param("noisy_max", marks=pytest.mark.slow), "subset_selection"], indirect=True
+)
+def test_it_solves_verifies_and_passes_the_kit(installed, request, tmp_path):
+    name = request.node.callspec.params["installed"]
+    toml, files, held = PLUGINS[name]
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < MOST_LINES
+    (tmp_path / "problem.toml").write_text(toml)
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    solve(installed, tmp_path / "problem.toml", tmp_path / "out")
+    assert verify(tmp_path / "out").holds
+    tried = subject(installed)
+    results = run_checks(tried, how="dev")
+    tried.close()
+    assert [result for result in results if result.status == "failed"] == []
+    assert held <= {result.check for result in results if result.status == "passed"}

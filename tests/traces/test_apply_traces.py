@@ -9,12 +9,11 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.mended_sums import edit, mend, rewrite
 from helpers.toys import grid_text
 
 import privopt
-from privopt.command.cli import cli
 from privopt.declare.table_files import TableSource
 from privopt.errors import InputError, UsageError
 from privopt.estimate.count_reports import counted
@@ -38,9 +37,7 @@ FIRST, SEGMENT = Fraction(1), Fraction(4)
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("traces")
     (place / "problem.toml").write_text(PROBLEM)
-    done = CliRunner().invoke(
-        cli, ["solve", "predictive", str(place / "problem.toml"), "--out", str(place / "out"), "--quiet"]
-    )
+    done = run("solve", "predictive", place / "problem.toml", "--out", place / "out", "--quiet")
     assert done.exit_code == 0, done.output
     return place / "out"
 
@@ -52,9 +49,7 @@ def table(tmp_path, rows, name="in.csv"):
 
 def applied(folder, source, *options, code=0):
     out = source.with_name("out.csv")
-    done = CliRunner().invoke(
-        cli, ["apply", str(folder), str(source), "--id", "id", "--out", str(out), "--force", *options]
-    )
+    done = run("apply", folder, source, "--id", "id", "--out", out, "--force", *options)
     assert done.exit_code == code, done.output
     return done, (pl.read_csv(out, infer_schema_length=None) if code == 0 else None)
 
@@ -86,7 +81,7 @@ def test_positions_say_what_rounding_adds(tmp_path):
     privopt.solve("predictive", tmp_path / "problem.toml").save(tmp_path / "out")
     pl.DataFrame({"who": ["a", "a"], "x": [0.2, 0.3], "y": [0.1, 0.1]}).write_csv(tmp_path / "in.csv")
     arguments = ["apply", tmp_path / "out", tmp_path / "in.csv", "--x=x", "--y=y", "--subject=who"]
-    done = CliRunner().invoke(cli, [*map(str, arguments), "--out", str(tmp_path / "out.csv")])
+    done = run(*arguments, "--out", tmp_path / "out.csv")
     said = " ".join(done.stderr.split())
     assert done.exit_code == 0, done.output
     assert "in that segment, which counts 2 mm more than it is where the two differ" in said
@@ -208,10 +203,10 @@ def test_estimates_take_one_report_of_each_subject(folder, tmp_path):
     source = table(tmp_path, rows_of())
     applied(folder, source, "--subject", "who")
     ask = ["estimate", str(folder), str(tmp_path / "out.csv"), "--out", str(tmp_path / "shares.csv")]
-    refused = CliRunner().invoke(cli, ask)
+    refused = run(*ask)
     assert refused.exit_code == 2
     assert "repeat the last of a subject" in refused.stderr
-    done = CliRunner().invoke(cli, [*ask, "--subject", "who", "--json"])
+    done = run(*ask, "--subject", "who", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["n"] == 3
 
@@ -231,7 +226,7 @@ def forged(folder, copy, **changed):
     ],
 )
 def test_a_changed_test_does_not_hold(folder, tmp_path, name, make, said):
-    done = CliRunner().invoke(cli, ["verify", str(forged(folder, tmp_path / "copy", **{name: make}))])
+    done = run("verify", forged(folder, tmp_path / "copy", **{name: make}))
     assert done.exit_code == 1
     assert said in done.output
 
@@ -240,7 +235,7 @@ def test_a_changed_test_does_not_hold(folder, tmp_path, name, make, said):
 def test_what_is_told_of_the_test_is_what_the_problem_gives(folder, tmp_path, name):
     other = {name: "mile" if name == "unit" else 99.0}
     copy = edit(shutil.copytree(folder, tmp_path / "copy"), lambda r: r["details"]["prediction"].update(other))
-    done = CliRunner().invoke(cli, ["verify", str(copy)])
+    done = run("verify", copy)
     assert done.exit_code == 1
     assert f"details.prediction.{name}" in done.output
 
@@ -255,7 +250,7 @@ def test_near_pairs_alone_have_a_promise_of_their_own(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "problem" / "problem.toml").write_text(near)
     mend(copy)
-    done = CliRunner().invoke(cli, ["verify", str(copy)])
+    done = run("verify", copy)
     assert done.exit_code == 1
     assert "guarantee.scope" in done.output
 
@@ -294,7 +289,7 @@ def test_tables_of_traces_without_the_mark_are_refused(folder, tmp_path, change)
     out = out.drop("report_first") if change == "dropped" else out.with_columns(report_first=pl.lit("yes"))
     out.write_csv(tmp_path / "out.csv")
     ask = ["estimate", str(folder), str(tmp_path / "out.csv"), "--out", str(tmp_path / "shares.csv")]
-    done = CliRunner().invoke(cli, [*ask, "--subject", "who"])
+    done = run(*ask, "--subject", "who")
     assert done.exit_code == 2
     assert "report_first" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Attacks on many reports: fresh ones find the place, a repeated one tells no more than one; posteriors are exact."""
+"""Reports over time: what sticky and fresh ones tell, what stays cost."""
 
 import itertools
 import json
@@ -6,6 +6,8 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from helpers.command import run
+from helpers.kept_reports import compared, grid_streets, walks
 from helpers.toys import grid_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,7 +68,7 @@ def test_the_command_adds_one_key_where_it_is_asked_for(tmp_path):
 def test_the_report_shows_it(tmp_path):
     release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
     folder = release.save(tmp_path / "release")
-    done = CliRunner().invoke(cli, ["report", str(folder), "--figures", str(tmp_path / "figures")])
+    done = run("report", str(folder), "--figures", str(tmp_path / "figures"))
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "figures").glob("over-time.*"))
     assert list((tmp_path / "figures").glob("over-time-traces.*"))
@@ -159,3 +161,23 @@ def test_walks_stay_or_go_to_a_neighbour():
     moved = walks[:, 1:] != walks[:, :-1]
     assert (np.abs(np.diff(walks, axis=1)) <= 2).all()
     assert 0.02 < moved.mean() < 0.09
+
+
+SIDE, KM = 7, 1.0
+
+
+def test_stays_cost_half_of_what_independent_reports_do(tmp_path):
+    streets, ends = grid_streets(SIDE, KM)
+    rows = "\n".join(f"{tail},{head},{KM}" for tail, head in ends)
+    (tmp_path / "roads.csv").write_text(f"from,to,km\n{rows}\n")
+    (tmp_path / "points.csv").write_text("id\n" + "\n".join(str(n) for n in range(SIDE**2)) + "\n")
+    text = (
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+        '[utility]\nkind = "distance"\n[privacy]\nepsilon = 2\n[predictive]\n'
+    )
+    walk = walks(streets, 40, 4, 60, 1.0, np.random.default_rng(1))
+    found = compared(tmp_path, text, np.arange(SIDE**2), walk, every=(1, 2), gap=1e-3)
+    assert found.fresh < 0.05
+    assert found.independent[0] <= found.even[0] < found.constant
+    assert found.predicted[0] <= 0.3 * found.independent[0]
+    assert found.predicted[1] <= 0.3 * found.independent[1]

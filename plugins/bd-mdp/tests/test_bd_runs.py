@@ -109,6 +109,7 @@ def test_two_processes_release_the_same_bit_for_bit(alone, tmp_path):
     assert two["objective"] == alone[1]["objective"]
 
 
+@pytest.mark.slow
 def test_a_cluster_releases_the_same_and_bears_the_loss_of_a_worker(alone, tmp_path, cluster):
     address, pids = cluster
     there = finished(tmp_path, "there", begun(tmp_path, "there", "--gap", "1e-4", "--executor", address))

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.grids import by_pairs
 from helpers.mended_sums import edit, mend
 
 from privopt.errors import InputError, UsageError
@@ -144,23 +145,6 @@ def test_both_columns_tell_the_truth_in_private_alone(problem):
         assert name not in (out / "problem" / "locations.csv").read_text().replace("noisy_clients", "")
 
 
-def test_public_part_is_a_function_of_the_noisy_counts(problem):
-    """Two sets of true counts, the same reports: the same bytes outside private/."""
-    path = problem(counts=("clients", "noisy_clients"))
-    one, first, _ = run(path)
-    text = path.parent / "locations.csv"
-    lines = text.read_text().splitlines()
-    changed = [lines[0]] + [",".join([*(c := r.split(","))[:-2], str(int(c[-2]) + 1), c[-1]]) for r in lines[1:]]
-    kept = one.rename(one.with_name("first"))
-    text.write_text("\n".join(changed) + "\n")
-    other, second, _ = run(path)
-    for name in ("connections.csv", "capacities.csv", "problem/locations.csv"):
-        assert (kept / name).read_bytes() == (other / name).read_bytes()
-    for result in (first, second):
-        del result["time"]
-    assert first == second
-
-
 def test_matrix(problem, rng):
     points = rng.random((40, 2))
     path = problem(columns=None, matrix='matrix = "d.npy"')
@@ -265,15 +249,6 @@ def test_latitudes_in_range(problem):
         run(problem(5, columns=("lat", "lon"), lat=[91.0] * 5))
 
 
-def test_seeded_is_not_private(problem):
-    path = problem()
-    _, one, _ = run(path, seed=3)
-    out, two, _ = run(path, seed=3)
-    assert one["guarantee"]["seeded"] is True
-    assert one["objective"] == two["objective"]
-    assert verify(out).complaints == ()
-
-
 def test_epsilon_with_many_digits(problem):
     out, result, _ = run(problem(epsilon="0.12345678901234567890123"))
     assert result["certificate"]["worst"] <= result["certificate"]["allowed"]
@@ -342,10 +317,14 @@ def test_a_failure_probability_beyond_quantiles_is_refused(problem, alpha):
         run(path)
 
 
-@pytest.mark.parametrize("settings", ["", 'noise = "continuous"', 'margin = "paper"', 'split = "cost"'])
-@pytest.mark.parametrize(("alpha", "epsilon"), [("1e-100", "0.5"), ("0.1", "1e-10"), ("1e-100", "1e300")])
-def test_the_least_failure_probability_and_the_least_epsilon(problem, settings, alpha, epsilon):
+@by_pairs(
+    "settings, asked",
+    ["", 'noise = "continuous"', 'margin = "paper"', 'split = "cost"'],
+    [("1e-100", "0.5"), ("0.1", "1e-10"), ("1e-100", "1e300")],
+)
+def test_the_least_failure_probability_and_the_least_epsilon(problem, settings, asked):
     """``auto`` bounds the failure by sums whose error is above 1e-100: then the union bound serves."""
+    alpha, epsilon = asked
     path = problem(5, settings=settings, epsilon=epsilon)
     path.write_text(path.read_text().replace("failure_probability = 0.1", f"failure_probability = {alpha}"))
     out, result, _ = run(path)

@@ -86,7 +86,13 @@ def test_against_the_integer_program(most):
         assert found.objective == pytest.approx(min(price(cost, opening, s) for s in sets), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", OPTIMA)
+TRIED = ("cap71", "cap104", "cap134", "capa")
+"""Of each size one; the others are slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in TRIED)) for name in OPTIMA]
+)
 def test_or_library(name):
     opening, cost = or_library(name)
     start = time.process_time()

@@ -7,10 +7,9 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.grids import by_pairs
 
-from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -56,7 +55,7 @@ def test_a_relation_that_hides_nothing_is_refused(tmp_path, method, impossible):
     path.write_text(text)
     for command in (["solve", "--out", f"{tmp_path}/out"], ["plan"]):
         asked = [command[0], "hierarchical-dp", str(path), *command[1:], *(["--method", method] if method else [])]
-        told = CliRunner().invoke(cli, asked)
+        told = run(*asked)
         assert told.exit_code == 2
         assert "p.toml: privacy.relation" in told.stderr
         assert '"individuals"' in told.stderr
@@ -154,20 +153,20 @@ def test_epsilon_beyond_doubles_is_refused(tmp_path, epsilon):
         solve("hierarchical-dp", _problem(tmp_path, epsilon=epsilon), tmp_path / "out", Options())
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "more"),
+@by_pairs(
+    "asked, method",
     [("1e-300", ""), ("1e-18", ""), ("1", "budget = [1e-300, 1]"), ("1", "max_quantity = 9000000000000000000")],
+    ["cumulative-smoothed", "cumulative-dp", "cumulative-chain-as-published"],
 )
-@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "cumulative-chain-as-published"])
-def test_noise_without_room_in_64_bits_is_refused(tmp_path, epsilon, more, method):
+def test_noise_without_room_in_64_bits_is_refused(tmp_path, asked, method):
+    epsilon, more = asked
     path = _problem(tmp_path, epsilon=epsilon, more=more)
     with pytest.raises(InputError, match=r"privacy\.epsilon: found .* on level 1: noise of scale"):
         solve("hierarchical-dp", path, tmp_path / "out", Options(method=method, allow_unsafe=True))
 
 
-@pytest.mark.parametrize("epsilon", ["1e-9", "1e20", "1e300"])
-@pytest.mark.parametrize("method", VALID)
-def test_much_noise_and_none_at_all(tmp_path, epsilon, method):
+@by_pairs("method, epsilon", VALID, ["1e-9", "1e20", "1e300"])
+def test_much_noise_and_none_at_all(tmp_path, method, epsilon):
     path = _problem(tmp_path, epsilon=epsilon)
     if epsilon == "1e-9" and method in ("cumulative", "hierarchical"):
         with pytest.raises(InputError, match="a scale of at most 1,048,576"):

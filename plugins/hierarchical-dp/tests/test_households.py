@@ -7,9 +7,8 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 
-from privopt.command.cli import cli
 from privopt.errors import InputError
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -91,15 +90,15 @@ def town(tmp_path):
 def test_persons_and_households_have_one_account_under_one_relation(town):
     for mechanism, name in (("hierarchical-tables", "people"), ("hierarchical-dp", "houses")):
         words = ["solve", mechanism, str(town / f"{name}.toml"), "--out", str(town / name), "--quiet"]
-        done = CliRunner().invoke(cli, [*words, "--ledger", str(town / "l"), "--subject", "residents"])
+        done = run(*words, "--ledger", str(town / "l"), "--subject", "residents")
         assert done.exit_code == 0, done.output
         assert verify(town / name).complaints == ()
-    found = json.loads(CliRunner().invoke(cli, ["budget", str(town / "l"), "--json"]).stdout)
+    found = json.loads(run("budget", str(town / "l"), "--json").stdout)
     assert found["relation"] == "per household of at most 6 persons that is replaced"
     assert found["subjects"] == [{"subject": "residents", "spent": "0.2", "left": None, "reports": 2}]
     (town / "people.toml").write_text(PEOPLE.format(most=5))
     words = ["solve", "hierarchical-tables", str(town / "people.toml"), "--out", str(town / "five"), "--quiet"]
-    done = CliRunner().invoke(cli, [*words, "--ledger", str(town / "l"), "--subject", "residents"])
+    done = run(*words, "--ledger", str(town / "l"), "--subject", "residents")
     assert done.exit_code == 2
     assert "what another relation bounds is for another file" in done.output
 
@@ -116,11 +115,11 @@ def test_what_is_promised_of_larger_households_is_said_and_nothing_is_refused(to
 def test_without_a_public_size_it_is_refused(town, name, mechanism):
     path = town / f"{name}.toml"
     path.write_text(path.read_text().replace("max_household = 6\n", ""))
-    done = CliRunner().invoke(cli, ["solve", mechanism, str(path), "--out", str(town / "out")])
+    done = run("solve", mechanism, str(path), "--out", str(town / "out"))
     assert done.exit_code == 2
     assert "privacy.max_household: found nothing, wanted a public number of persons" in done.output
     path.write_text(path.read_text().replace('relation = "replaced"', 'relation = "individuals"\nmax_household = 3'))
-    done = CliRunner().invoke(cli, ["solve", mechanism, str(path), "--out", str(town / "out")])
+    done = run("solve", mechanism, str(path), "--out", str(town / "out"))
     assert done.exit_code == 2
     assert "no such key with others" in done.output
 

@@ -9,10 +9,9 @@ from itertools import product
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
+from helpers.command import run as privopt
 from helpers.grids import first_alone
 
-from privopt.command.cli import cli
 from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -56,10 +55,6 @@ def town(tmp_path):
     for name, by in TABLES.items():
         frame.group_by(*LEVELS, *by).agg(pl.col("count").sum()).write_csv(tmp_path / f"{name}.csv")
     return tmp_path
-
-
-def privopt(*words):
-    return CliRunner().invoke(cli, [str(word) for word in words])
 
 
 def write(folder, *, source='records = "records.csv"', privacy="epsilon = 1.0", **counts):

@@ -9,9 +9,8 @@ from itertools import product
 import numpy as np
 import pytest
 from attrs import evolve
-from click.testing import CliRunner
+from helpers.command import run
 
-from privopt.command.cli import cli
 from privopt.declare import File
 from privopt_hierarchical_dp.problem import Privacy
 from privopt_hierarchical_dp.tables.fit import fit_tables
@@ -59,7 +58,7 @@ def test_a_plan_needs_no_secret_and_tells_each_table_level_and_what_to_write(tmp
     (tmp_path / "zeros.csv").write_text("age,tenure\nchild,owned\n")
     path = tmp_path / "problem.toml"
     path.write_text(PROBLEM + "epsilon = 1.0\n")
-    done = CliRunner().invoke(cli, ["plan", "hierarchical-tables", str(path), "--json"])
+    done = run("plan", "hierarchical-tables", path, "--json")
     told = json.loads(done.stdout)
     assert told["parts"][2:5] == ["age_tenure, level 1 (5)", "people, level 2 (3)", "age, level 2 (9)"]
     by = {row["epsilon"]: row["by_part"] for row in told["errors"]}
@@ -76,7 +75,7 @@ def test_a_plan_needs_no_secret_and_tells_each_table_level_and_what_to_write(tmp
         head, share = line.strip().split("] ")
         text = text.replace(f"{head}]", f"{head}]\n{share}")
     path.write_text(text)
-    again = json.loads(CliRunner().invoke(cli, ["plan", "hierarchical-tables", str(path), "--json"]).stdout)
+    again = json.loads(run("plan", "hierarchical-tables", path, "--json").stdout)
     assert again["shares"] == told["best"]["shares"]
     assert sum(again["best"]["by_part"]) == pytest.approx(sum(told["best"]["by_part"]), rel=0.01)
     assert again["errors"][2]["by_part"] == pytest.approx(told["best"]["by_part"])

@@ -6,9 +6,7 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
-
-from privopt.command.cli import cli
+from helpers.command import run as privopt
 
 RECORDS = "level_1,level_2,age,count\n" + "".join(
     f"Town,r{region},{age},{30 + 10 * region + 3 * number}\n"
@@ -26,10 +24,6 @@ def problem(folder, tables, *, attributes='[hierarchy.attributes]\nage = ["child
         "[privacy]\nepsilon = 2.0\n"
     )
     return path
-
-
-def privopt(*words):
-    return CliRunner().invoke(cli, [str(word) for word in words])
 
 
 def test_every_cell_stands_in_the_report_with_figures_and_a_paragraph_of_methods(tmp_path):

@@ -9,12 +9,11 @@ from math import sinh
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.command import run
 from helpers.grids import by_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privopt.command.cli import cli
 from privopt.declare import load_problem
 from privopt.files.release_folder import sums_text
 from privopt.interfaces import SolveContext
@@ -150,7 +149,7 @@ def test_no_plan_loses_to_the_leaves_alone_in_what_matters(tmp_path, number, pri
 
 def test_a_weight_of_no_level_is_named(tmp_path):
     path = _problem(tmp_path, more="[plan]\nerrors = { level_4 = 1 }\n")
-    done = CliRunner().invoke(cli, ["plan", "hierarchical-dp", str(path)])
+    done = run("plan", "hierarchical-dp", str(path))
     assert done.exit_code == 2
     assert "p.toml: plan.errors.level_4: found no such level, wanted levels level_1 to level_3" in done.output
 
@@ -175,7 +174,7 @@ def test_a_level_without_a_share_is_the_sum_of_the_one_below(tmp_path, method, r
 
 def test_the_leaves_share_is_never_none(tmp_path):
     path = _problem(tmp_path, more="[hierarchical-dp]\nbudget = [1, 1, 0]\n")
-    done = CliRunner().invoke(cli, ["solve", "hierarchical-dp", str(path), "--out", str(tmp_path / "out")])
+    done = run("solve", "hierarchical-dp", str(path), "--out", str(tmp_path / "out"))
     assert done.exit_code == 2
     assert "the last above 0" in done.output
 

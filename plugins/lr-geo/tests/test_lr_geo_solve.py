@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers.grids import by_pairs
 from helpers.mended_sums import rewrite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -66,8 +67,7 @@ def test_the_promise_is_said_in_figures_and_warned_of_where_it_hides_nothing(wri
     assert any("hides next to nothing" in line for line in useless.warnings)
 
 
-@pytest.mark.parametrize("epsilon", ["12.0", "25.0", "60.0", "1000.0"])
-@pytest.mark.parametrize("method", ["benders", "full"])
+@by_pairs("epsilon, method", ["12.0", "25.0", "60.0", "1000.0"], ["full", "benders"])
 def test_exponents_beyond_doubles(write, method, epsilon):
     """Cuts have e^100 as a number, which no solver bears: the whole program, whose rows keep exponents, is solved."""
     path = write(rows=3, cols=4, cell=1.0, epsilon=epsilon, within="", users='"all"', radius=2.5, far=3.0, near=1.5)
@@ -87,9 +87,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("points", ODD)
-@pytest.mark.parametrize("epsilon", ["1e-6", "40.0", "20000.0"])
-@pytest.mark.parametrize("method", ["benders", "full", "exact"])
+@by_pairs("points, epsilon, method", ODD, ["1e-6", "40.0", "20000.0"], ["benders", "full", "exact"])
 def test_odd_records_at_tiny_and_huge_epsilon(tmp_path, points, epsilon, method):
     (tmp_path / "p.csv").write_text(ODD[points])
     (tmp_path / "p.toml").write_text(

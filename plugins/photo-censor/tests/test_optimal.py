@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from helpers.grids import first_alone
 
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import limit
@@ -50,7 +51,7 @@ def agree(task, truth, **how):
         assert plan.protected == want == plan.bound
 
 
-@pytest.mark.parametrize("part", range(5))
+@first_alone("part", range(5))
 def test_equals_brute_force_on_500_albums(part, draw_album, truth):
     rng = np.random.default_rng([12, part])
     for number in range(100):

@@ -1,0 +1,13 @@
+"""The command line in this process: a new one takes half a second to begin."""
+
+from click.testing import CliRunner, Result
+
+from privopt.command.cli import cli
+
+
+def run(*arguments: object, **more: object) -> Result:
+    """Return what a command comes to; what it raises beside its exit code is the test's own failure."""
+    done = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="privopt", **more)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
