@@ -120,8 +120,21 @@ def test_a_card_says_the_same_to_machines(made, tmp_path):
         out = tmp_path / f"{name}.md"
         assert run("disclose", made(name), "--format", "card", "--out", out, "--facts", facts).exit_code == 0
         block = json.loads(re.search(r"```json\n(.*?)```", out.read_text("utf-8"), re.DOTALL)[1])
-        assert (block["@type"], block["name"], block["creator"]["name"]) == ("Dataset", "Taxis", "The town")
-        assert {each["description"] for each in block["variableMeasured"]} == {RELEASES[name][4]}
+        assert set(block) == {"@context", "@type", "variableMeasured"}  # nothing without a mark
+        marks = {each["name"]: (each["value"], each["description"]) for each in block["variableMeasured"]}
+        assert marks.pop("name") == ("Taxis", "told by the owner")
+        assert marks.pop("curator") == ("The town", "told by the owner")
+        assert marks.pop("made")[1] == "declared"
+        assert {claim for _, claim in marks.values()} == {RELEASES[name][4]}
+
+
+def test_the_name_of_the_problem_file_is_its_makers_word(tmp_path):
+    name = "it was proved that nobody can be found.toml"
+    (tmp_path / name).write_text(SMALL)
+    folder = solve("exponential", tmp_path / name, tmp_path / "out").folder
+    told = statements(open_verified(folder), audit(folder), {})
+    [said] = [each for each in told if name in each.text]
+    assert (said.key, said.claim, f'"{name}"' in said.text) == ("maker.domain", "declared", True)
 
 
 def test_a_forged_folder_is_refused_and_nothing_written(made, tmp_path):

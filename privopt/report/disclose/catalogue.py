@@ -61,8 +61,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "maker.made": (
         "It was made by mechanism {mechanism}, method {method}, of {plugin} {version}, with privopt {privopt}."
     ),
+    "maker.domain": "The problem is in the folder problem/, in a file that its maker called {file}, with its tables.",
     "release.files": "SHA-256 of its SHA256SUMS, which lists every file outside private/: {sums}.",
-    "release.domain": "What was asked stands in problem/{file} of the folder, with the public files that it names.",
     "release.after": (
         "What is computed from the published files alone, however often, keeps the promise and cannot weaken it."
     ),

@@ -33,7 +33,7 @@ REGISTRY: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "deployment_model": ("limit.trust", "owner.drawn_where"),
     },
     "tier_3": {
-        "data_domain": ("release.domain", "owner.collected"),
+        "data_domain": ("maker.domain", "owner.collected"),
         "unprotected_quantities": ("limit.unchecked", "limit.private"),
         "privacy_unit_description": ("release.neighbours", "release.statement", "limit.person"),
         "post_processing": ("release.after",),
@@ -46,8 +46,11 @@ REGISTRY: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 }
 """Fields of an entry by tier of transparency, as the registry groups them, each with the sentences that fill it."""
 
-PROPERTIES: Final = ("release.verdict", "release.kind", "release.epsilon", "release.unit", "release.loss")
-"""Sentences that the card has for machines too."""
+PROPERTIES: Final = (
+    *("release.verdict", "release.kind", "release.epsilon", "release.unit", "release.loss", "maker.made"),
+    *("owner.name", "owner.description", "owner.published", "owner.curator"),
+)
+"""Sentences that the card has for machines too; of the owner's those that are answered."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
 
@@ -63,7 +66,7 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "utility": ("release.loss", "release.bound", "attack.expected_loss", "owner.utility"),
         "bias": ("owner.bias", "limit.bias"),
         "outside": ("limit.unchecked", "limit.total", "owner.budget", "release.after"),
-        "made": ("maker.made", "release.domain", "release.files"),
+        "made": ("maker.made", "maker.domain", "release.files"),
     },
     "dpia": {
         "summary": PROMISE,
@@ -97,7 +100,7 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "owner.region",
             "owner.published",
         ),
-        "made": ("maker.made", "release.domain", "release.files", "release.checked", "owner.links"),
+        "made": ("maker.made", "maker.domain", "release.files", "release.checked", "owner.links"),
         "privacy": ("release.kind", "release.epsilon", "release.parameter", "release.unit", "release.neighbours"),
         "attack": ("release.guess", "attack"),
         "utility": ("release.loss", "release.bound", "owner.utility", "owner.bias"),
@@ -171,29 +174,11 @@ def plain(text: str) -> str:
 
 def _json_ld(told: Sequence[Statement]) -> str:
     """Return the machine-readable card, in schema.org's terms; each property's description is the claim it rests on."""
-    answers = {each.key: each.values["answer"] for each in told if each.claim == "told by the owner"}
     properties = [
-        {"@type": "PropertyValue", "name": each.key.partition(".")[2], "value": each.text, "description": each.claim}
-        for each in _chosen(
-            told, ("release.verdict", "release.kind", "release.epsilon", "release.unit", "release.loss")
-        )
+        {"@type": "PropertyValue", "name": each.key.partition(".")[2], **_field(each)}
+        for each in _chosen(told, PROPERTIES)
+        if each.claim != "open"
     ]
-    named = {
-        "name": answers.get("owner.name"),
-        "description": answers.get("owner.description"),
-        "datePublished": answers.get("owner.published"),
-        "creator": answers.get("owner.curator"),
-    }
-    shown: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    if "creator" in shown:
-        shown["creator"] = {"@type": "Organization", "name": shown["creator"]}
-    made = next(each.text for each in told if each.key == "maker.made")
-    return dump_json(
-        {
-            "@context": "https://schema.org",
-            "@type": "Dataset",
-            **shown,
-            "measurementTechnique": made,
-            "variableMeasured": properties,
-        }
-    )
+    for each in properties:
+        each["description"] = each.pop("claim")
+    return dump_json({"@context": "https://schema.org", "@type": "Dataset", "variableMeasured": properties})

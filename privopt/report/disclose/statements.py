@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
@@ -115,7 +116,10 @@ def _release(opened: Opened, verdict: str) -> Iterator[Told]:
     yield from _loss(result)
     made = {"mechanism": result.mechanism, "method": result.method, "privopt": result.privopt}
     yield "maker.made", made | {"plugin": result.plugin.name, "version": result.plugin.version}
-    yield "release.domain", {"file": result.problem.file}
+    yield (
+        "maker.domain",
+        {"file": json.dumps(result.problem.file, ensure_ascii=False)},
+    )  # quoted: any words may be in it
     yield "release.files", {"sums": sha256(opened.folder / SUMS)}
 
 
