@@ -15,6 +15,7 @@ Names are imported when they are first asked for: ``import privopt`` loads nothi
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from privopt import sql
     from privopt.api.released import PrivoptWarning, Released, solve
     from privopt.api.released import open_release as open
     from privopt.declare.problems_in_memory import Part, Problem, problem, read_problem, table
@@ -59,6 +60,7 @@ __all__ = [
     "records",
     "roads",
     "solve",
+    "sql",
     "table",
     "travel_cost",
     "vectors",
@@ -105,6 +107,8 @@ def __getattr__(name: str) -> object:
         module, _, target = _HOMES[name].partition(":")
         found: object = getattr(import_module(f"{__name__}.{module}"), target)
         return found
+    if name == "sql":
+        return import_module(f"{__name__}.sql")
     from privopt.registry import registry
 
     if name in registry().of("name"):
@@ -116,4 +120,4 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     from privopt.registry import registry
 
-    return sorted({*_HOMES, *registry().of("name"), "__version__"})
+    return sorted({*_HOMES, *registry().of("name"), "sql", "__version__"})

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from attrs import field, fields, frozen
@@ -33,6 +33,9 @@ from privopt.run.options import Options
 from privopt.run.publish import new_folder
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 __all__ = ["PrivoptWarning", "Released", "handle_of", "open_release", "solve", "warn_all"]
 
@@ -99,9 +102,19 @@ class Released:
         Raises:
             UsageError: this kind of release has no report for a row; those that have override this method.
         """
-        raise UsageError(
-            f"apply: {self.result.mechanism} writes no mechanism.npz to draw from: its release is one result"
-        )
+        raise self._no_rows("apply")
+
+    def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
+        """Register a function that draws reports: see :func:`privopt.sql.register`.
+
+        Raises:
+            UsageError: this kind of release has no report for a row; those that have override this method.
+        """
+        raise self._no_rows("sql.register")
+
+    def _no_rows(self, what: str) -> UsageError:
+        found = f"{self.result.mechanism} writes no mechanism.npz to draw from"
+        return UsageError(f"{what}: {found}: its release is one result")
 
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None

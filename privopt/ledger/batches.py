@@ -49,17 +49,17 @@ class Coins:
 
     prefix: bytes = field(repr=False)
 
-    def stream(self, purpose: str, row: int, position: str, secret: bytes, start: int, count: int) -> bytes:
+    def stream(self, purpose: str, row: bytes, position: str, secret: bytes, start: int, count: int) -> bytes:
         """Bytes ``start`` to ``start + count`` of the stream of one draw.
 
         Args:
             purpose: what is drawn; no two draws of a row for one position share it.
-            row: number of the row in its table, from 0.
+            row: its name: 8 bytes of its number in its table, from 0; or subject and id, encoded.
             position: name of the position; empty where a row has one.
             secret: canonical bytes of the row's secret: a row whose secret was changed gets coins of its own.
             start, count: of the bytes.
         """
-        parts = (purpose.encode(), row.to_bytes(8, "big"), position.encode("utf-8"), secret)
+        parts = (purpose.encode(), row, position.encode("utf-8"), secret)
         return hashlib.shake_256(self.prefix + encoded(parts)).digest(start + count)[start:]
 
 
@@ -77,8 +77,11 @@ class Digest:
 
     def add(self, *parts: bytes) -> None:
         """Add a row, or the options of the command."""
-        made = hmac.new(self.key, encoded((_LABEL, *parts)), hashlib.sha256).digest()
-        self.total = (self.total + int.from_bytes(made, "big")) % (1 << 256)
+        self.add_sum(hmac.digest(self.key, encoded((_LABEL, *parts)), "sha256").hex())
+
+    def add_sum(self, text: str) -> None:
+        """Add the sum over other rows, in hexadecimal."""
+        self.total = (self.total + int(text, 16)) % (1 << 256)
 
     @property
     def text(self) -> str:
@@ -270,6 +273,11 @@ class Batch:
         self._write(
             {**self.record, "state": "finished", "sha256": _sha256(self.target), "counts": counts, "source": source}
         )
+        self._delete_key()
+
+    def end(self) -> None:
+        """Delete the key of a batch whose reports others keep; the record remains."""
+        self._write({**self.record, "state": "finished"})
         self._delete_key()
 
     @property

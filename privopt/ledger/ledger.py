@@ -366,8 +366,8 @@ class Ledger:
         with self._reading() as book:
             return book.purposes()
 
-    def charges_for(self, purpose: str) -> dict[str, int]:
-        """How many charges each account has for a purpose, by the account's name."""
+    def charges_for(self, purpose: str) -> dict[str, tuple[int, Fraction]]:
+        """Count each account's charges for a purpose and add up their epsilon, or rho, by the account's name."""
         with self._reading() as book:
             return book.charges_for(purpose)
 

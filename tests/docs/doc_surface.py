@@ -34,6 +34,7 @@ FIRST = [
     "privopt.declare.problems_in_memory",
     "privopt.api.released",
     "privopt_metric_dp.api.released_matrix",
+    "privopt.sql",
     "privopt.ledger.ledger",
     "privopt.ledger.entries",
     "privopt.ledger.accounts",

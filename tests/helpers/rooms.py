@@ -31,6 +31,7 @@ FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("report",),
         ("estimate", "testing"),
         ("api",),
+        ("sql",),
         ("command", "__init__"),
         ("__main__",),
     ),

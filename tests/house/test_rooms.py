@@ -88,7 +88,7 @@ def test_an_import_that_runs_up_is_found():
 
 def test_the_top_of_the_core_stays_small():
     rooms = {room_of(name) for name in modules() if name.split(".")[0] == "privopt"}
-    assert len(rooms) <= 24, sorted(rooms)
+    assert len(rooms) <= 25, sorted(rooms)  # privopt.sql among them: users import it by this name
 
 
 def test_every_folder_of_modules_is_a_package():

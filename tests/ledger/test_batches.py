@@ -264,10 +264,10 @@ def test_no_two_lists_of_parts_are_encoded_alike(one, other):
 
 def test_streams_are_those_of_shake_and_their_bytes_hang_together():
     coins = Coins(encoded([b"k" * 32, b"x"]))
-    whole = coins.stream("output", 7, "start", b"p1", 0, 40)
-    parts = (b"output", (7).to_bytes(8, "big"), b"start", b"p1")
+    whole = coins.stream("output", b"7", "start", b"p1", 0, 40)
+    parts = (b"output", b"7", b"start", b"p1")
     assert whole == hashlib.shake_256(encoded([b"k" * 32, b"x"]) + encoded(parts)).digest(40)
-    assert coins.stream("output", 7, "start", b"p1", 8, 8) == whole[8:16]
+    assert coins.stream("output", b"7", "start", b"p1", 8, 8) == whole[8:16]
     assert secrets_of([[0.0, None], [1.5, 1.5]]) == secrets_of([[-0.0, None], [1.5, 1.5]])
 
 
@@ -283,10 +283,11 @@ def test_a_digest_does_not_depend_on_the_order_in_which_rows_come():
     assert one.text != other.text
 
 
-def test_charges_for_a_purpose_are_counted_by_account(tmp_path):
+def test_charges_for_a_purpose_are_counted_and_added_up_by_account(tmp_path):
     with Ledger(tmp_path / "book") as ledger:
         ledger.charge_each(["a", "a", "b"], Cost(epsilon=1, unit="per km", purpose="x"))
         ledger.charge("a", Cost(epsilon=1, unit="per km", purpose="y"))
-        assert ledger.charges_for("x") == {"a": 2, "b": 1}
+        ledger.charge("b", Cost(epsilon="0.5", unit="per km", purpose="x"))
+        assert ledger.charges_for("x") == {"a": (2, 2), "b": (2, Fraction(3, 2))}
         assert sorted(ledger.purposes()) == ["x", "y"]
     assert batches.LONGEST_NAME < 1000

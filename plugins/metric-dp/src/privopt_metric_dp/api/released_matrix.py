@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from attrs import frozen
 
@@ -14,12 +15,19 @@ from privopt.errors import UsageError
 from privopt.estimate.posterior import Prior
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.api import nearest_places
+from privopt_metric_dp.api import engines, nearest_places
 from privopt_metric_dp.api.nearest_places import Nearest
 from privopt_metric_dp.report.small_map import small_map
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_memory import protected
+from privopt_metric_dp.tables.apply_table import whole_secret
 from privopt_metric_dp.tables.draw_at_position import draw_at
+from privopt_metric_dp.tables.partitions import PartitionedBatch, Partitions
+from privopt_metric_dp.tables.row_reports import RowReports
+
+if TYPE_CHECKING:
+    import polars as pl
+    from duckdb import DuckDBPyConnection
 
 __all__ = ["ReleasedMatrix"]
 
@@ -115,6 +123,90 @@ class ReleasedMatrix(Released):
         made, notes = protected(self.opened, table, columns, asked)
         warn_all(notes)
         return made
+
+    def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
+        """Register a function that draws reports: see :func:`privopt.sql.register`."""
+        rows = RowReports.of(self.opened, f"sql {name}", ledger)
+        engines.add_to_duckdb(connection, name, rows)
+        warn_all(rows.notes)
+
+    def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> pl.Expr:
+        """Return an expression of Polars that draws a report for each row, eager, lazy or streaming.
+
+        It is a structure of the report's id and place, null for a row without a report. Each use in a query draws once
+        for each row; a lazy frame that is collected twice draws twice.
+
+        Args:
+            columns: latitude and longitude, or x and y in km, or the id, as the release's records have them.
+            ledger: charges each row with a subject, whatever its position, durably and before it is drawn. Rows that
+                would pass its limit have no report.
+            subject: column of the subject of each row.
+
+        Raises:
+            UsageError: other columns, a release of traces, one of ``ledger`` and ``subject`` without the other, or a
+                ledger by the calendar.
+            InputError, DoesNotHoldError: a ledger that will not do.
+        """
+        if (ledger is None) != (subject is None):
+            raise UsageError("expr must have both ledger and subject, or neither, got one of them")
+        rows = RowReports.of(self.opened, "expr", ledger)
+        made = engines.expression(rows, [*columns, *([] if subject is None else [subject])])
+        warn_all(rows.notes)
+        return made
+
+    @contextmanager
+    def batch(
+        self,
+        name: str,
+        *,
+        ledger: Ledger | Path | str,
+        subject: str,
+        row: str,
+        id: str | None = None,
+        lat: str | None = None,
+        lon: str | None = None,
+        x: str | None = None,
+        y: str | None = None,
+        positions: Mapping[str, Sequence[str]] | None = None,
+        max_snap: float | None = None,
+    ) -> Iterator[PartitionedBatch]:
+        """Open a batch over a table in partitions, for the driver of Spark or Dask.
+
+        ``tally`` is the first pass over the partitions; ``charge`` takes what it gave for all of them and returns a
+        plan; :meth:`map_arrow` with the plan is the second pass. The batch ends with the block, and its key is deleted.
+        After an error in the block run the same again: each row has the same report, and nothing is charged twice.
+
+        Args:
+            name: of the batch; a name is used once.
+            ledger: charges each row with a subject, whatever its position, before any report is drawn.
+            subject: column of the subject of each row; all rows of a subject must be in one partition.
+            row: column of ids, which differ among the rows of a subject.
+            id, lat, lon, x, y, positions, max_snap: as of :meth:`apply`.
+
+        Raises:
+            UsageError: a release of traces, a batch that is over or that another process runs, or a ledger by the
+                calendar.
+            InputError, DoesNotHoldError: a ledger, or a batch, that will not do.
+        """
+        secret = whole_secret({"id": id, "lat": lat, "lon": lon, "x": x, "y": y}, positions or {})
+        asked = Application(max_snap=max_snap, positions=positions or {})
+        charge = Charge(ledger=ledger, subject=subject)
+        with PartitionedBatch.opened(self.opened, name, charge, row, secret, asked) as made:
+            yield made
+
+    @staticmethod
+    def map_arrow(batches: T, plan: Partitions) -> T:
+        """Draw the reports of a partition: for ``mapInArrow`` of Spark and ``map_partitions`` of Dask.
+
+        Args:
+            batches: an iterator of Arrow batches, or a frame of pandas; what comes back is of the same kind.
+            plan: from ``charge`` of a :meth:`batch`. It can be pickled, and holds the key of the batch.
+
+        Raises:
+            InputError: a column is missing, or a row has no id.
+            DoesNotHoldError: rows have changed since they were counted.
+        """
+        return plan.reports(batches)
 
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None

@@ -15,7 +15,7 @@ from privopt.specs import NOTHING
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.tables.secret_columns import Secret
 
-__all__ = ["Application", "check_asked", "limits_of", "positions_asked", "words_of"]
+__all__ = ["Application", "check_asked", "limits_of", "positions_are_planar", "positions_asked", "words_of"]
 
 
 @frozen(kw_only=True)
@@ -80,8 +80,13 @@ def positions_asked(secret: Secret, asked: Application, data: MetricData) -> tup
     """Return the positions of a row: the prefix of each, and its columns."""
     if not asked.positions:
         return ((asked.prefix, secret),)
-    planar = data.records.kind == "planar" and (data.region is None or data.records.projection is None)
+    planar = positions_are_planar(data)
     return tuple((name, Secret.at(columns, planar=planar)) for name, columns in asked.positions.items())
+
+
+def positions_are_planar(data: MetricData) -> bool:
+    """Check whether two columns of a position are x and y, not latitude and longitude."""
+    return data.records.kind == "planar" and (data.region is None or data.records.projection is None)
 
 
 def check_asked(positions: Sequence[tuple[str | None, Secret]], asked: Application, *, traces: bool) -> None:

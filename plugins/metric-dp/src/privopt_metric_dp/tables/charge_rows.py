@@ -90,7 +90,7 @@ class Charging:
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)
-        self.paid = Counter(self._ledger.charges_for(purpose))
+        self.paid = Counter({account: count for account, (count, _) in self._ledger.charges_for(purpose).items()})
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
         """Whom each row is about, each name in its one form; None for no one."""

@@ -16,6 +16,7 @@ from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, prefixed
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins
+from privopt.ledger.subject_columns import row_names
 from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
 from privopt.specs import NOTHING
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -62,6 +63,7 @@ class Protector(Protecting):
         tracer: draws reports of traces, where the release reports these.
         coins: of a batch, from which each draw has a stream of its own; None for ``source``.
         near: finds the places whose kept report is given at a position too; None where a place's own is alone.
+        named_by: columns of subject and id by which these streams know a row; None for its number.
         ways: to outputs, which these go by where positions are reported as they are; None where as their records.
         strays: positions far from every record, so far.
     """
@@ -76,6 +78,7 @@ class Protector(Protecting):
     ways: Ways | None = None
     near: Near | None = None
     coins: Coins | None = None
+    named_by: tuple[str, str] | None = None
     strays: Strays = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -245,7 +248,10 @@ class Protector(Protecting):
         """Return a batch's streams for one position of rows; None without a batch."""
         if self.coins is None:
             return None
-        coins, secrets, rows = self.coins, columns.bytes_of(frame), numbers.tolist()
+        coins, secrets = self.coins, columns.bytes_of(frame)
+        rows = (
+            row_names(frame, self.named_by) if self.named_by else [row.to_bytes(8, "big") for row in numbers.tolist()]
+        )
 
         def read(row: int, start: int, count: int) -> bytes:
             return coins.stream(purpose, rows[row], name or "", secrets[row], start, count)

@@ -1,0 +1,326 @@
+"""Draw reports for the partitions of a table that Spark or Dask holds: one report and one charge for each row.
+
+Engines run tasks again, twice at a time, or lose them. So a task decides nothing and keeps nothing. Every draw follows
+from the batch's key, the row's subject and id, and its secret. The driver alone writes the ledger, between two passes:
+the first counts the rows of each subject and adds up a digest, the second draws.
+
+Source:
+    docs/adr/0028-partitions.md; coins and digest as in ADR 24.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+
+import narwhals as nw
+import polars as pl
+from attrs import define, evolve, field, frozen
+
+from privopt.declare.column_texts import texts_of
+from privopt.declare.problems_in_memory import frame_of
+from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
+from privopt.files.release_folder import SUMS, sha256
+from privopt.ledger.batches import Batch, Digest
+from privopt.ledger.charge import Charge
+from privopt.ledger.cost_of_report import cost_of
+from privopt.ledger.entries import Cost
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.subject_columns import row_names, subjects_of
+from privopt.run.verify import Opened
+from privopt_metric_dp.tables.application import Application
+from privopt_metric_dp.tables.apply_table import matrix_of
+from privopt_metric_dp.tables.protect import Protector
+from privopt_metric_dp.tables.secret_columns import Secret
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = Any
+
+__all__ = ["TALLY", "PartitionedBatch", "Partitions"]
+
+T = TypeVar("T")
+
+TALLY: Final = "subject string, rows long, digest string"
+"""Columns of what a first pass gives, as Spark names types."""
+
+_TABLE, _ORDER = "table", "privopt order"
+
+
+@frozen(kw_only=True, eq=False)
+class Partitions:
+    """Tallies and draws for partitions, in any process: it can be pickled, and holds the key of its batch.
+
+    Attributes:
+        protector: draws, with the batch's coins.
+        key: of the batch, for the digest.
+        few: subjects that the ledger allows fewer reports than they have rows: their rows, and their reports.
+    """
+
+    protector: Protector
+    key: bytes = field(repr=False)
+    few: Mapping[str, tuple[int, int]] = field(factory=dict)
+
+    @property
+    def _named_by(self) -> tuple[str, str]:
+        assert self.protector.named_by is not None  # PartitionedBatch saw to it
+        return self.protector.named_by
+
+    def tally(self, partition: T) -> T:
+        """Count the rows of each subject of a partition, and add up the digest of its rows.
+
+        Args:
+            partition: an iterator of Arrow batches, as ``mapInArrow`` passes it, or a frame of pandas.
+
+        Returns:
+            Batches with the columns of :data:`TALLY`, or a frame.
+
+        Raises:
+            InputError: a column is missing, a row has no id, or a subject has two rows of one id.
+        """
+        return self._over(partition, self._tally)
+
+    def reports(self, partition: T) -> T:
+        """Draw the reports of a partition, the same ones each time.
+
+        Args:
+            partition: as of :meth:`tally`.
+
+        Returns:
+            Batches, or a frame, with reports in place of the secret's columns. The order of rows is kept in a frame.
+
+        Raises:
+            InputError: as of :meth:`tally`.
+            DoesNotHoldError: a subject has another number of rows than were counted.
+        """
+        own = evolve(self, protector=evolve(self.protector, refused=Counter()))  # a thread may run each task
+        return own._over(partition, own._reports)
+
+    def schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of reports for a table's schema."""
+        made, *_ = self._reports(iter([schema.empty_table()]))
+        return made.schema
+
+    def _over(self, partition: T, run: Callable[[Iterator[Any]], Iterator[pa.Table]]) -> T:
+        """Run over batches, or over a frame as one batch whose rows keep their order and index."""
+        import pyarrow as pa
+
+        given: Any = partition
+        if not nw.dependencies.is_pandas_dataframe(given):
+            return cast("T", (batch for table in run(iter(given)) for batch in table.to_batches()))
+        order = pa.array(range(len(given)), pa.int64())
+        made = pa.concat_tables(
+            list(run(iter([pa.Table.from_pandas(given, preserve_index=False).append_column(_ORDER, order)])))
+        )
+        if _ORDER not in made.column_names:
+            return cast("T", made.to_pandas())
+        return cast("T", made.sort_by(_ORDER).drop_columns(_ORDER).to_pandas().set_index(given.index))
+
+    def _tally(self, batches: Iterator[Any]) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        digest, rows, seen = Digest(self.key), Counter[str](), []
+        for batch in batches:
+            frame = self._frame(batch)
+            names = row_names(frame, self._named_by)
+            secrets = [columns.bytes_of(frame) for _, columns in self.protector.positions]
+            for name, *secret in zip(names, *secrets, strict=True):
+                digest.add(b"row", name, *secret)
+            subjects, ids = self._subjects(frame), texts_of(frame[self._named_by[1]])
+            rows.update(subjects.drop_nulls().to_list())
+            seen.append(pl.DataFrame({"subject": subjects, "id": ids}).drop_nulls("subject"))
+        if seen and (twice := pl.concat(seen).is_duplicated().sum()):
+            found = f"an id twice among the rows of a subject ({twice:,} such rows)"
+            raise InputError([Fault(_TABLE, f"column {self._named_by[1]}", found, "ids that differ")])
+        form = pa.schema([("subject", pa.string()), ("rows", pa.int64()), ("digest", pa.string())])
+        columns = [[None, *rows], [0, *rows.values()], [digest.text, *[None] * len(rows)]]
+        yield pa.table([pa.array(column, part.type) for column, part in zip(columns, form, strict=True)], schema=form)
+
+    def _reports(self, batches: Iterator[Any]) -> Iterator[pa.Table]:
+        """Draw for rows of subjects that may have all reports at once, and for those of the others at the end."""
+        held, last = [], None
+        for batch in batches:
+            frame, last = self._frame(batch), batch.schema
+            subjects = self._subjects(frame)
+            few, nobody = subjects.is_in(list(self.few)).fill_null(value=False), subjects.is_null()
+            yield self._made(frame, ~few & ~nobody, last, without=nobody)
+            held.append(_chosen(frame, few))
+        if last is not None and self.few:
+            frame = nw.concat(held)
+            yield self._made(frame, good := self._first(frame), last, without=~good)
+
+    def _first(self, frame: nw.DataFrame[Any]) -> pl.Series:
+        """Mark the rows that have a report of those subjects that may have few: the first ones by their ids.
+
+        Raises:
+            DoesNotHoldError: rows of a subject have come, or gone, since they were counted.
+        """
+        ids = texts_of(frame[self._named_by[1]])
+        rows = pl.DataFrame({"subject": self._subjects(frame), "id": ids}).with_columns(
+            place=pl.col("id").rank("ordinal").over("subject"), rows=pl.len().over("subject")
+        )
+        allowed = pl.DataFrame(
+            [(name, *counts) for name, counts in self.few.items()],
+            schema={"subject": pl.String, "counted": pl.UInt32, "allowed": pl.UInt32},
+            orient="row",
+        )
+        rows = rows.join(allowed, on="subject", how="left", maintain_order="left")
+        if (rows["rows"] != rows["counted"]).any():
+            raise DoesNotHoldError(f"{_TABLE}: changed: a subject has another number of rows than were counted")
+        return rows["place"] <= rows["allowed"]
+
+    def _made(self, frame: nw.DataFrame[Any], good: pl.Series, form: pa.Schema, *, without: pl.Series) -> pa.Table:
+        """Draw reports for some rows of a part and leave others without, with the types that the table has."""
+        import pyarrow as pa
+
+        drawn = self.protector.protect(_chosen(frame, good)).to_native()
+        left = self.protector.secret.without(_chosen(frame, without)).to_native()
+        made = pl.concat([drawn, left], how="diagonal").to_arrow()
+        own = set(form.names) - {*self.protector.secret.columns, *self.protector.secret.also}
+        types = {part.name: part.type if pa.types.is_floating(part.type) else pa.string() for part in made.schema}
+        types |= {name: form.field(name).type for name in own}
+        return made.cast(pa.schema([(name, types[name]) for name in made.column_names]))
+
+    def _frame(self, batch: Any) -> nw.DataFrame[Any]:
+        frame = nw.from_native(pl.from_arrow(batch), eager_only=True)
+        names = [name for name in frame.columns if name != _ORDER]
+        self.protector.check(names, _TABLE)
+        beside = dict(zip(self._named_by, ("the subject of each row", "the id of each row"), strict=True))
+        self.protector.secret.check_beside(beside, names, _TABLE)
+        return frame
+
+    def _subjects(self, frame: nw.DataFrame[Any]) -> pl.Series:
+        return subjects_of(frame[self._named_by[0]])
+
+
+def _chosen(frame: nw.DataFrame[Any], rows: pl.Series) -> nw.DataFrame[Any]:
+    chosen: nw.DataFrame[Any] = nw.from_native(frame.to_native().filter(rows), eager_only=True)
+    return chosen
+
+
+@define(kw_only=True, eq=False)
+class PartitionedBatch:
+    """A batch of one table in partitions, in the driver: it charges between the two passes.
+
+    Attributes:
+        partitions: what workers need for the first pass.
+        batch: the key and the record.
+        ledger: of the charges.
+        cost: of one row.
+        options: the digest before the first row.
+        charged: whether the second pass may run.
+    """
+
+    partitions: Partitions
+    batch: Batch
+    ledger: Ledger
+    cost: Cost
+    options: Digest
+    charged: bool = False
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls, opened: Opened, name: str, charge: Charge, row: str, secret: Secret, asked: Application
+    ) -> Iterator[Self]:
+        """Open a batch that ends with the block; after an error in the block it can be repeated.
+
+        Args:
+            opened: the release.
+            name: of the batch.
+            charge: the ledger, and the column of subjects.
+            row: column of ids, which differ among the rows of a subject.
+            secret: columns of the secret.
+            asked: positions and how far they may be.
+
+        Raises:
+            UsageError: a release without a matrix or of traces, a batch that is over, or a ledger by the calendar.
+            InputError, DoesNotHoldError: a ledger, or a batch, that will not do.
+        """
+        release, problem = matrix_of(opened)
+        if release.walker is not None:
+            raise UsageError("release must draw rows one by one, got one of traces: use apply")
+        sums, subject = sha256(opened.folder / SUMS), str(charge.subject)
+        with Batch(ledger=charge.path, name=name).opened() as batch, charge.opened() as ledger:
+            if ledger.limit is not None and ledger.limit.calendar is not None:
+                raise UsageError(f"{ledger.path} must have a limit in all or by hours, got one by the calendar")
+            cost = cost_of(opened.folder, opened.result, opened.relation, "batch").times(max(1, len(asked.positions)))
+            protector = Protector.of(release, problem.data, secret, asked, coins=batch.coins(sums))
+            protector = evolve(protector, named_by=(subject, row))
+            options = Digest(batch.key())
+            told = [
+                sums,
+                subject,
+                row,
+                asked.max_snap,
+                {name: columns.columns for name, columns in protector.positions},
+            ]
+            options.add(b"partitions", json.dumps(told, sort_keys=True).encode())
+            made = cls(
+                partitions=Partitions(protector=protector, key=batch.key()),
+                batch=batch,
+                ledger=ledger,
+                cost=evolve(cost, purpose=batch.purpose(ledger.purposes())),
+                options=options,
+            )
+            yield made
+            if made.charged:
+                batch.end()
+
+    @property
+    def tally(self) -> Callable[[Any], Any]:
+        """The first pass over a partition: :meth:`Partitions.tally`."""
+        return self.partitions.tally
+
+    def charge(self, tallies: object) -> Partitions:
+        """Charge every subject for its rows, durably: one entry of the ledger for each subject.
+
+        Args:
+            tallies: what the first pass gave for all partitions, any kind of table.
+
+        Returns:
+            What draws the reports in the second pass. Subjects with too little left have reports for their first rows,
+            by id.
+
+        Raises:
+            UsageError: a subject has rows in two partitions, or the batch began with another table or other options.
+            DoesNotHoldError: the batch was charged, and its record is gone.
+        """
+        found = frame_of(tallies, "tallies")
+        digest = evolve(self.options)
+        for text in texts_of(found["digest"]).drop_nulls().to_list():
+            digest.add_sum(text)
+        counts = pl.DataFrame({"subject": texts_of(found["subject"]), "rows": found["rows"].to_list()}).drop_nulls()
+        if counts["subject"].is_duplicated().any():
+            raise UsageError("rows of a subject must be in one partition, got two: repartition the table by subject")
+        before = self.ledger.charges_for(self.cost.purpose)
+        if before and not self.batch.record:
+            raise DoesNotHoldError(f"{self.batch.folder}: changed: the batch was charged, and its record is gone")
+        self.batch.begin(digest)
+        rows_of = dict(counts.iter_rows())
+        granted = self._granted(
+            rows_of, {name: int(spent / self.cost.amount[0]) for name, (_, spent) in before.items()}
+        )
+        self.charged = True
+        few = {name: (rows, granted[name]) for name, rows in rows_of.items() if granted[name] < rows}
+        return evolve(self.partitions, few=few)
+
+    def _granted(self, counts: Mapping[str, int], paid: Mapping[str, int]) -> dict[str, int]:
+        """Charge subjects for as many of their rows as the limit allows; an earlier run's charges are not repeated."""
+        granted = {name: min(rows, paid.get(self.ledger.name_of(name), 0)) for name, rows in counts.items()}
+        due = {name: rows for name, rows in counts.items() if not granted[name]}
+        while due:
+            charged = self.ledger.charge_each(list(due), self.cost, times=list(due.values()))
+            refused = []
+            for name, good in zip(due, charged, strict=True):
+                if good:
+                    granted[name] = due[name]
+                else:
+                    refused.append((name, self.ledger.account(name).left or 0))
+            fits = {name: min(due[name] - 1, int(left / self.cost.amount[0])) for name, left in refused}
+            due = {name: rows for name, rows in fits.items() if rows}
+        return granted

@@ -1,0 +1,142 @@
+"""Draw reports for rows that DuckDB or Polars passes in batches, from any of its threads."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import narwhals as nw
+import polars as pl
+from attrs import define, evolve, field
+
+from privopt.declare.column_texts import REPORT
+from privopt.errors import UsageError
+from privopt.execution import Executor
+from privopt.execution.local import threads
+from privopt.ledger.charge import Charge
+from privopt.ledger.cost_of_report import cost_of
+from privopt.ledger.entries import Cost
+from privopt.ledger.ledger import Ledger
+from privopt.run.verify import Opened
+from privopt_metric_dp.problem.read_points import COORDINATES
+from privopt_metric_dp.tables.application import Application, limits_of, positions_are_planar
+from privopt_metric_dp.tables.apply_table import matrix_of
+from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.protect import Protector
+from privopt_metric_dp.tables.secret_columns import Secret
+
+__all__ = ["RowReports"]
+
+SUBJECT: Final = "subject"
+
+
+@define(kw_only=True, eq=False)
+class _Apart(Charging):
+    """Charges in the one thread that the ledger is open in, whatever thread asks.
+
+    All else is done in the thread that asks. Polars's threads wait for one another, and would wait for ever for work
+    that a thread of ours asked them for while they wait for it.
+    """
+
+    thread: Executor
+
+    def charge(
+        self, whose: Sequence[str], cost: Cost, periods: Sequence[str], times: Sequence[int] | None = None
+    ) -> list[bool]:
+        """Charge as any ledger does, one batch after the other."""
+        return self.thread.submit(0, super().charge, whose, cost, periods, times).result()
+
+
+@define(kw_only=True, eq=False, slots=False)
+class RowReports:
+    """Draws a report for each row, after it was charged where there is a ledger.
+
+    Attributes:
+        protector: draws.
+        notes: what a user of the reports must know, a sentence each.
+    """
+
+    protector: Protector
+    notes: tuple[str, ...]
+    _opened: ExitStack = field(factory=ExitStack, init=False)
+
+    @classmethod
+    def of(cls, opened: Opened, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
+        """Prepare a release.
+
+        Args:
+            opened: the release.
+            purpose: of charges, in words.
+            ledger: charges each row to its subject, whatever its position; opened a second time where it is open.
+
+        Raises:
+            UsageError: a release without a matrix, one of traces, one that cannot be charged, or a ledger whose limit
+                is by the calendar.
+            InputError, DoesNotHoldError: a ledger that will not do.
+        """
+        release, problem = matrix_of(opened)
+        if release.walker is not None:
+            raise UsageError("release must draw rows one by one, got one of traces: use apply")
+        thread, data = threads(1), problem.data
+        book: Ledger | None = None
+        charge: Charge | None = None
+        charging: Charging | None = None
+        planar = positions_are_planar(data)
+        names = COORDINATES["planar" if planar else "geographic"]
+        secret = Secret.at(names if data.records.coordinates is not None else ["id"], planar=planar)
+        if ledger is not None:
+            path, key = (ledger.path, ledger.key) if isinstance(ledger, Ledger) else (Path(ledger), None)
+            book = thread.submit(0, _checked, path, key).result()
+            charge = Charge(ledger=book, subject=SUBJECT)
+            cost = cost_of(opened.folder, opened.result, opened.relation, purpose)
+            charging = _Apart(to=charge, cost=cost, thread=thread)
+        protector = Protector.of(release, data, secret, Application(charge=charge), charging)
+        mark = [f"this release: {opened.result.mark}"] if opened.result.mark else []
+        made = cls(protector=protector, notes=(*limits_of(opened.result.guarantee), *mark))
+        if charging is not None and book is not None:
+            thread.submit(0, made._opened.enter_context, charging.opened()).result()
+            weakref.finalize(made, thread.submit, 0, book.close).atexit = False
+            made.notes = (*made.notes, thread.submit(0, lambda: charging.sequence).result())
+        return made
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Types of a row's columns by name: a position or an id, and a subject where there is a ledger."""
+        kind = pl.String if self.protector.secret.kind == "id" else pl.Float64
+        whom = {} if self.protector.charging is None else {SUBJECT: pl.String}
+        return {**dict.fromkeys(self.protector.secret.columns, kind), **whom}
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """Types of a report's parts by name: the output's id, and its coordinates where it has a place."""
+        places = [place.removeprefix(f"{REPORT}_") for place in self.protector.places(REPORT)]
+        return {"id": pl.String, **dict.fromkeys(places, pl.Float64)}
+
+    def __call__(self, rows: pl.DataFrame) -> pl.Series:
+        """Draw a report for each row.
+
+        Args:
+            rows: (B, ...) with the columns of :attr:`arguments`.
+
+        Returns:
+            (B,) structures of :attr:`fields`; null for a row without a report.
+
+        Raises:
+            InputError, DoesNotHoldError, StoppedError: of the ledger; nothing was drawn then.
+        """
+        own = evolve(self.protector, refused=Counter())  # what it counts is no thread's but this one's
+        made = own.protect(nw.from_native(rows, eager_only=True)).to_native()
+        parts = zip(self.fields, (REPORT, *self.protector.places(REPORT)), strict=True)
+        report = pl.struct(**{name: pl.col(column) for name, column in parts})
+        return made.select(pl.when(pl.col(REPORT).is_not_null()).then(report)).to_series()
+
+
+def _checked(path: Path, key: Path | None) -> Ledger:
+    """Open a ledger, and check it."""
+    ledger = Ledger(path, key=key)
+    ledger.check()
+    return ledger

@@ -1,0 +1,261 @@
+"""Partitions: tasks are killed, repeated and run twice at a time, and each row has one report and one charge."""
+
+import os
+import pickle
+import random
+import signal
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from fractions import Fraction
+from functools import partial
+from multiprocessing import get_context
+
+import polars as pl
+import pytest
+from helpers.lake import NOTES, expected, killed_at_random, reported, tallied
+from scipy.stats import chisquare
+
+import privopt as po
+from privopt.errors import DoesNotHoldError, InputError, UsageError
+from privopt_metric_dp.tables.partitions import TALLY
+
+pa = pytest.importorskip("pyarrow")
+pytestmark = pytest.mark.filterwarnings(NOTES)
+
+COLUMNS = {"subject": "who", "row": "trip", "lat": "lat", "lon": "lon"}
+
+
+def split(trips, parts):
+    """Partitions with all rows of a subject in one, as lists of batches."""
+    where = pl.col("who").hash(7) % parts
+    found = [trips.filter(where.fill_null(0) == part) for part in range(parts)]
+    return [part.to_arrow().to_batches(max_chunksize=97) for part in found]
+
+
+def charges(folder):
+    with po.Ledger(folder / "book") as ledger:
+        ledger.check()
+        return {account.subject: (account.spent, account.reports) for account in ledger.accounts()}
+
+
+def drawn(tables):
+    """Return the report of each row by its id; a row that comes twice must have the same one."""
+    reports = {}
+    for row, report in pl.concat(map(pl.from_arrow, tables)).select("trip", "report").iter_rows():
+        assert reports.setdefault(row, report) == report
+    return reports
+
+
+def both_passes(release, partitions, folder, run=map):
+    with release.batch("night", ledger=folder / "book", **COLUMNS) as batch:
+        tallies = list(run(partial(tallied, batch.tally), partitions))
+        plan = batch.charge(pa.concat_tables(tallies))
+        return list(run(partial(reported, plan), partitions)), plan
+
+
+def test_a_subject_has_one_charge_for_all_its_rows_and_no_more_reports_than_it_paid_for(release, trips, tmp_path):
+    with po.Ledger(tmp_path / "book") as ledger:
+        ledger.set_limit(20)
+        ledger.charge("s1", po.Cost(epsilon=15, unit="per km as the crow flies"))
+    made, plan = both_passes(release, split(trips, 5), tmp_path)
+    found = pl.concat(map(pl.from_arrow, made))
+    assert found.columns == ["trip", "place", "who", "g", "report", "report_lat", "report_lon"]
+    assert sorted(found["trip"]) == trips["trip"].to_list()
+    book = charges(tmp_path)
+    assert book.pop("s1") == (20, 2)
+    assert set(book.values()) == {(20, 1)}
+    assert plan.few["s1"][1] == 10
+    usable = trips.filter(pl.col("lat").is_not_null() & pl.col("who").is_not_null())
+    allowed = Counter({name: few[1] for name, few in plan.few.items()})
+    reports = Counter(found.filter(pl.col("report").is_not_null())["who"])
+    assert reports <= allowed
+    missing = Counter(trips.filter(pl.col("lat").is_null() & pl.col("who").is_not_null())["who"])
+    assert all(reports[name] >= allowed[name] - missing[name] for name in allowed)
+    assert set(found.filter(pl.col("report").is_not_null())["trip"]) <= set(usable["trip"])
+    first = found.filter((pl.col("who") == "s1") & pl.col("report").is_not_null())["trip"].cast(pl.String)
+    ids = sorted(map(str, trips.filter(pl.col("who") == "s1")["trip"]))
+    assert set(first) <= set(ids[:10])
+
+
+def test_reports_come_as_certified_and_do_not_depend_on_partitions_or_order(release, trips, tmp_path):
+    many = pl.concat([trips.with_columns(trip=trips["trip"] + 3000 * n) for n in range(10)])
+    (tmp_path / "again").mkdir()
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        plan = batch.charge(pa.concat_tables([tallied(batch.tally, part) for part in split(many, 3)]))
+        one = drawn([reported(plan, part) for part in split(many, 3)])
+        assert one == drawn([reported(plan, part) for part in split(many.sample(fraction=1.0, shuffle=True), 8)])
+    place = dict(many.select("trip", "place").iter_rows())
+    good = {row: report for row, report in one.items() if report is not None}
+    wanted = expected(release, Counter(place[row] for row in good))
+    seen = Counter(good.values())
+    assert chisquare([seen[name] for name in wanted], list(wanted.values())).pvalue > 1e-6
+    with pytest.raises(UsageError, match="finished"), release.batch("night", ledger=tmp_path / "book", **COLUMNS):
+        pass
+    assert not list(tmp_path.glob("book.batches/*/key"))
+
+
+def test_what_fails_in_the_driver_is_repeated_with_the_same_reports_and_no_second_charge(release, trips, tmp_path):
+    parts, before = split(trips, 4), None
+    for _ in range(3):
+        with suppress(KeyboardInterrupt), release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+            plan = batch.charge(pa.concat_tables([tallied(batch.tally, part) for part in parts]))
+            made = drawn([reported(plan, part) for part in parts])
+            assert before in (None, (made, charges(tmp_path)))
+            before = (made, charges(tmp_path))
+            raise KeyboardInterrupt
+    assert before is not None
+    again = [part[:-1] for part in parts]
+    with (
+        pytest.raises(UsageError, match="began with"),
+        release.batch("night", ledger=tmp_path / "book", **COLUMNS) as b,
+    ):
+        b.charge(pa.concat_tables([tallied(b.tally, part) for part in again]))
+    assert charges(tmp_path) == before[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda t: pl.concat([t, t.head(1)]), InputError, "an id twice"),
+        (lambda t: t.with_columns(trip=None), InputError, "an id of each row"),
+        (lambda t: t.drop("lon"), InputError, "no such column"),
+        (lambda t: t.drop("trip"), InputError, "the id of each row"),
+    ],
+)
+def test_tables_that_will_not_do_are_refused_before_a_charge(release, trips, tmp_path, change, error, words):
+    with pytest.raises(error, match=words), release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        tallied(batch.tally, change(trips.filter(pl.col("who") == "s1")).to_arrow().to_batches())
+    assert charges(tmp_path) == {}
+
+
+def test_a_subject_in_two_partitions_is_refused_and_a_row_more_in_the_second_pass(release, trips, tmp_path):
+    halves = [trips.head(1500), trips.tail(1500)]
+    with (
+        pytest.raises(UsageError, match="repartition"),
+        release.batch("b", ledger=tmp_path / "book", **COLUMNS) as batch,
+    ):
+        batch.charge(pa.concat_tables([tallied(batch.tally, half.to_arrow().to_batches()) for half in halves]))
+    assert charges(tmp_path) == {}
+    with po.Ledger(tmp_path / "book") as ledger:
+        ledger.set_limit(5)
+    _, plan = both_passes(release, split(trips, 1), tmp_path)
+    more = pl.concat([trips, trips.tail(1).with_columns(trip=pl.lit(9999, pl.Int64))])
+    with pytest.raises(DoesNotHoldError, match="another number of rows"):
+        reported(plan, more.to_arrow().to_batches())
+
+
+def stubborn(task, parts):
+    """Run tasks in processes that are killed, twice each at least, until all have an answer of each run."""
+    answers, left = [], [part for part in parts for _ in range(2)]
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["helpers.lake", "privopt_metric_dp.tables.partitions"])
+    while left:
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            futures = [(part, pool.submit(killed_at_random, task, part)) for part in left]
+            done = [(part, future) for part, future in futures if future.exception() is None]
+            answers += [(part, future.result()) for part, future in done]
+            left = [part for part, future in futures if future.exception() is not None]
+    return answers
+
+
+@pytest.mark.slow
+def test_killed_and_repeated_processes_give_each_row_one_report_and_one_charge(release, trips, tmp_path):
+    parts = split(trips, 8)
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        tallies = {id(part): table for part, table in stubborn(partial(tallied, batch.tally), parts)}
+        plan = batch.charge(pa.concat_tables(list(tallies.values())))
+        made = drawn([table for _, table in stubborn(partial(reported, plan), parts)])
+    assert made == drawn([reported(plan, part) for part in parts])
+    assert len(made) == len(trips)
+    rows = Counter(trips["who"].drop_nulls())
+    assert charges(tmp_path) == {name: (Fraction(count, 2), 1) for name, count in rows.items()}
+
+
+def test_what_workers_get_can_be_pickled_and_does_not_show_its_key(release, trips, tmp_path):
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        key = batch.batch.key()
+        again = pickle.loads(pickle.dumps(batch.tally))
+        assert key.hex() not in repr(batch.partitions)
+        assert repr(key)[2:-1] not in repr(batch.partitions)
+        part = split(trips, 1)[0]
+        assert tallied(again, part).equals(tallied(batch.tally, part))
+
+
+@pytest.mark.xdist_group("dask")
+def test_dask_gives_each_row_one_report_and_one_charge(release, trips, tmp_path):
+    dask = pytest.importorskip("dask.dataframe")
+    frame = dask.from_pandas(trips.to_pandas(), npartitions=4).shuffle("who")
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        counted = frame.map_partitions(batch.tally, meta=batch.tally(frame._meta)).compute(scheduler="threads")
+        plan = batch.charge(counted)
+        made = frame.map_partitions(release.map_arrow, plan, meta=release.map_arrow(frame._meta, plan))
+        got = made.compute(scheduler="threads")
+        assert made.compute(scheduler="threads").sort_index().equals(got.sort_index())
+    assert sorted(got["trip"]) == trips["trip"].to_list()
+    assert got.sort_values("trip")["g"].to_list() == trips["g"].to_list()
+    rows = Counter(trips["who"].drop_nulls())
+    assert charges(tmp_path) == {name: (Fraction(count, 2), 1) for name, count in rows.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.filterwarnings("ignore")
+def test_spark_gives_each_row_one_report_though_its_workers_are_killed(release, trips, tmp_path, spark):
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    trips.write_parquet(tmp_path / "trips.parquet")
+    frame = spark.read.parquet(str(tmp_path / "trips.parquet")).repartition(12, "who")
+    died = tmp_path / "died"
+    died.mkdir()
+
+    def dying(run):
+        """Run a task; half of the first attempts, and a sixth of the second, die after their first batch."""
+
+        def task(batches):
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            attempt, chance = context.attemptNumber(), random.SystemRandom().random()
+            for batch in run(batches):
+                yield batch
+                if chance < (0.5, 0.17, 0.0, 0.0)[attempt]:
+                    (died / f"{random.SystemRandom().random()}").touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return task
+
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        counted = frame.mapInArrow(dying(batch.tally), TALLY).toArrow()
+        plan = batch.charge(counted)
+        schema = from_arrow_schema(plan.schema(frame.limit(0).toArrow().schema))
+        safe = frame.mapInArrow(dying(partial(release.map_arrow, plan=plan)), schema)
+        got = drawn([safe.toArrow()])
+        assert drawn([safe.toArrow()]) == got
+    assert len(list(died.iterdir())) > 5
+    assert sorted(got) == trips["trip"].to_list()
+    rows = Counter(trips["who"].drop_nulls())
+    assert charges(tmp_path) == {name: (Fraction(count, 2), 1) for name, count in rows.items()}
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """Spark on this machine: four slots, tasks that are tried four times, and a second try of slow ones."""
+    sql = pytest.importorskip("pyspark.sql")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    builder = sql.SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
+    options = {
+        "spark.speculation": "true",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.1",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(tmp_path / "spark"),
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+    }
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

@@ -1,0 +1,203 @@
+"""DuckDB: each row that a query selects has a draw of its own, charged before it; plans are counted, not believed."""
+
+import random
+import sqlite3
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from helpers.lake import NOTES, PLACES, expected
+from scipy.stats import chisquare
+
+import privopt as po
+from privopt.errors import UsageError
+
+duckdb = pytest.importorskip("duckdb")
+pytest.importorskip("pyarrow")
+pytestmark = pytest.mark.filterwarnings(NOTES)
+
+EPSILON = Fraction(1, 2)
+
+
+@pytest.fixture
+def lake(release, trips, tmp_path):
+    """Connect: ``report`` charges a ledger, ``free`` charges no one; the trips are a table and a file of Parquet."""
+    with duckdb.connect(config={"threads": 4}) as connection:
+        connection.register("given", trips.to_arrow())
+        connection.execute("CREATE TABLE trips AS SELECT * FROM given")
+        connection.execute("CREATE TABLE areas AS SELECT range AS g, 'area ' || range AS area FROM range(5)")
+        connection.execute(f"COPY trips TO '{tmp_path / 'trips.parquet'}' (ROW_GROUP_SIZE 2048)")
+        connection.execute("CREATE TABLE few AS FROM trips LIMIT 300")
+        connection.execute(f"CREATE VIEW few_stored AS FROM '{tmp_path / 'trips.parquet'}' WHERE trip < 300")
+        connection.execute(f"CREATE VIEW stored AS FROM '{tmp_path / 'trips.parquet'}'")
+        po.sql.register(connection, release, ledger=tmp_path / "book")
+        po.sql.register(connection, release, "free")
+        yield connection
+
+
+def charges(folder):
+    """How often each subject was charged; every sum is that number times epsilon, exactly."""
+    with po.Ledger(folder / "book") as ledger:
+        accounts = ledger.accounts()
+    assert all(account.spent == account.reports * EPSILON for account in accounts)
+    return Counter({account.subject: account.reports for account in accounts})
+
+
+def whom(lake, source):
+    """How often each subject stands in what a query selects from."""
+    found = lake.execute(f"SELECT who, count(*) FROM {source} GROUP BY who").fetchall()
+    return Counter({who: count for who, count in found if who is not None})
+
+
+REPORT = "report(lat, lon, who)"
+QUERIES = {
+    f"SELECT {REPORT} FROM trips": (1, "trips"),
+    f"SELECT trip, {REPORT} AS a, {REPORT} AS b FROM trips": (2, "trips"),
+    f"SELECT {REPORT}.id, {REPORT}.id FROM trips": (2, "trips"),
+    f"SELECT a.id, a.lat, a.lon FROM (SELECT {REPORT} AS a FROM trips)": (1, "trips"),
+    f"SELECT DISTINCT {REPORT} FROM trips": (1, "trips"),
+    f"SELECT DISTINCT a.id, b.id FROM (SELECT {REPORT} AS a, {REPORT} AS b FROM trips)": (2, "trips"),
+    f"SELECT area, {REPORT} FROM trips JOIN areas USING (g)": (1, "trips JOIN areas USING (g)"),
+    f"SELECT {REPORT} FROM trips, range(3)": (1, "trips, range(3)"),
+    f"SELECT {REPORT} FROM trips a SEMI JOIN areas USING (g) WHERE g < 2": (1, "trips WHERE g < 2"),
+    f"SELECT * FROM (SELECT {REPORT} AS a FROM trips JOIN (SELECT trip FROM stored) USING (trip)) WHERE a.id = 'p3'": (
+        1,
+        "trips",
+    ),
+    f"SELECT count(a.id), count(a.lat) FROM (SELECT {REPORT} AS a FROM stored)": (1, "trips"),
+    f"SELECT a.id, count(*) FROM (SELECT {REPORT} AS a FROM trips) GROUP BY ALL ORDER BY 1": (1, "trips"),
+    f"WITH r AS MATERIALIZED (SELECT trip, {REPORT} AS a FROM trips) FROM r x JOIN r y USING (trip)": (1, "trips"),
+    f"SELECT {REPORT} FROM trips UNION ALL SELECT {REPORT} FROM stored": (2, "trips"),
+    f"SELECT CASE WHEN g = 1 THEN {REPORT} END FROM trips": (1, "trips WHERE g = 1"),
+    f"SELECT trip FROM trips WHERE {REPORT}.id = 'p1'": (1, "trips"),
+    f"SELECT (SELECT {REPORT}.id) FROM trips": (1, "trips"),
+    f"SELECT trip FROM (SELECT trip, {REPORT} FROM trips)": (0, "trips"),
+    "SELECT report(45.0, 7.0, who) FROM trips": (1, "trips"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_each_row_that_is_selected_is_drawn_for_once_and_charged_once(lake, tmp_path, query):
+    times, source = QUERIES[query]
+    lake.execute(query).fetchall()
+    rows = whom(lake, source)
+    assert charges(tmp_path) == Counter({who: times * count for who, count in rows.items() if times})
+
+
+def test_the_plan_has_a_call_for_each_time_that_the_function_stands_in_a_query(lake):
+    def plan(query):
+        return lake.execute(f"EXPLAIN {query}").fetchall()[0][1]
+
+    assert plan("SELECT free(lat, lon), free(lat, lon) FROM trips").count("free(") == 2
+    fields = plan("SELECT a.id, a.lat FROM (SELECT free(lat, lon) AS a FROM trips) WHERE a.lon > 0")
+    assert fields.count("struct_extract(a,") == 3  # of one column: a filter or a field is no second call
+    assert fields.count("free(") <= 1
+    marked = "SELECT stability FROM duckdb_functions() WHERE function_name IN ('free', 'report')"
+    assert lake.execute(marked).fetchall() == [("VOLATILE",)] * 2
+
+
+def test_equal_rows_are_not_drawn_alike_and_no_call_is_shared(lake):
+    """Dictionaries, constants and equal expressions: places where an engine might evaluate once for many rows."""
+    for source in (
+        "trips",
+        "stored",
+        "trips JOIN areas USING (g)",
+        "(SELECT 45.0 AS lat, 7.0 AS lon FROM range(3000))",
+    ):
+        pairs = lake.execute(f"SELECT free(lat, lon), free(lat, lon) FROM {source} WHERE lat IS NOT NULL").fetchall()
+        alike = np.mean([one == other for one, other in pairs])
+        assert 0 < alike < 0.5, source
+        assert len({one["id"] for one, _ in pairs}) == len(PLACES)
+    for one, _ in pairs:
+        assert (one["lat"], one["lon"]) == pytest.approx(PLACES[one["id"]])
+
+
+def test_reports_come_as_often_as_certified(lake, release):
+    found = lake.execute(
+        "SELECT place, a.id FROM (SELECT place, free(lat, lon) AS a FROM trips, range(20) WHERE lat IS NOT NULL)"
+    ).fetchall()
+    wanted = expected(release, Counter(place for place, _ in found))
+    seen = Counter(report for _, report in found)
+    assert chisquare([seen[name] for name in wanted], list(wanted.values())).pvalue > 1e-6
+
+
+def test_what_a_limit_forbids_is_null_and_no_missing_position_is_told_by_a_charge(lake, release, tmp_path):
+    with po.Ledger(tmp_path / "small") as ledger:
+        ledger.set_limit(10)
+    po.sql.register(lake, release, "few", ledger=tmp_path / "small")
+    got = lake.execute("SELECT who, lat, few(lat, lon, who) FROM trips").fetchall()
+    with po.Ledger(tmp_path / "small") as ledger:
+        accounts = ledger.accounts()
+    assert {account.spent for account in accounts} == {10}
+    reported = Counter(who for who, _, report in got if report is not None)
+    empty = Counter(who for who, lat, _ in got if lat is None)
+    assert None not in reported
+    assert all(20 - empty[account.subject] <= reported[account.subject] <= 20 for account in accounts)
+
+
+def test_what_cannot_be_registered_is_said(lake, release, tmp_path):
+    with po.Ledger(tmp_path / "daily") as ledger:
+        ledger.set_limit(1, per="day")
+    with pytest.raises(UsageError, match="counts by day"):
+        po.sql.register(lake, release, "daily", ledger=tmp_path / "daily")
+    with pytest.raises(UsageError, match="DuckDB"):
+        po.sql.register(sqlite3.connect(":memory:"), release)
+
+
+def test_a_charge_that_fails_ends_the_query(lake, tmp_path):
+    with sqlite3.connect(tmp_path / "book") as book:
+        book.execute("UPDATE entries SET total = '7'")
+    with pytest.raises(duckdb.Error, match="changed"):
+        lake.execute("SELECT report(lat, lon, who) FROM trips")
+
+
+def test_what_holds_of_all_reports_is_said(release, tmp_path):
+    with duckdb.connect() as connection, pytest.warns(po.PrivoptWarning, match="what holds of all reports"):
+        po.sql.register(connection, release, ledger=po.Ledger(tmp_path / "open"))
+
+
+def random_query(chance):
+    """Return a query, how many calls of the function it has, what it selects from, its limit, and DISTINCT."""
+    source = chance.choice(["few", "few_stored", "few JOIN areas USING (g)", "few, range(2)"])
+    some = chance.choice(["", "WHERE g = 2", "WHERE trip % 7 < 3", "WHERE lat IS NOT NULL AND g <> 1", "WHERE false"])
+    calls = chance.randint(1, 3)
+    columns = ", ".join(f"{REPORT} AS r{number}" for number in range(calls))
+    distinct = chance.choice(["", "DISTINCT "])
+    query = f"SELECT {distinct}place, {columns} FROM {source} {some}"
+    if chance.random() < 0.3:
+        query = f"SELECT * FROM ({query}) WHERE r0.id IS NOT NULL OR place IS NOT NULL"
+    if chance.random() < 0.3:
+        query = f"WITH q AS MATERIALIZED ({query}) SELECT * FROM q"
+    if chance.random() < 0.2:
+        query = f"SELECT * FROM ({query}) ORDER BY r0.id"
+    limit = chance.choice([None, None, None, 0, 1, 50])
+    return query + ("" if limit is None else f" LIMIT {limit}"), calls, f"{source} {some}", limit, distinct
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_random_queries_draw_what_they_select(lake, release, tmp_path, count):
+    chance, seen, places, before = random.Random(count), Counter(), Counter(), Counter()
+    for _ in range(count):
+        query, calls, source, limit, distinct = random_query(chance)
+        got = lake.execute(query).fetchall()
+        rows, after = whom(lake, source), charges(tmp_path)
+        drawn = after - before
+        most = Counter({who: calls * each for who, each in rows.items()})
+        if limit is None:
+            assert drawn == +most, query
+        else:  # a limit may spare draws, and never lets two rows have one
+            assert drawn <= most, query
+            assert drawn.total() >= calls * sum(row[1] is not None for row in got), query
+        if limit is None and not distinct:
+            for place, *reports in got:
+                for report in reports:
+                    if report is not None:
+                        seen[report["id"]] += 1
+                        places[place] += 1
+        before = after
+    wanted = expected(release, places)
+    assert chisquare([seen[name] for name in wanted], list(wanted.values())).pvalue > 1e-6
+    assert seen.total() > 40 * count
+    with po.Ledger(tmp_path / "book") as ledger:
+        ledger.check()
