@@ -17,7 +17,7 @@ SOURCES = ROOT / "docs" / "proof"
 WORK = ROOT / ".tools" / "proof"
 PACKAGES = ("coq", "ocaml-findlib", "libzarith-ocaml-dev", "ocaml-nox")
 THEORIES = (
-    *("Exp", "Rows", "Sums", "Bound", "Spec", "Claims", "Metric", "Tables", "Privacy", "Costs", "Check"),
+    *("Basics", "Exp", "Rows", "Sums", "Bound", "Spec", "Claims", "Metric", "Tables", "Privacy", "Costs", "Check"),
     *("Grammar", "Folder", "Unique", "UniqueText", "Read", "Accept", "Witness", "Sampler"),
 )
 PARTS = ("whole.ml", "proved.mli", "proved.ml", "unzip.ml", "privopt_kernel.ml")

@@ -27,7 +27,7 @@ Fixpoint drop_row (r : list Z) (t : bytes) : option bytes :=
 Fixpoint drop_rows (rows : list (list Z)) (t : bytes) : option bytes :=
   match rows with [] => Some t | r :: s => t <- drop_row r t;; drop_rows s t end.
 
-Definition front (a : npy) : bytes := [147] ++ b "NUMPY" ++ [1; 0] ++ le 2 (Z.of_nat (length (header a))) ++ header a.
+Definition front (a : npy) : bytes := [147] ++ str "NUMPY" ++ [1; 0] ++ le 2 (Z.of_nat (length (header a))) ++ header a.
 
 Definition read_words (k : bytes) (t : bytes) (n width : nat) : option (list (list Z)) :=
   let a := read_npy t in
@@ -38,30 +38,30 @@ Definition read_words (k : bytes) (t : bytes) (n width : nat) : option (list (li
   match drop_rows rows content with Some [] => Some rows | _ => None end.
 
 Definition read_doubles (fs : files) (name : bytes) (n width : nat) : option (list (list rat)) :=
-  t <- lookup (beside name) fs;; bits <- read_words (b "<f8") t n width;; map_opt (map_opt double) bits.
+  t <- lookup (beside name) fs;; bits <- read_words (str "<f8") t n width;; map_opt (map_opt double) bits.
 
 Definition reader (fs : files) : readers :=
   {| number_of := read_decimal; table_of := read_table fs; matrix_of := read_doubles fs |}.
 
 Definition are_names (t : bytes) (names : list bytes) : bool :=
   let a := read_npy t in let width := Z.to_nat (digits_value (skipn 2 (kind a))) in
-  good_npy a && same (print_npy a) t && same (kind a) (b "<U" ++ named width) && same_shape (shape a) [length names]
+  good_npy a && same (print_npy a) t && same (kind a) (str "<U" ++ named width) && same_shape (shape a) [length names]
   && forallb (fun x => Nat.leb (length x) width && forallb in_name x) names && same (flat_map (print_name width) names) (body a).
 
 Definition as_json (t : bytes) : option value :=
-  let t := outside false blank_json t in let v := read_json t in
+  let t := outside false blank_json Sign t in let v := read_json t in
   when good_value inside inside v && same (print_value json_key v) t;; Some v.
 Definition as_toml (t : bytes) : option toml :=
-  let t := full_lines true (outside true blank_toml t) in let d := read_toml t in
+  let t := full_lines true (outside true blank_toml Sign t) in let d := read_toml t in
   when good_toml d && same (print_toml d) t;; Some d.
 
 Definition read_folder (fs : files) : option (problem * claims * list (list Z)) :=
   let r := reader fs in
-  result <- lookup (b "result.json") fs;; j <- as_json result;; c <- claims_of r j;;
+  result <- lookup (str "result.json") fs;; j <- as_json result;; c <- claims_of r j;;
   text <- lookup (beside (file c)) fs;; d <- as_toml text;; p <- problem_of r d;;
-  weights <- lookup (b "mechanism.npz/weights.npy") fs;;
-  rows <- read_words (b "<u8") weights (length (records p)) (length (outputs p));;
-  names <- lookup (b "mechanism.npz/records.npy") fs;; outs <- lookup (b "mechanism.npz/outputs.npy") fs;;
+  weights <- lookup (str "mechanism.npz/weights.npy") fs;;
+  rows <- read_words (str "<u8") weights (length (records p)) (length (outputs p));;
+  names <- lookup (str "mechanism.npz/records.npy") fs;; outs <- lookup (str "mechanism.npz/outputs.npy") fs;;
   when are_names names (records p) && are_names outs (outputs p);;
   Some (p, c, rows).
 
@@ -70,37 +70,51 @@ Definition same_rat (x y : rat) : bool := (0 <? snd x) && (0 <? snd y) && (fst x
 Definition value_holds (c : claims) (f : findings) : bool :=
   let (n, d) := value_of c in let (a, e) := allowance c in
   (0 <? d) && (0 <? e)
-  && match unit_of c with Some (u, w) => (0 <? u) && (0 <? w) && (u * 2 ^ 30 * d <=? w * Z.max d (Z.abs n)) | None => true end
   && ((n * e - a * d) * (TOTAL * ONE) <=? at_least f * (d * e)) && (at_most f * (d * e) <=? (n * e + a * d) * (TOTAL * ONE)).
+(** A unit is fine: above 0, and 2^-30 of the value or of 1 at most. *)
+Definition unit_holds (c : claims) : bool :=
+  let (n, d) := value_of c in
+  match unit_of c with
+  | Some (u, w) => (0 <? d) && (0 <? u) && (0 <? w) && (u * 2 ^ 30 * d <=? w * Z.max d (Z.abs n))
+  | None => true
+  end.
+(** x is y, as a double is shown. *)
+Definition shown (x y : rat) : bool :=
+  (0 <? snd x) && (0 <? snd y) && (Z.abs (fst x * snd y - fst y * snd x) * 2 ^ 52 <=? fst y * snd x).
+Definition guarantee_holds (p : problem) (c : claims) : bool :=
+  same_rat (epsilon_of c) (epsilon p) && shown (epsilon_shown c) (epsilon p) && same (scope_of c) (scope_is p)
+  && match within_shown c, within p with Some x, Some y => shown x y | None, None => true | _, _ => false end.
 Definition bound_holds (c : claims) (f : findings) : bool :=
   match bound_of c with Some (n, d) => (0 <? d) && (n * ONE <=? proved f * d) | None => true end.
-Definition near_one (p : problem) : bool :=   (* as the other checkers have it: shares add up to 1 within 1e-6 *)
+Definition prior_adds_up (p : problem) : bool :=   (* as the other checkers have it: shares add up to 1 within 1e-6 *)
   let s := largest (map snd (prior p)) in
   match map_opt (scaled s) (map snd (prior p)) with
-  | Some l => (Z.abs (total l - s) * 10 ^ 6 <=? s) || forallb (fun e => (fst (snd e) =? 1) && (snd (snd e) =? 1)) (prior p)
+  | Some l =>
+      (Z.abs (total l - s) * 10 ^ 6 <=? s) || forallb (fun e => (fst (snd e) =? 1) && (snd (snd e) =? 1)) (prior p)
   | None => false
   end.
 
-Inductive claim := Privacy_or_form | Epsilon | Value | Lower_bound | Prior.
+Definition names_differ (fs : files) : bool :=
+  distinct (map fst fs) && distinct (map (fun f => stem (fst f)) fs) && forallb (fun f => plain_name (fst f)) fs.
+
+Inductive claim := Privacy_or_form | Guarantee | Value | Lower_bound | Prior.
 Inductive outcome := Unknown | Fails (what : claim) | Proved (p : problem) (rows : list (list Z)) (c : claims) (f : findings).
 
 Definition examine (fs : files) : outcome :=
-  match (when distinct (map fst fs) && distinct (map (fun f => stem (fst f)) fs);; read_folder fs) with
+  match (when names_differ fs;; read_folder fs) with
   | None => Unknown
   | Some (p, c, rows) =>
       let plan := read_plan fs (length (records p)) (length (outputs p)) in
       match check p rows (wanted plan) (moves plan) with
       | None => Fails Privacy_or_form
       | Some f =>
-          if negb (same_rat (epsilon_of c) (epsilon p) && same (scope_of c) (scope_is p)) then Fails Epsilon
-          else if negb (value_holds c f) then Fails Value
+          if negb (guarantee_holds p c) then Fails Guarantee
+          else if negb (unit_holds c && value_holds c f) then Fails Value
           else if negb (bound_holds c f) then Fails Lower_bound
-          else if negb (near_one p) then Fails Prior
+          else if negb (prior_adds_up p) then Fails Prior
           else Proved p rows c f
       end
   end.
-
-Definition accept (fs : files) : bool := match examine fs with Proved _ _ _ _ => true | _ => false end.
 
 (** ** Proofs *)
 
@@ -179,7 +193,7 @@ Proof.
   eapply forall2_impl; [|exact H]. intros a x. apply map_opt_forall2.
 Qed.
 
-Lemma reader_right fs : Right fs (reader fs).
+Lemma reader_faithful fs : Faithful fs (reader fs).
 Proof.
   split; [|split]; cbn.
   - apply read_decimal_sound.
@@ -199,17 +213,17 @@ Qed.
 Theorem read_folder_sound fs p c rows : read_folder fs = Some (p, c, rows) -> Format fs p rows c.
 Proof.
   unfold read_folder. intro H.
-  destruct (lookup (b "result.json") fs) as [result|] eqn:Lr; [|discriminate].
+  destruct (lookup (str "result.json") fs) as [result|] eqn:Lr; [|discriminate].
   destruct (as_json result) as [j|] eqn:J; [|discriminate]. destruct (claims_of (reader fs) j) as [c'|] eqn:C; [|discriminate].
   destruct (lookup (beside (file c')) fs) as [text|] eqn:Lt; [|discriminate]. destruct (as_toml text) as [d|] eqn:T; [|discriminate].
   destruct (problem_of (reader fs) d) as [p'|] eqn:P; [|discriminate].
-  destruct (lookup (b "mechanism.npz/weights.npy") fs) as [weights|] eqn:Lw; [|discriminate].
+  destruct (lookup (str "mechanism.npz/weights.npy") fs) as [weights|] eqn:Lw; [|discriminate].
   destruct (read_words _ weights _ _) as [rows'|] eqn:W; [|discriminate].
-  destruct (lookup (b "mechanism.npz/records.npy") fs) as [names|] eqn:Ln; [|discriminate].
-  destruct (lookup (b "mechanism.npz/outputs.npy") fs) as [outs|] eqn:Lo; [|discriminate].
+  destruct (lookup (str "mechanism.npz/records.npy") fs) as [names|] eqn:Ln; [|discriminate].
+  destruct (lookup (str "mechanism.npz/outputs.npy") fs) as [outs|] eqn:Lo; [|discriminate].
   destruct (_ && _) eqn:N; [|discriminate]. injection H as <- <- <-. apply andb_true_iff in N as [N1 N2].
   exists (reader fs), d, j, weights, names, outs, result, text.
-  split; [apply reader_right|]. split; [apply lookup_in, Lr|]. split.
+  split; [apply reader_faithful|]. split; [apply lookup_in, Lr|]. split.
   { unfold as_json in J. destruct (_ && _) eqn:E; [|discriminate]. injection J as <-. apply andb_true_iff in E as [E1 E2].
     split; [exact E1|apply same_eq, E2]. }
   split; [exact C|]. split; [apply lookup_in, Lt|]. split.
@@ -233,7 +247,7 @@ Lemma value_holds_sound c f v : value_holds c f = true ->
   IZR (at_least f) <= IZR TOTAL * IZR ONE * v <= IZR (at_most f) -> Rabs (rv (value_of c) - v) <= rv (allowance c).
 Proof.
   unfold value_holds, rv. destruct (value_of c) as [n d]. destruct (allowance c) as [a e]. cbn [fst snd].
-  rewrite !andb_true_iff, !Z.ltb_lt, !Z.leb_le. intros [[[[Hd He] _] H1] H2] [V1 V2].
+  rewrite !andb_true_iff, !Z.ltb_lt, !Z.leb_le. intros [[[Hd He] H1] H2] [V1 V2].
   pose proof TOTAL_pos as T0. pose proof ONE_pos as O0. assert (S0 : (0 < TOTAL * ONE)%Z) by nia.
   assert (D0 : (0 < d * e)%Z) by nia.
   apply (rat_le _ (d * e) _ (TOTAL * ONE) D0 S0) in H1. apply (rat_le _ (TOTAL * ONE) _ (d * e) S0 D0) in H2.
@@ -249,26 +263,75 @@ Proof.
   apply Rabs_le. lra.
 Qed.
 
-(** Of every folder that is accepted there are one problem and one matrix that its files say, and all
-    that it claims of them holds. *)
-Theorem examined fs p rows c f : examine fs = Proved p rows c f ->
-  Distinct fs /\ Format fs p rows c /\ Holds p rows c.
+Lemma unit_holds_sound c : unit_holds c = true -> Fine c.
 Proof.
-  unfold examine. destruct (distinct (map fst fs) && _) eqn:D; [|discriminate]. apply andb_true_iff in D as [D D'].
+  unfold unit_holds, Fine, rv. destruct (value_of c) as [n d]. intros H [u w] E. rewrite E in H. cbn [fst snd].
+  rewrite !andb_true_iff, !Z.ltb_lt, Z.leb_le in H. destruct H as [[[Hd Hu] Hw] H].
+  assert (P : (0 < 2 ^ 30)%Z) by reflexivity. assert (P' : IZR (2 ^ 30) = 2 ^ 30) by (change (2 ^ 30)%Z with (2 ^ Z.of_nat 30)%Z; rewrite <- pow_IZR; reflexivity).
+  pose proof (IZR_lt _ _ Hd) as Rd. pose proof (IZR_lt _ _ Hu) as Ru. pose proof (IZR_lt _ _ Hw) as Rw.
+  split; [apply Rmult_lt_0_compat; [exact Ru|apply Rinv_0_lt_compat, Rw]|].
+  apply Rle_trans with (IZR (Z.max d (Z.abs n)) / IZR (d * 2 ^ 30)); [apply rat_le; nia|].
+  rewrite mult_IZR, P'. assert (0 < 2 ^ 30) by (apply pow_lt; lra).
+  replace (IZR (Z.max d (Z.abs n)) / (IZR d * 2 ^ 30)) with (IZR (Z.max d (Z.abs n)) / IZR d / 2 ^ 30) by (field; lra).
+  unfold Rdiv at 1 3. apply Rmult_le_compat_r; [left; apply Rinv_0_lt_compat; assumption|].
+  destruct (Z.max_spec d (Z.abs n)) as [[_ ->]|[_ ->]].
+  - eapply Rle_trans; [|apply Rmax_r]. right. unfold Rdiv. rewrite Rabs_mult, abs_IZR.
+    rewrite (Rabs_right (/ IZR d)); [reflexivity|]. left. apply Rinv_0_lt_compat, Rd.
+  - eapply Rle_trans; [|apply Rmax_l]. right. field. lra.
+Qed.
+
+Lemma shown_sound x y : shown x y = true -> Shown x y.
+Proof.
+  unfold shown, Shown, rv. destruct x as [a c], y as [e g]. cbn [fst snd].
+  rewrite !andb_true_iff, !Z.ltb_lt, Z.leb_le. intros [[Hc Hg] H]. apply IZR_le in H. rewrite !mult_IZR, abs_IZR, minus_IZR, !mult_IZR in H.
+  assert (P : IZR (2 ^ 52) = 2 ^ 52) by (change (2 ^ 52)%Z with (2 ^ Z.of_nat 52)%Z; rewrite <- pow_IZR; reflexivity). rewrite P in H.
+  apply IZR_lt in Hc, Hg. assert (0 < 2 ^ 52) by (apply pow_lt; lra). assert (D : 0 < IZR c * IZR g) by nra.
+  replace (IZR a / IZR c - IZR e / IZR g) with ((IZR a * IZR g - IZR e * IZR c) * / (IZR c * IZR g)) by (field; lra).
+  rewrite Rabs_mult, (Rabs_right (/ _)) by (left; apply Rinv_0_lt_compat, D).
+  apply Rmult_le_reg_r with (IZR c * IZR g * 2 ^ 52); [apply Rmult_lt_0_compat; assumption|].
+  replace (IZR e / IZR g / 2 ^ 52 * (IZR c * IZR g * 2 ^ 52)) with (IZR e * IZR c) by (field; lra).
+  replace (Rabs (IZR a * IZR g - IZR e * IZR c) * / (IZR c * IZR g) * (IZR c * IZR g * 2 ^ 52))
+    with (Rabs (IZR a * IZR g - IZR e * IZR c) * 2 ^ 52) by (field; lra). exact H.
+Qed.
+
+Lemma same_rat_sound x y : same_rat x y = true -> rv x = rv y.
+Proof.
+  unfold same_rat, rv. destruct x as [a c], y as [e g]. cbn [fst snd].
+  rewrite !andb_true_iff, !Z.ltb_lt, Z.eqb_eq. intros [[Hc Hg] H]. apply (f_equal IZR) in H. rewrite !mult_IZR in H.
+  apply IZR_lt in Hc, Hg. apply Rmult_eq_reg_r with (IZR c * IZR g); [|nra].
+  replace (IZR a / IZR c * (IZR c * IZR g)) with (IZR a * IZR g) by (field; lra). rewrite H. field. lra.
+Qed.
+
+Lemma guarantee_holds_sound p c : guarantee_holds p c = true -> Guaranteed p c.
+Proof.
+  unfold guarantee_holds, Guaranteed. rewrite !andb_true_iff. intros [[[E S] N] W].
+  split; [apply same_rat_sound, E|]. split; [apply shown_sound, S|]. split; [apply same_eq, N|].
+  destruct (within_shown c), (within p); try discriminate; [apply shown_sound, W|exact Logic.I].
+Qed.
+
+Lemma names_differ_sound fs : names_differ fs = true -> Distinct fs.
+Proof.
+  unfold names_differ. rewrite !andb_true_iff, forallb_forall. intros [[A B] C].
+  split; [apply distinct_sound, A|]. split; [apply distinct_sound, B|exact C].
+Qed.
+
+(** Of every folder that the program calls proved there are one problem, one matrix and the claims that its files
+    say, no others, and all that is claimed holds. *)
+Theorem examined fs p rows c f : examine fs = Proved p rows c f ->
+  Distinct fs /\ Format fs p rows c /\ Holds p rows c /\
+  forall p' rows' c', Format fs p' rows' c' -> p = p' /\ rows = rows' /\ c = c'.
+Proof.
+  unfold examine. destruct (names_differ fs) eqn:D; [|discriminate]. apply names_differ_sound in D.
   destruct (read_folder fs) as [[[p' c'] rows']|] eqn:R; [|discriminate].
   destruct (check p' rows' _ _) as [f'|] eqn:C; [|discriminate].
-  destruct (negb _) eqn:E1; [discriminate|]. destruct (negb (value_holds c' f')) eqn:E2; [discriminate|].
-  destruct (negb (bound_holds c' f')) eqn:E3; [discriminate|]. destruct (negb (near_one p')); [discriminate|].
-  intro H. injection H as <- <- <- <-. apply negb_false_iff in E1, E2, E3. apply andb_true_iff in E1 as [Eq Sc].
-  split; [split; apply distinct_sound; assumption|]. split; [apply read_folder_sound, R|].
-  destruct (check_sound _ _ _ _ _ C) as [S [L [Di [Pr [Ex [[v [Lv Bv]] Bo]]]]]].
-  split; [exact S|]. split; [exact Di|]. split; [exact L|]. split; [|split; [apply same_eq, Sc|split; [exact Pr|split; [|split]]]].
-  - unfold same_rat in Eq. rewrite !andb_true_iff, !Z.ltb_lt, Z.eqb_eq in Eq. destruct Eq as [[A B] Q]. unfold rv.
-    apply (f_equal IZR) in Q. rewrite !mult_IZR in Q. apply IZR_lt in A, B.
-    apply Rmult_eq_reg_r with (IZR (snd (epsilon_of c')) * IZR (snd (epsilon p'))); [|nra].
-    replace (IZR (fst (epsilon_of c')) / IZR (snd (epsilon_of c')) * (IZR (snd (epsilon_of c')) * IZR (snd (epsilon p'))))
-      with (IZR (fst (epsilon_of c')) * IZR (snd (epsilon p'))) by (field; lra).
-    rewrite Q. field. lra.
+  destruct (negb _) eqn:E1; [discriminate|]. destruct (negb (unit_holds c' && value_holds c' f')) eqn:E2; [discriminate|].
+  destruct (negb (bound_holds c' f')) eqn:E3; [discriminate|]. destruct (negb (prior_adds_up p')); [discriminate|].
+  intro H. injection H as <- <- <- <-. apply negb_false_iff in E1, E2, E3. apply andb_true_iff in E2 as [Un E2].
+  split; [exact D|]. pose proof (read_folder_sound _ _ _ _ R) as F. split; [exact F|].
+  split; [|intros p q r G; apply (Format_unique fs); [apply D|assumption|assumption]].
+  destruct (check_sound _ _ _ _ _ C) as [S [L [Di [Pr [Sh [Ex [[v [Lv Bv]] Bo]]]]]]].
+  split; [exact S|]. split; [exact Sh|]. split; [apply guarantee_holds_sound, E1|]. split; [exact Di|]. split; [exact L|].
+  split; [exact Pr|]. split; [|split; [apply unit_holds_sound, Un|split; [|split; [apply drawn_mechanism; assumption|]]]].
   - intro z. destruct (Ex z) as [u Lu]. exists u. split; [exact Lu|]. intros w Lw. apply (loss_unique p' z w u S Lw Lu).
   - exists v. split; [exact Lv|]. apply (value_holds_sound c' f'); assumption.
   - intros [n d] Hb z w Mz Lz. unfold bound_holds in E3. rewrite Hb in E3. apply andb_true_iff in E3 as [D0 B].
@@ -276,14 +339,4 @@ Proof.
     pose proof ONE_pos as O0. apply Rle_trans with (IZR (proved f') / IZR ONE).
     + apply rat_le; assumption.
     + apply over_one. exact Bo.
-Qed.
-
-Theorem accepted fs : accept fs = true ->
-  Distinct fs /\
-  exists p rows c, Format fs p rows c /\ Holds p rows c /\
-    forall p' rows' c', Format fs p' rows' c' -> p = p' /\ rows = rows' /\ c = c'.
-Proof.
-  unfold accept. destruct (examine fs) as [| |p rows c f] eqn:E; try discriminate. intros _.
-  destruct (examined fs p rows c f E) as [A [B C]]. split; [exact A|]. exists p, rows, c. split; [exact B|].
-  split; [exact C|]. intros p' rows' c' F. apply (Format_unique fs); [apply A|assumption|assumption].
 Qed.

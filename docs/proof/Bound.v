@@ -8,10 +8,6 @@ From Privopt Require Import Exp Rows Sums.
 Import ListNotations.
 Open Scope R_scope.
 
-(** sum_i p_i sum_k c_ik z_ik. *)
-Definition loss (n width : nat) (p : nat -> R) (c z : nat -> nat -> R) : R :=
-  sum n (fun i => p i * sum width (fun k => c i k * z i k)).
-
 (** ** One output *)
 
 (** Factors u / ONE of rows z_i <= (u / ONE) z_j. *)

@@ -4,18 +4,12 @@ From Privopt Require Import Exp Rows Sums Bound Spec Claims Metric Tables Privac
 Import ListNotations.
 Open Scope R_scope.
 
-Fixpoint distinct (l : list bytes) : bool :=
-  match l with [] => true | a :: s => negb (existsb (same a) s) && distinct s end.
-
 Lemma distinct_sound l : distinct l = true -> NoDup l.
 Proof.
   induction l as [|a s IH]; simpl; [constructor|]. rewrite andb_true_iff, negb_true_iff. intros [H1 H2].
   constructor; [|apply IH, H2]. intro Hin. assert (existsb (same a) s = true); [|congruence].
   apply existsb_exists. exists a. split; [exact Hin|]. apply same_eq. reflexivity.
 Qed.
-
-Fixpoint lookup {A} (id : bytes) (t : list (bytes * A)) : option A :=
-  match t with [] => None | (a, x) :: s => if same id a then Some x else lookup id s end.
 
 Lemma lookup_in {A} id (t : list (bytes * A)) x : lookup id t = Some x -> In (id, x) t.
 Proof.
@@ -40,20 +34,25 @@ Definition shares_of (p : problem) : option (list Z) :=
 
 Lemma shares_sound p l : shares_of p = Some l ->
   length l = length (records p) /\ (forall x, In x l -> (0 <= x)%Z) /\ (0 < total l)%Z /\
-  forall i, (i < length (records p))%nat -> share_of p i (IZR (nth i l 0%Z) / IZR (total l)).
+  (forall i, (i < length (records p))%nat -> share_of p i (IZR (nth i l 0%Z) / IZR (total l))) /\
+  (NoDup (records p) -> forall id, In id (map fst (prior p)) <-> In id (records p)).
 Proof.
   unfold shares_of. set (s := largest _). assert (Hs : (0 < s)%Z) by apply largest_pos. clearbody s.
   destruct (map_opt (share s) (prior p)) as [t|] eqn:Et; [|discriminate].
   destruct (map_opt _ (records p)) as [l'|] eqn:El; [|discriminate]. destruct (_ && _) eqn:C; [|discriminate].
-  intro H. injection H as ->. rewrite !andb_true_iff, Z.ltb_lt, Z.eqb_eq in C. destruct C as [[C1 C2] _].
-  destruct (map_opt_nth _ _ _ El) as [Ll Nl]. split; [exact Ll|].
+  intro H. injection H as ->. rewrite !andb_true_iff, Z.ltb_lt, Z.eqb_eq in C. destruct C as [[C1 C2] C3].
+  apply Nat.eqb_eq in C3. destruct (map_opt_nth _ _ _ El) as [Ll Nl]. destruct (map_opt_nth _ _ _ Et) as [Lt _]. split; [exact Ll|].
   assert (T : forall id z, In (id, z) t -> (0 <= z)%Z /\ exists q, In (id, q) (prior p) /\ rv q = IZR z / IZR s).
   { intros id z Hin. destruct (map_opt_back _ _ _ Et _ Hin) as [[id' q] [Hq Sq]]. unfold share in Sq. cbn [fst snd] in Sq.
     destruct (scaled s q) as [z'|] eqn:E; [|discriminate]. destruct (Z.leb_spec 0 z'); [|discriminate]. injection Sq as -> ->.
     split; [assumption|]. exists q. split; [exact Hq|]. apply scaled_sound in E. tauto. }
   split.
   - intros x Hx. destruct (map_opt_back _ _ _ El _ Hx) as [id [_ Hl]]. apply lookup_in in Hl. apply T in Hl. tauto.
-  - split; [exact C1|]. intros i Hi. destruct (nth_error_some (records p) i Hi) as [id Hid].
+  - split; [exact C1|]. split; [|intro D; assert (I : incl (records p) (map fst (prior p)))].
+    2: { intros id Hid. destruct (map_opt_forth _ _ _ El id Hid) as [z [_ Hz]]. apply lookup_in in Hz.
+         destruct (T id z Hz) as [_ [q [Hq _]]]. apply (in_map fst _ _ Hq). }
+    2: { intro id. split; [|apply I]. apply (NoDup_length_incl D); [rewrite map_length; lia|exact I]. }
+    intros i Hi. destruct (nth_error_some (records p) i Hi) as [id Hid].
     destruct (Nl i id Hid) as [z [Hz Nz]]. apply lookup_in in Hz. destruct (T id z Hz) as [_ [q [Hq Rq]]].
     exists id, q. split; [exact Hid|]. split; [exact Hq|]. rewrite (nth_of_error _ _ _ 0%Z Nz), Rq, C2.
     assert (W : sum_of (prior p) = IZR (total (map snd t)) / IZR s).
@@ -65,6 +64,49 @@ Proof.
         apply scaled_sound in F as [_ [_ ->]]. unfold Rdiv. ring. }
     rewrite W, <- C2. apply IZR_lt in Hs. apply IZR_lt in C1. field. lra.
 Qed.
+
+(** Shares of the records are a distribution. *)
+Lemma shares_distribution l : (forall x, In x l -> (0 <= x)%Z) -> (0 < total l)%Z ->
+  (forall i, 0 <= IZR (nth i l 0%Z) / IZR (total l)) /\ sum (length l) (fun i => IZR (nth i l 0%Z) / IZR (total l)) = 1.
+Proof.
+  intros P T. apply IZR_lt in T as R. assert (0 < / IZR (total l)) by (apply Rinv_0_lt_compat; exact R). split.
+  - intro i. apply Rmult_le_pos; [|lra]. apply IZR_le. destruct (Nat.lt_ge_cases i (length l)) as [L|G].
+    + apply P, nth_In, L.
+    + rewrite nth_overflow by exact G. lia.
+  - rewrite (sum_ext _ _ (fun i => / IZR (total l) * IZR (nth i l 0%Z))) by (intros; unfold Rdiv; ring).
+    rewrite sum_scale, <- (total_sum l total) by reflexivity. field. lra.
+Qed.
+
+(** Rows that were found private are a mechanism: there is one. *)
+Lemma drawn_mechanism p rows : length rows = length (records p) ->
+  (forall r, In r rows -> Distribution (length (outputs p)) r) -> Private p rows -> Mechanism p (drawn rows).
+Proof.
+  intros L D P. assert (T : 0 < IZR TOTAL) by (apply IZR_lt, TOTAL_pos).
+  assert (R : forall i, (i < length (records p))%nat -> exists r, nth_error rows i = Some r /\ nth i rows [] = r /\
+    Distribution (length (outputs p)) r).
+  { intros i Hi. destruct (nth_error_some rows i ltac:(lia)) as [r Hr]. exists r. split; [exact Hr|].
+    split; [apply (nth_of_error _ _ _ [] Hr)|]. apply D. eapply nth_error_In; eauto. }
+  split; [|split].
+  - intros i k Hi Hk. destruct (R i Hi) as [r [_ [N [Lr [Pr _]]]]]. unfold drawn. rewrite N.
+    apply Rmult_le_pos; [|left; apply Rinv_0_lt_compat, T]. apply IZR_le, Pr, nth_In. lia.
+  - intros i Hi. destruct (R i Hi) as [r [_ [N [Lr [_ Tr]]]]].
+    rewrite (sum_ext _ _ (fun k => / IZR TOTAL * IZR (nth k r 0%Z))) by (intros; unfold drawn, Rdiv; rewrite N; ring).
+    rewrite sum_scale, <- Lr, <- (total_sum r total) by reflexivity. rewrite Tr. field. lra.
+  - intros i j x k Hi Hj Hk Q. destruct (R i Hi) as [a [A [Na _]]]. destruct (R j Hj) as [c [C [Nc _]]].
+    pose proof (P i j a c x A C Q (Nat.eqb k)) as E. unfold prob in E. rewrite !weight_one in E.
+    unfold drawn. rewrite Na, Nc. exact E.
+Qed.
+
+(** Where no distance of an output is given, none is asked for. *)
+Definition measured_outputs (p : problem) : bool :=
+  match metric p, costs p with
+  | Matrix _ None, Distance | Matrix _ None, Travel _ =>
+      if list_eq_dec (list_eq_dec Z.eq_dec) (outputs p) (records p) then true else false
+  | _, _ => true
+  end.
+
+Definition distinct_targets (p : problem) : bool :=
+  match costs p with Travel targets => distinct (map fst targets) | _ => true end.
 
 Fixpoint columns_of (cost : nat -> option enclosed) (k : nat) (ws : list (list Z)) (st : list (list step)) : option (list column) :=
   match ws with
@@ -83,7 +125,7 @@ Record findings := { proved : Z; at_least : Z; at_most : Z }.
 Definition check (p : problem) (rows : list (list Z)) (wanted : nat -> list nat) (st : list (list step)) : option findings :=
   let n := length (records p) in let width := length (outputs p) in
   if Nat.ltb 0 n && Nat.ltb 0 width && distinct (records p) && distinct (outputs p) && distinct (map fst (prior p))
-     && positive (epsilon p) && match within p with Some w => positive w | None => true end
+     && distinct_targets p && measured_outputs p && positive (epsilon p) && match within p with Some w => positive w | None => true end
      && Nat.eqb (length rows) n && forallb (is_distribution width) rows then
     match measures_of p with
     | Some m =>
@@ -121,7 +163,7 @@ Qed.
 Theorem check_sound p rows wanted st f : check p rows wanted st = Some f ->
   Sound p /\ length rows = length (records p) /\
   (forall r, In r rows -> Distribution (length (outputs p)) r) /\
-  Private p rows /\
+  Private p rows /\ Shares p /\
   (forall z, exists v, Loss p z v) /\
   (exists v, Loss p (drawn rows) v /\ IZR (at_least f) <= IZR TOTAL * IZR ONE * v <= IZR (at_most f)) /\
   (forall z v, Mechanism p z -> Loss p z v -> IZR (proved f) <= IZR ONE * v).
@@ -129,7 +171,7 @@ Proof.
   unfold check. set (n := length (records p)). set (width := length (outputs p)).
   match goal with |- context [if ?c then _ else None] => destruct c eqn:C end; [|discriminate].
   rewrite !andb_true_iff, !Nat.ltb_lt, Nat.eqb_eq, forallb_forall in C.
-  destruct C as [[[[[[[[Hn Hk] Dr] Do] Dp] He] Hw] Hl] Hd].
+  destruct C as [[[[[[[[[[Hn Hk] Dr] Do] Dp] Dt] Mo'] He] Hw] Hl] Hd].
   destruct (measures_of p) as [m|] eqn:Em; [|discriminate]. destruct (cost_table p m) as [cost|] eqn:Ec; [|discriminate].
   destruct (shares_of p) as [sh|] eqn:Es; [|discriminate]. destruct (check_rows p m wanted rows 0 rows) as [t|] eqn:Et; [|discriminate].
   destruct (columns_of cost 0 (transpose width rows) st) as [cs|] eqn:Ecs; [|discriminate].
@@ -140,7 +182,7 @@ Proof.
   { intros w E. rewrite E in Hw. apply positive_rv in Hw. unfold Positive. tauto. }
   destruct (positive_rv _ He) as [Pe [Pn Pd]]. destruct (measures_sound p m Em) as [Mo Me].
   destruct (check_rows_sound p m wanted rows width He (fun w E => proj2 (Hw' w E)) Mo HD rows 0 t Et ltac:(rewrite Hl; reflexivity)) as [Pr Fa].
-  destruct (shares_sound p sh Es) as [Ls [S0 [Sw Sh]]].
+  destruct (shares_sound p sh Es) as [Ls [S0 [Sw [Sh Ids]]]].
   assert (Wide : all_wide width rows = true).
   { apply forallb_forall. intros r Hr. destruct (HD r Hr) as [L _]. apply Nat.eqb_eq, L. }
   destruct (transpose_sound width rows Wide) as [Lt Nt]. destruct (columns_sound _ _ _ _ _ Ecs) as [Lc Nc].
@@ -183,9 +225,17 @@ Proof.
   { intros k Hkc. rewrite Lc in Hkc. destruct (Wt k Hkc) as [A B]. split; [exact A|]. intros i Hi. apply B, Hi. }
   assert (Cost_unique : forall i k x z, cost_of p i k x -> cost_of p i k z -> x = z).
   { apply cost_unique. apply distinct_sound, Dr. }
-  split; [|split; [exact Hl|split; [exact HD|split; [|split; [|split]]]]].
-  - unfold Sound. repeat split; try (apply distinct_sound; assumption); try assumption; intros; apply Hw'; assumption.
+  split; [|split; [exact Hl|split; [exact HD|split; [|split; [|split; [|split]]]]]].
+  - unfold Sound. repeat (split; [first [assumption|apply distinct_sound; assumption]|]). split.
+    { unfold distinct_targets in Dt. destruct (costs p); [exact Logic.I|exact Logic.I|apply distinct_sound, Dt]. }
+    split; [split; assumption|]. split; [exact Hw'|]. split.
+    { intros W i j Hi Hj. apply (check_rows_joined p m wanted rows Mo rows W 0 t Et ltac:(lia) i j ltac:(lia) Hj). }
+    unfold measured_outputs in Mo'. unfold Measured. destruct (metric p) as [|? [|]|]; try exact Logic.I.
+    destruct (costs p); try exact Logic.I; destruct (list_eq_dec (list_eq_dec Z.eq_dec) (outputs p) (records p)); congruence.
   - intros i j a b x Ha Hb R E. apply (Pr i a Ha j b x Hb R E).
+  - split; [apply Ids, distinct_sound, Dr|]. destruct (shares_distribution sh S0 Sw) as [S1 S2].
+    exists (fun i => IZR (nth i sh 0%Z) / IZR (total sh)). split; [intros i Hi; split; [apply Sh, Hi|apply S1]|].
+    rewrite <- Ls. exact S2.
   - intro z. exists (loss n width (fun i => IZR (nth i sh 0%Z) / IZR (total sh)) c z).
     exists c, (fun i => IZR (nth i sh 0%Z) / IZR (total sh)). split; [|split; [exact Sh|reflexivity]].
     intros i k Hi Hkw. apply (Hc k Hkw i Hi).

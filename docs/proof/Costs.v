@@ -11,8 +11,8 @@ Definition enclosed : Type := list Z * list Z.
 Definition distances (ds : list (option measured)) : option (list measured) :=
   map_opt (fun d => match d with Some m => if good m then Some m else None | None => None end) ds.
 
-Definition apart_low (a b : measured) : Z := Z.max 0 (Z.max (lo a - hi b) (lo b - hi a)).
-Definition apart_high (a b : measured) : Z := Z.max (hi a - lo b) (hi b - lo a).
+Definition difference_low (a b : measured) : Z := Z.max 0 (Z.max (lo a - hi b) (lo b - hi a)).
+Definition difference_high (a b : measured) : Z := Z.max (hi a - lo b) (hi b - lo a).
 
 (** Targets' weights with the distances of all records from them. *)
 Fixpoint targets_of (p : problem) (m : measures) (s : Z) (ts : list (bytes * rat)) : option (list (nat * Z * list measured)) :=
@@ -34,7 +34,7 @@ Fixpoint travel_costs (far : list measured) (zero : list Z) (ts : list (nat * Z 
   | (t, w, ds) :: rest =>
       match nth_error far t, travel_costs far zero rest with
       | Some f, Some (l, h) =>
-          Some (map2' (fun d x => w * apart_low d f + x)%Z ds l, map2' (fun d x => w * apart_high d f + x)%Z ds h)
+          Some (map2' (fun d x => w * difference_low d f + x)%Z ds l, map2' (fun d x => w * difference_high d f + x)%Z ds h)
       | _, _ => None
       end
   end.
@@ -44,7 +44,7 @@ Definition cost_table (p : problem) (m : measures) : option (nat -> option enclo
   let far k := if Nat.eqb (length (ends m k)) n then distances (ends m k) else None in
   match costs p with
   | Distance => Some (fun k => match far k with Some ds => Some (map lo ds, map hi ds) | None => None end)
-  | Costs table =>
+  | CostMatrix table =>
       match columns_of_matrix n (length (outputs p)) table with
       | Some (s, _, t) => Some (fun k =>
           let c := row_at t k in
@@ -74,7 +74,7 @@ Definition encloses (n : nat) (P : nat -> R -> Prop) (e : enclosed) : Prop :=
   length (fst e) = n /\ length (snd e) = n /\
   forall i, (i < n)%nat -> exists x, P i x /\ IZR (nth i (fst e) 0%Z) <= IZR ONE * x <= IZR (nth i (snd e) 0%Z).
 
-Lemma distances_sound P n ds ms : tells P n ds -> length ds = n -> distances ds = Some ms ->
+Lemma distances_sound P n ds ms : describes P n ds -> length ds = n -> distances ds = Some ms ->
   length ms = n /\ forall i, (i < n)%nat -> exists m, nth_error ms i = Some m /\ good m = true /\ P i (mv m).
 Proof.
   intros T L H. destruct (map_opt_nth _ _ _ H) as [Lm N]. split; [lia|]. intros i Hi.
@@ -99,11 +99,11 @@ Proof.
     try (rewrite nth_error_map', Hm; reflexivity). exact B.
 Qed.
 
-Lemma apart_enclosed a b : good a = true -> good b = true ->
-  IZR (apart_low a b) <= IZR ONE * Rabs (mv a - mv b) <= IZR (apart_high a b).
+Lemma difference_enclosed a b : good a = true -> good b = true ->
+  IZR (difference_low a b) <= IZR ONE * Rabs (mv a - mv b) <= IZR (difference_high a b).
 Proof.
   intros Ga Gb. pose proof (lo_sound a Ga). pose proof (hi_sound a Ga). pose proof (lo_sound b Gb). pose proof (hi_sound b Gb).
-  pose proof ONE_posR. unfold apart_low, apart_high.
+  pose proof ONE_posR. unfold difference_low, difference_high.
   assert (E : IZR ONE * Rabs (mv a - mv b) = Rabs (IZR ONE * mv a - IZR ONE * mv b)).
   { rewrite <- (Rabs_right (IZR ONE)) at 1 by lra. rewrite <- Rabs_mult. f_equal. ring. }
   rewrite E. split.
@@ -117,16 +117,16 @@ Proof.
     apply IZR_le in M1. apply IZR_le in M2. rewrite minus_IZR in M1, M2. lra.
 Qed.
 
-Section Costs.
+Section Enclosed.
   Variables (p : problem) (m : measures).
   Let n := length (records p).
-  Hypothesis Hown : forall i, (i < n)%nat -> length (own m i) = n -> tells (apart p i) n (own m i).
-  Hypothesis Hends : forall k, (k < length (outputs p))%nat -> length (ends m k) = n -> tells (fun i => reported p i k) n (ends m k).
+  Hypothesis Hown : forall i, (i < n)%nat -> length (own m i) = n -> describes (distance p i) n (own m i).
+  Hypothesis Hends : forall k, (k < length (outputs p))%nat -> length (ends m k) = n -> describes (fun i => reported_distance p i k) n (ends m k).
 
   Definition knows (s : Z) (e : bytes * rat) (t : nat * Z * list measured) : Prop :=
     nth_error (records p) (fst (fst t)) = Some (fst e) /\ rv (snd e) = IZR (snd (fst t)) / IZR s /\ (0 <= snd (fst t))%Z /\
     (fst (fst t) < n)%nat /\ length (snd t) = n /\
-    forall i, (i < n)%nat -> exists d, nth_error (snd t) i = Some d /\ good d = true /\ apart p (fst (fst t)) i (mv d).
+    forall i, (i < n)%nat -> exists d, nth_error (snd t) i = Some d /\ good d = true /\ distance p (fst (fst t)) i (mv d).
 
   Lemma targets_of_sound s ts : forall known, targets_of p m s ts = Some known -> Forall2 (knows s) ts known.
   Proof.
@@ -149,7 +149,7 @@ Section Costs.
   Qed.
 
   Lemma travel_sound s k far zero ts known l h : (0 < s)%Z -> Forall2 (knows s) ts known -> length zero = n -> (forall i, nth i zero 0%Z = 0%Z) ->
-    (forall t, (t < n)%nat -> exists f, nth_error far t = Some f /\ good f = true /\ reported p t k (mv f)) ->
+    (forall t, (t < n)%nat -> exists f, nth_error far t = Some f /\ good f = true /\ reported_distance p t k (mv f)) ->
     travel_costs far zero known = Some (l, h) -> length l = n /\ length h = n /\
     forall i, (i < n)%nat -> exists y, travel p i k ts y /\
       IZR (nth i l 0%Z) <= IZR ONE * (IZR s * y) <= IZR (nth i h 0%Z).
@@ -165,7 +165,7 @@ Section Costs.
       destruct (nth_error_some l' i ltac:(lia)) as [vl Hvl]. destruct (nth_error_some h' i ltac:(lia)) as [vh Hvh].
       rewrite (nth_of_error _ _ _ _ (map2'_nth _ _ _ _ _ _ Hd Hvl)), (nth_of_error _ _ _ _ (map2'_nth _ _ _ _ _ _ Hd Hvh)).
       rewrite (nth_of_error _ _ _ 0%Z Hvl), (nth_of_error _ _ _ 0%Z Hvh) in By.
-      rewrite !plus_IZR, !mult_IZR, Kq. destruct (apart_enclosed d f Gd Gf) as [A1 A2]. apply IZR_le in K0. apply IZR_lt in Hs.
+      rewrite !plus_IZR, !mult_IZR, Kq. destruct (difference_enclosed d f Gd Gf) as [A1 A2]. apply IZR_le in K0. apply IZR_lt in Hs.
       replace (IZR ONE * (IZR s * (IZR w / IZR s * Rabs (mv d - mv f) + y)))
         with (IZR w * (IZR ONE * Rabs (mv d - mv f)) + IZR ONE * (IZR s * y)) by (field; lra).
       split; apply Rplus_le_compat; try tauto; apply Rmult_le_compat_l; assumption.
@@ -177,9 +177,9 @@ Section Costs.
     unfold cost_table, cost_of. fold n.
     assert (Far : forall k ds, (k < length (outputs p))%nat ->
       (if Nat.eqb (length (ends m k)) n then distances (ends m k) else None) = Some ds ->
-      length ds = n /\ forall i, (i < n)%nat -> exists d, nth_error ds i = Some d /\ good d = true /\ reported p i k (mv d)).
+      length ds = n /\ forall i, (i < n)%nat -> exists d, nth_error ds i = Some d /\ good d = true /\ reported_distance p i k (mv d)).
     { intros k ds Hk H. destruct (Nat.eqb_spec (length (ends m k)) n) as [L|]; [|discriminate].
-      apply (distances_sound (fun i => reported p i k) n _ _ (Hends k Hk L) L H). }
+      apply (distances_sound (fun i => reported_distance p i k) n _ _ (Hends k Hk L) L H). }
     destruct (costs p) as [|table|ts] eqn:Ec.
     - intro H. injection H as <-. intros k e Hk He. destruct (if Nat.eqb _ _ then _ else _) as [ds|] eqn:Ed; [|discriminate].
       injection He as <-. destruct (Far k ds Hk Ed) as [L N]. apply enclosed_map; [exact L|]. intros i d Hd.
@@ -215,7 +215,7 @@ Section Costs.
       assert (0 < / IZR whole) by (apply Rinv_0_lt_compat; lra).
       split; [eapply Rle_trans; [exact A|]|eapply Rle_trans; [|exact C]]; unfold Rdiv; apply Rmult_le_compat_r; lra.
   Qed.
-End Costs.
+End Enclosed.
 
 (** ** No other costs, no other shares *)
 Lemma travel_unique p i k ts x : NoDup (records p) -> travel p i k ts x -> forall y, travel p i k ts y -> x = y.
@@ -223,13 +223,13 @@ Proof.
   intros D. induction 1 as [|t id q a b rest x Ht Ha Hb _ IH]; intros y Hy; inversion Hy; subst; [reflexivity|].
   match goal with H : nth_error (records p) ?s = Some id |- _ =>
     assert (s = t) as -> by (apply (proj1 (NoDup_nth_error (records p)) D); [apply nth_error_Some; congruence|congruence]) end.
-  f_equal; [|apply IH; assumption]. do 3 f_equal; [eapply apart_unique|eapply reported_unique]; eauto.
+  f_equal; [|apply IH; assumption]. do 3 f_equal; [eapply distance_unique|eapply reported_distance_unique]; eauto.
 Qed.
 
 Lemma cost_unique p : NoDup (records p) -> forall i k x z, cost_of p i k x -> cost_of p i k z -> x = z.
 Proof.
   intros D i k x z. unfold cost_of. destruct (costs p).
-  - apply reported_unique.
+  - apply reported_distance_unique.
   - apply entry_unique.
   - intros [y [T ->]] [y' [T' ->]]. f_equal. eapply travel_unique; eauto.
 Qed.

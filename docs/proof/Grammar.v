@@ -1,14 +1,14 @@
 (** The files' forms, as what is printed: a text is of a form if some structure prints it.
 
-    Nothing here reads. Arrays are as NumPy writes them; tables are lines of cells; TOML and JSON are
-    taken without the blanks outside of their strings. *)
+    Tokens, tables and arrays are not parsed here, but printed. Two functions do change what stands in a file,
+    [outside] and [full_lines]: they leave out blanks, comments and empty lines of TOML and JSON. *)
 From Coq Require Import ZArith Bool String Ascii List.
 From Privopt Require Import Spec.
 Import ListNotations.
 Open Scope Z_scope.
 
 (** The bytes of a string. *)
-Definition b (s : string) : bytes := map (fun a => Z.of_N (N_of_ascii a)) (list_ascii_of_string s).
+Definition str (s : string) : bytes := map (fun a => Z.of_N (N_of_ascii a)) (list_ascii_of_string s).
 
 Definition NEWLINE : Z := 10.
 Definition is_digit (c : Z) : bool := (48 <=? c) && (c <=? 57).
@@ -36,9 +36,11 @@ Definition print_number (n : number) : bytes :=
   ++ match fraction n with Some f => [46] ++ f | None => [] end
   ++ match power n with Some (e, d) => e ++ d | None => [] end.
 
-Definition is_sign (s : bytes) : bool := existsb (fun t => if list_eq_dec Z.eq_dec s t then true else false) [[]; b "+"; b "-"].
+Definition is_sign (s : bytes) : bool :=
+  existsb (fun t => if list_eq_dec Z.eq_dec s t then true else false) [[]; str "+"; str "-"].
 Definition is_power (s : bytes) : bool :=
-  existsb (fun t => if list_eq_dec Z.eq_dec s t then true else false) [b "e"; b "e+"; b "e-"; b "E"; b "E+"; b "E-"].
+  existsb (fun t => if list_eq_dec Z.eq_dec s t then true else false)
+    [str "e"; str "e+"; str "e-"; str "E"; str "E+"; str "E-"].
 
 Definition good_number (n : number) : bool :=
   is_sign (sign n) && digits (int n)
@@ -72,14 +74,14 @@ Fixpoint le (width : nat) (z : Z) : bytes :=
 Record npy := { kind : bytes; sides : list bytes; spaces : nat; body : bytes }.
 
 Definition print_sides (l : list bytes) : bytes :=
-  match l with [n] => b "(" ++ n ++ b ",)" | _ => b "(" ++ join (b ", ") l ++ b ")" end.
+  match l with [n] => str "(" ++ n ++ str ",)" | _ => str "(" ++ join (str ", ") l ++ str ")" end.
 
 Definition header (a : npy) : bytes :=
-  b "{'descr': '" ++ kind a ++ b "', 'fortran_order': False, 'shape': " ++ print_sides (sides a) ++ b ", }"
+  str "{'descr': '" ++ kind a ++ str "', 'fortran_order': False, 'shape': " ++ print_sides (sides a) ++ str ", }"
   ++ repeat 32 (spaces a) ++ [NEWLINE].
 
 Definition print_npy (a : npy) : bytes :=
-  [147] ++ b "NUMPY" ++ [1; 0] ++ le 2 (Z.of_nat (length (header a))) ++ header a ++ body a.
+  [147] ++ str "NUMPY" ++ [1; 0] ++ le 2 (Z.of_nat (length (header a))) ++ header a ++ body a.
 
 Definition shape (a : npy) : list nat := map (fun t => Z.to_nat (digits_value t)) (sides a).
 Definition good_npy (a : npy) : bool :=
@@ -94,7 +96,7 @@ Definition Npy (t : bytes) (k : bytes) (s : list nat) (content : bytes) : Prop :
 Definition in_word (z : Z) : bool := (0 <=? z) && (z <? 2 ^ 64).
 Definition print_words (rows : list (list Z)) : bytes := flat_map (flat_map (le 8)) rows.
 Definition Words (t : bytes) (n width : nat) (rows : list (list Z)) : Prop :=
-  Npy t (b "<u8") [n; width] (print_words rows) /\ length rows = n /\
+  Npy t (str "<u8") [n; width] (print_words rows) /\ length rows = n /\
   (forall r, In r rows -> length r = width /\ forall z, In z r -> in_word z = true).
 
 (** A matrix of doubles: each the rational that its 64 bits are. *)
@@ -108,7 +110,7 @@ Definition double (bits : Z) : option rat :=
   let k := Z.max e 1 - 1075 in
   Some (if 0 <=? k then (m * 2 ^ k, 1) else (m, 2 ^ (- k))).
 Definition Doubles (t : bytes) (n width : nat) (rows : list (list rat)) : Prop :=
-  exists bits, Npy t (b "<f8") [n; width] (print_words bits) /\ length bits = n /\
+  exists bits, Npy t (str "<f8") [n; width] (print_words bits) /\ length bits = n /\
     (forall r, In r bits -> length r = width /\ forall z, In z r -> in_word z = true) /\
     Forall2 (Forall2 (fun z r => double z = Some r)) bits rows.
 
@@ -116,7 +118,7 @@ Definition Doubles (t : bytes) (n width : nat) (rows : list (list rat)) : Prop :
 Definition in_name (c : Z) : bool := (32 <=? c) && (c <? 127).
 Definition print_name (width : nat) (t : bytes) : bytes := flat_map (le 4) (t ++ repeat 0 (width - length t)).
 Definition Names (t : bytes) (names : list bytes) : Prop :=
-  exists width, Npy t (b "<U" ++ named width) [length names] (flat_map (print_name width) names) /\
+  exists width, Npy t (str "<U" ++ named width) [length names] (flat_map (print_name width) names) /\
     forall a, In a names -> (length a <= width)%nat /\ forallb in_name a = true.
 
 (** ** Tables: lines of cells, the first the names of the columns *)
@@ -127,14 +129,16 @@ Definition plain_cell (c : bytes) : bool :=
 Definition print_csv (rows : list (list bytes)) : bytes := flat_map (fun r => join [44] r ++ [NEWLINE]) rows.
 Definition Csv (t : bytes) (rows : list (list bytes)) : Prop :=
   print_csv rows = t /\
-  forall r, In r rows -> length r = length (hd [] rows) /\ r <> [] /\ r <> [[]] /\ forall c, In c r -> plain_cell c = true.
+  forall r, In r rows ->
+    length r = length (hd [] rows) /\ r <> [] /\ r <> [[]] /\ forall c, In c r -> plain_cell c = true.
 
 (** ** TOML and JSON *)
 
 Inductive value := Text (s : bytes) | Word (w : bytes) | Arr (l : list value) | Tab (l : list (bytes * value)).
 
 Definition is_word (c : Z) : bool :=
-  is_digit c || ((65 <=? c) && (c <=? 90)) || ((97 <=? c) && (c <=? 122)) || (c =? 45) || (c =? 95) || (c =? 46) || (c =? 43).
+  is_digit c || ((65 <=? c) && (c <=? 90)) || ((97 <=? c) && (c <=? 122))
+  || (c =? 45) || (c =? 95) || (c =? 46) || (c =? 43).
 Definition word (w : bytes) : bool := negb (Nat.eqb (length w) 0) && forallb is_word w.
 Definition bare_key (w : bytes) : bool := word w && negb (existsb (fun c => (c =? 46) || (c =? 43)) w).
 Definition quoted (s : bytes) : bytes := [34] ++ s ++ [34].
@@ -148,27 +152,32 @@ Fixpoint inside (s : bytes) : bool :=
       else negb (c =? 34) && (32 <=? c) && inside rest
   end.
 
-(** Bytes without the blanks (and, in TOML, the comments) that stand outside of strings. *)
-Fixpoint outside (comments : bool) (blank : Z -> bool) (t : bytes) : bytes :=
+(** Bytes without the blanks (and, in TOML, the comments) that stand outside of strings. Where blanks part two
+    words one stays, and the text is of no form. *)
+Inductive before := Sign | Letter | Parted.
+Fixpoint outside (comments : bool) (blank : Z -> bool) (at_ : before) (t : bytes) : bytes :=
   match t with
   | [] => []
   | c :: rest =>
       if c =? 34 then c :: within_string comments blank rest
       else if comments && (c =? 35) then within_comment comments blank rest
-      else if blank c then outside comments blank rest else c :: outside comments blank rest
+      else if blank c then outside comments blank (match at_ with Sign => Sign | _ => Parted end) rest
+      else if is_word c then
+        match at_ with Parted => [32] | _ => [] end ++ c :: outside comments blank Letter rest
+      else c :: outside comments blank Sign rest
   end
 with within_string (comments : bool) (blank : Z -> bool) (t : bytes) : bytes :=
   match t with
   | [] => []
   | c :: rest =>
-      if c =? 34 then c :: outside comments blank rest
+      if c =? 34 then c :: outside comments blank Sign rest
       else if c =? 92 then match rest with d :: rest => c :: d :: within_string comments blank rest | [] => [c] end
       else c :: within_string comments blank rest
   end
 with within_comment (comments : bool) (blank : Z -> bool) (t : bytes) : bytes :=
   match t with
   | [] => []
-  | c :: rest => if c =? NEWLINE then c :: outside comments blank rest else within_comment comments blank rest
+  | c :: rest => if c =? NEWLINE then c :: outside comments blank Sign rest else within_comment comments blank rest
   end.
 
 Section Values.
@@ -177,8 +186,8 @@ Section Values.
     match v with
     | Text s => quoted s
     | Word w => w
-    | Arr l => b "[" ++ join (b ",") (map print_value l) ++ b "]"
-    | Tab l => b "{" ++ join (b ",") (map (fun kv => print_key (fst kv) ++ print_value (snd kv)) l) ++ b "}"
+    | Arr l => str "[" ++ join (str ",") (map print_value l) ++ str "]"
+    | Tab l => str "{" ++ join (str ",") (map (fun kv => print_key (fst kv) ++ print_value (snd kv)) l) ++ str "}"
     end.
   Fixpoint good_value (v : value) : bool :=
     match v with
@@ -189,21 +198,22 @@ Section Values.
     end.
 End Values.
 
-Definition json_key (k : bytes) : bytes := quoted k ++ b ":".
+Definition json_key (k : bytes) : bytes := quoted k ++ str ":".
 Definition blank_json (c : Z) : bool := (c =? 32) || (c =? 10) || (c =? 9) || (c =? 13).
 Definition Json (t : bytes) (v : value) : Prop :=
-  good_value inside inside v = true /\ print_value json_key v = outside false blank_json t.
+  good_value inside inside v = true /\ print_value json_key v = outside false blank_json Sign t.
 
 (** A TOML file: tables, and the keys of each; strings without backslashes, nothing over several lines. *)
 Definition toml := list (bytes * list (bytes * value)).
-Definition toml_key (k : bytes) : bytes := k ++ b "=".
+Definition toml_key (k : bytes) : bytes := k ++ str "=".
 Definition plain_text (s : bytes) : bool := inside s && negb (existsb (Z.eqb 92) s).
 Definition blank_toml (c : Z) : bool := (c =? 32) || (c =? 9).
 Definition print_toml (d : toml) : bytes :=
-  flat_map (fun t => b "[" ++ fst t ++ b "]" ++ [NEWLINE]
+  flat_map (fun t => str "[" ++ fst t ++ str "]" ++ [NEWLINE]
     ++ flat_map (fun kv => toml_key (fst kv) ++ print_value toml_key (snd kv) ++ [NEWLINE]) (snd t)) d.
 Definition good_toml (d : toml) : bool :=
-  forallb (fun t => bare_key (fst t) && forallb (fun kv => bare_key (fst kv) && good_value bare_key plain_text (snd kv)) (snd t)) d.
+  forallb (fun t => bare_key (fst t)
+    && forallb (fun kv => bare_key (fst kv) && good_value bare_key plain_text (snd kv)) (snd t)) d.
 
 (** Lines with nothing on them left out. *)
 Fixpoint full_lines (new : bool) (t : bytes) : bytes :=
@@ -212,4 +222,4 @@ Fixpoint full_lines (new : bool) (t : bytes) : bytes :=
   | c :: rest => if new && (c =? NEWLINE) then full_lines true rest else c :: full_lines (c =? NEWLINE) rest
   end.
 Definition Toml (t : bytes) (d : toml) : Prop :=
-  good_toml d = true /\ print_toml d = full_lines true (outside true blank_toml t).
+  good_toml d = true /\ print_toml d = full_lines true (outside true blank_toml Sign t).

@@ -138,12 +138,6 @@ Qed.
 
 Definition largest (l : list rat) : Z := fold_right (fun r s => Z.max (snd r) s) 1%Z l.
 
-Fixpoint map_opt {A B} (f : A -> option B) (l : list A) : option (list B) :=
-  match l with
-  | [] => Some []
-  | a :: s => match f a, map_opt f s with Some b, Some t => Some (b :: t) | _, _ => None end
-  end.
-
 Lemma map_opt_nth {A B} (f : A -> option B) l : forall r, map_opt f l = Some r ->
   length r = length l /\ forall i a, nth_error l i = Some a -> exists b, f a = Some b /\ nth_error r i = Some b.
 Proof.
@@ -203,20 +197,11 @@ Qed.
 
 (** ** Ways over edges *)
 
-Fixpoint same (a b : bytes) : bool :=
-  match a, b with [], [] => true | x :: s, y :: t => (x =? y)%Z && same s t | _, _ => false end.
-
 Lemma same_eq a : forall b, same a b = true <-> a = b.
 Proof.
   induction a as [|x s IH]; intros [|y t]; simpl; try (split; intro; [discriminate|congruence]); [tauto|].
   rewrite andb_true_iff, Z.eqb_eq, IH. split; [intros [-> ->]; reflexivity|intro H; injection H; auto].
 Qed.
-
-Fixpoint index (a : bytes) (nodes : list bytes) : option nat :=
-  match nodes with
-  | [] => None
-  | b :: rest => if same a b then Some O else option_map S (index a rest)
-  end.
 
 Lemma index_nth a nodes : forall n, index a nodes = Some n -> nth_error nodes n = Some a.
 Proof.

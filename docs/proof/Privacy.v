@@ -8,14 +8,14 @@ Definition is_required (w : option rat) (m : measured) : bool :=
   match w with Some w => is_within m w | None => true end.
 
 (** Record i, whose row is a, against all others from record j on. *)
-Fixpoint near (e : rat) (w : option rat) (i j : nat) (a : list Z) (ds : list (option measured)) (rows : list (list Z)) : bool :=
+Fixpoint row_is_private (e : rat) (w : option rat) (i j : nat) (a : list Z) (ds : list (option measured)) (rows : list (list Z)) : bool :=
   match ds, rows with
   | [], [] => true
   | d :: ds, b :: rest =>
       match d with
-      | None => true
+      | None => match w with Some _ => true | None => false end   (* no walk joins both *)
       | Some m => good m && (Nat.eqb i j || negb (is_required w m) || below (exp_low (fst e * lo m) (snd e * ONE)) a b)
-      end && near e w i (S j) a ds rest
+      end && row_is_private e w i (S j) a ds rest
   | _, _ => false
   end.
 
@@ -39,7 +39,7 @@ Fixpoint check_rows (p : problem) (m : measures) (wanted : nat -> list nat) (row
   | [] => Some (PositiveMap.empty _)
   | a :: rest =>
       let ds := own m i in
-      if Nat.eqb (length ds) (length (records p)) && near (epsilon p) (within p) i 0 a ds rows then
+      if Nat.eqb (length ds) (length (records p)) && row_is_private (epsilon p) (within p) i 0 a ds rows then
         match check_rows p m wanted rows (S i) rest with
         | Some t => Some (PositiveMap.add (key i) (factors_of (epsilon p) (within p) i ds (wanted i)) t)
         | None => None
@@ -57,7 +57,7 @@ Qed.
 Lemma some_inj {A} (a b : A) : Some a = Some b -> a = b.
 Proof. congruence. Qed.
 
-Lemma required_iff p i j x m : apart p i j x -> x = mv m -> good m = true -> i <> j ->
+Lemma required_iff p i j x m : distance p i j x -> x = mv m -> good m = true -> i <> j ->
   (forall w, within p = Some w -> (0 < snd w)%Z) ->
   is_required (within p) m = true <-> required p i j x.
 Proof.
@@ -97,10 +97,10 @@ Section Check_rows.
   Let n := length (records p).
   Hypothesis He : positive (epsilon p) = true.
   Hypothesis Hw : forall w, within p = Some w -> (0 < snd w)%Z.
-  Hypothesis Hm : forall i, (i < n)%nat -> length (own m i) = n -> tells (apart p i) n (own m i).
+  Hypothesis Hm : forall i, (i < n)%nat -> length (own m i) = n -> describes (distance p i) n (own m i).
   Hypothesis Hd : forall r, In r rows -> Distribution width r.
 
-  Lemma near_sound i a ds : forall j rs, near (epsilon p) (within p) i j a ds rs = true ->
+  Lemma row_is_private_sound i a ds : forall j rs, row_is_private (epsilon p) (within p) i j a ds rs = true ->
     length ds = length rs /\ forall k d b, nth_error ds k = Some (Some d) -> nth_error rs k = Some b ->
       good d = true /\ (i <> (j + k)%nat -> is_required (within p) d = true -> below (exp_low (fst (epsilon p) * lo d) (snd (epsilon p) * ONE)) a b = true).
   Proof.
@@ -111,6 +111,26 @@ Section Check_rows.
       + injection Hc as ->. injection Hr as ->. apply andb_true_iff in H1 as [G H1]. split; [exact G|].
         intros Ne R. rewrite R in H1. rewrite Nat.add_0_r in Ne. apply Nat.eqb_neq in Ne. rewrite Ne in H1. exact H1.
       + rewrite <- Nat.add_succ_comm. apply N; assumption.
+  Qed.
+
+  Lemma row_is_private_joined e w i a ds : w = None -> forall j rs, row_is_private e w i j a ds rs = true ->
+    forall k, nth_error ds k <> Some None.
+  Proof.
+    intros ->. induction ds as [|d ds IH]; intros j [|b rs] H k; simpl in H; try discriminate; [destruct k; discriminate|].
+    apply andb_true_iff in H as [H1 H2]. destruct k as [|k]; simpl; [|apply (IH (S j) rs H2)].
+    destruct d; [discriminate|]. discriminate H1.
+  Qed.
+
+  Lemma check_rows_joined rest : within p = None -> forall i t, check_rows p m wanted rows i rest = Some t ->
+    (i + length rest <= n)%nat -> forall k j, (k < length rest)%nat -> (j < n)%nat -> exists x, distance p (i + k) j x.
+  Proof.
+    intro W. induction rest as [|a rest IH]; intros i t H Hi k j Hk Hj; [simpl in Hk; lia|]. cbn [check_rows] in H.
+    destruct (_ && _) eqn:C; [|discriminate]. apply andb_true_iff in C as [L C]. apply Nat.eqb_eq in L. fold n in L.
+    destruct (check_rows p m wanted rows (S i) rest) as [t'|] eqn:E; [|discriminate]. simpl in Hi, Hk.
+    destruct k as [|k].
+    - rewrite Nat.add_0_r. pose proof (row_is_private_joined _ _ _ _ _ W _ _ C j) as N.
+      pose proof (Hm i ltac:(lia) L j Hj) as T. destruct (nth_error (own m i) j) as [[d|]|]; [eauto|congruence|contradiction].
+    - rewrite <- Nat.add_succ_comm. apply (IH (S i) t' E); lia.
   Qed.
 
   Definition right_factor (i j : nat) (u : Z) : Prop :=
@@ -153,12 +173,12 @@ Section Check_rows.
     - destruct (_ && _) eqn:C; [|discriminate]. apply andb_true_iff in C as [L C]. apply Nat.eqb_eq in L. fold n in L.
       destruct (check_rows p m wanted rows (S i) rest) as [t'|] eqn:E; [|discriminate]. injection H as <-.
       simpl in Hi. destruct (IH (S i) t' E ltac:(lia)) as [P F]. assert (Hin : (i < n)%nat) by lia.
-      destruct (near_sound i a (own m i) 0 rows C) as [Ln N]. split.
+      destruct (row_is_private_sound i a (own m i) 0 rows C) as [Ln N]. split.
       + intros [|k] a' Ha j b x Hb Rq Ev; simpl in Ha.
         * injection Ha as <-. rewrite Nat.add_0_r in Rq. destruct Rq as [Ne [A W]].
           assert (Hj : (j < n)%nat) by (rewrite <- L, Ln; apply nth_error_Some; congruence).
           pose proof (Hm i Hin L j Hj) as T. destruct (nth_error (own m i) j) as [[d|]|] eqn:Ed; [|exfalso; exact (T x A)|contradiction].
-          destruct (N j d b Ed Hb) as [G B]. assert (x = mv d) as -> by (eapply apart_unique; eauto).
+          destruct (N j d b Ed Hb) as [G B]. assert (x = mv d) as -> by (eapply distance_unique; eauto).
           apply (near_event width (exp_low (fst (epsilon p) * lo d) (snd (epsilon p) * ONE))).
           -- apply Hd. eapply nth_error_In; eauto.
           -- apply B; [exact Ne|]. apply (required_iff p i j (mv d) d T eq_refl G Ne Hw). split; [exact Ne|]. auto.

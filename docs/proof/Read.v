@@ -134,7 +134,7 @@ Definition used (m : pairs_used) (i : nat) : list nat :=
   match PositiveMap.find (key i) m with Some r => map snd (PositiveMap.elements r) | None => [] end.
 
 Definition array (fs : files) (name : string) (width : nat) : option (npy * list Z) :=
-  t <- lookup (b "proof.npz/" ++ b name ++ b ".npy") fs;;
+  t <- lookup (str "proof.npz/" ++ str name ++ str ".npy") fs;;
   let a := read_npy t in Some (a, chunks (body a) width (body a)).
 
 Definition down (r : option rat) : Z := match r with Some (n, d) => n * ONE / d | None => 0 end.
@@ -186,9 +186,9 @@ Definition plan_of (steps : list (list step)) : plan :=
 
 Definition read_trees (fs : files) (n width : nat) : option (list (list step)) :=
   prices <- array fs "prices" 8;;
-  t <- lookup (b "proof.npz/trees.npy") fs;;
+  t <- lookup (str "proof.npz/trees.npy") fs;;
   let a := read_npy t in
-  let w := if same (kind a) (b "<u2") then 2%nat else 4%nat in
+  let w := if same (kind a) (str "<u2") then 2%nat else 4%nat in
   let y := map (fun z => down (double z)) (snd prices) in
   Some (map (forest n y) (split width n (chunks (body a) w (body a)))).
 
@@ -200,9 +200,9 @@ Fixpoint slices {A} (at_ : Z) (ends : list Z) (l : list A) : list (list A) :=
 
 Definition read_multipliers (fs : files) (n : nat) : option (list (list step)) :=
   pairs <- array fs "pairs" 8;; starts <- array fs "starts" 8;; rows <- array fs "rows" 4;;
-  t <- lookup (b "proof.npz/values.npy") fs;;
+  t <- lookup (str "proof.npz/values.npy") fs;;
   let a := read_npy t in
-  let values := if same (kind a) (b "<f4")
+  let values := if same (kind a) (str "<f4")
     then map (fun z => down (single z)) (chunks (body a) 4 (body a))
     else map (fun z => down (double z)) (chunks (body a) 8 (body a)) in
   let table := fold_left (fun m (e : nat * list Z) => PositiveMap.add (key (fst e)) (snd e) m)

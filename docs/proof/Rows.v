@@ -1,17 +1,11 @@
 (** Rows of whole numbers as distributions, and one row near another for every event. *)
 From Coq Require Import ZArith List Bool Reals Lra Lia.
+From Privopt Require Export Basics.
 From Privopt Require Import Exp.
 Import ListNotations.
 
-Definition TOTAL : Z := (2 ^ 63)%Z.
 Lemma TOTAL_pos : (0 < TOTAL)%Z. Proof. reflexivity. Qed.
 Global Opaque TOTAL.
-
-Fixpoint total (r : list Z) : Z := match r with [] => 0 | x :: s => x + total s end.
-
-(** The row gives every output a probability, TOTAL-ths, and they add up to 1. *)
-Definition Distribution (width : nat) (r : list Z) : Prop :=
-  length r = width /\ (forall x, In x r -> (0 <= x)%Z) /\ total r = TOTAL.
 
 Definition is_distribution (width : nat) (r : list Z) : bool :=
   Nat.eqb (length r) width && forallb (Z.leb 0) r && Z.eqb (total r) TOTAL.
@@ -23,13 +17,6 @@ Proof.
   - intros x Hx. rewrite forallb_forall in H2. apply Z.leb_le, H2, Hx.
   - apply Z.eqb_eq. exact H3.
 Qed.
-
-(** Weight of an event, any set E of outputs (numbered from 0). *)
-Fixpoint weight (E : nat -> bool) (r : list Z) : Z :=
-  match r with [] => 0 | x :: s => (if E O then x else 0) + weight (fun k => E (S k)) s end.
-
-(** P(E | record): what the row draws. *)
-Definition prob (r : list Z) (E : nat -> bool) : R := (IZR (weight E r) / IZR TOTAL)%R.
 
 (** a_k ONE <= m b_k at every output. *)
 Fixpoint below (m : Z) (a b : list Z) : bool :=
@@ -44,6 +31,15 @@ Proof.
   induction a as [|x s IH]; intros [|y t] H E; simpl in H; try discriminate; cbn [weight]; [lia|].
   apply andb_true_iff in H as [H1 H2]. apply Z.leb_le in H1.
   specialize (IH t H2 (fun k => E (S k))). destruct (E O); lia.
+Qed.
+
+(** The event of one output. *)
+Lemma weight_one r : forall k, weight (Nat.eqb k) r = nth k r 0%Z.
+Proof.
+  assert (N : forall r, weight (fun _ => false) r = 0%Z) by (intro s; induction s as [|x s IH]; [reflexivity|exact IH]).
+  induction r as [|x s IH]; intros [|k]; try reflexivity.
+  - change (x + weight (fun _ => false) s = x)%Z. rewrite N. lia.
+  - change (0 + weight (Nat.eqb k) s = nth k s 0)%Z. rewrite IH. lia.
 Qed.
 
 Lemma weight_pos r : (forall x, In x r -> (0 <= x)%Z) -> forall E, (0 <= weight E r)%Z.

@@ -1,14 +1,8 @@
 (** What a problem means: distances, required pairs, costs. No program is in this file. *)
 From Coq Require Import ZArith List Reals.
-From Privopt Require Import Sums.
+From Privopt Require Export Basics.
 Import ListNotations.
 Open Scope R_scope.
-
-Definition bytes := list Z.
-
-(** A rational as it is written: numerator over denominator. *)
-Definition rat : Type := Z * Z.
-Definition rv (r : rat) : R := IZR (fst r) / IZR (snd r).
 
 (** Where the distances come from. *)
 Inductive space :=
@@ -19,7 +13,7 @@ Inductive space :=
 (** What a report costs. *)
 Inductive utility :=
 | Distance
-| Costs (cost : list (list rat))
+| CostMatrix (cost : list (list rat))
 | Travel (targets : list (bytes * rat)).                   (* sum_t q_t |d(i, t) - d(k, t)| / sum_t q_t *)
 
 Record problem := {
@@ -49,7 +43,7 @@ Definition entry (m : list (list rat)) (i k : nat) (x : R) : Prop :=
   exists row r, nth_error m i = Some row /\ nth_error row k = Some r /\ x = rv r.
 
 (** x is the distance of records i and j. *)
-Definition apart (p : problem) (i j : nat) (x : R) : Prop :=
+Definition distance (p : problem) (i j : nat) (x : R) : Prop :=
   match metric p with
   | Euclidean at_ _ => exists a b, nth_error at_ i = Some a /\ nth_error at_ j = Some b /\ x = sqrt (squares a b)
   | Matrix own _ => exists y z, entry own i j y /\ entry own j i z /\ x = Rmin y z
@@ -58,24 +52,24 @@ Definition apart (p : problem) (i j : nat) (x : R) : Prop :=
   end.
 
 (** x is the distance of record i from output k. *)
-Definition reported (p : problem) (i k : nat) (x : R) : Prop :=
+Definition reported_distance (p : problem) (i k : nat) (x : R) : Prop :=
   match metric p with
   | Euclidean at_ out => exists a b, nth_error at_ i = Some a /\ nth_error out k = Some b /\ x = sqrt (squares a b)
-  | Matrix own None => apart p i k x
+  | Matrix own None => distance p i k x
   | Matrix _ (Some m) => entry m i k x
   | Graph edges => exists a b, nth_error (records p) i = Some a /\ nth_error (outputs p) k = Some b /\
       shortest edges b a x
   end.
 
-(** Records i and j must be told apart no better than exp (epsilon x) allows. *)
+(** Records i and j must be told apart no better than exp (epsilon x), x their distance. *)
 Definition required (p : problem) (i j : nat) (x : R) : Prop :=
-  i <> j /\ apart p i j x /\ match within p with Some w => x <= rv w | None => True end.
+  i <> j /\ distance p i j x /\ match within p with Some w => x <= rv w | None => True end.
 
 (** ** Loss *)
 
 Inductive travel (p : problem) (i k : nat) : list (bytes * rat) -> R -> Prop :=
 | arrived : travel p i k [] 0
-| target t id q a b rest x : nth_error (records p) t = Some id -> apart p t i a -> reported p t k b ->
+| target t id q a b rest x : nth_error (records p) t = Some id -> distance p t i a -> reported_distance p t k b ->
     travel p i k rest x -> travel p i k ((id, q) :: rest) (rv q * Rabs (a - b) + x).
 
 Definition sum_of (table : list (bytes * rat)) : R := fold_right (fun e x => rv (snd e) + x) 0 table.
@@ -83,8 +77,8 @@ Definition sum_of (table : list (bytes * rat)) : R := fold_right (fun e x => rv 
 (** x is the cost of output k to record i. *)
 Definition cost_of (p : problem) (i k : nat) (x : R) : Prop :=
   match costs p with
-  | Distance => reported p i k x
-  | Costs m => entry m i k x
+  | Distance => reported_distance p i k x
+  | CostMatrix m => entry m i k x
   | Travel targets => exists y, travel p i k targets y /\ x = y / sum_of targets
   end.
 

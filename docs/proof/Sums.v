@@ -1,10 +1,8 @@
 (** Finite sums of reals, and maps from numbers of records to whole numbers. *)
 From Coq Require Import ZArith List Reals Lra Lia FMapPositive.
+From Privopt Require Export Basics.
 Import ListNotations.
 Open Scope R_scope.
-
-(** f 0 + ... + f (n - 1). *)
-Fixpoint sum (n : nat) (f : nat -> R) : R := match n with O => 0 | S n => sum n f + f n end.
 
 Lemma sum_ext n f g : (forall i, (i < n)%nat -> f i = g i) -> sum n f = sum n g.
 Proof. induction n; intro H; simpl; [reflexivity|]. rewrite IHn, H; auto with arith. Qed.

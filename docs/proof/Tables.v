@@ -43,7 +43,7 @@ Qed.
 (** ** Rows of distances *)
 
 (** Every entry is what P says of it, or there is nothing to say. *)
-Definition tells (P : nat -> R -> Prop) (n : nat) (row : list (option measured)) : Prop :=
+Definition describes (P : nat -> R -> Prop) (n : nat) (row : list (option measured)) : Prop :=
   forall j, (j < n)%nat -> match nth_error row j with
     | Some (Some m) => P j (mv m) | Some None => forall x, ~ P j x | None => False end.
 
@@ -177,11 +177,11 @@ Proof. induction l; simpl; lia. Qed.
 
 Theorem measures_sound p m : measures_of p = Some m ->
   (forall i, (i < length (records p))%nat -> length (own m i) = length (records p) ->
-     tells (apart p i) (length (records p)) (own m i)) /\
+     describes (distance p i) (length (records p)) (own m i)) /\
   (forall k, (k < length (outputs p))%nat -> length (ends m k) = length (records p) ->
-     tells (fun i => reported p i k) (length (records p)) (ends m k)).
+     describes (fun i => reported_distance p i k) (length (records p)) (ends m k)).
 Proof.
-  unfold measures_of, apart, reported. destruct (metric p) as [at_ out|mat across|edges] eqn:Em.
+  unfold measures_of, distance, reported_distance. destruct (metric p) as [at_ out|mat across|edges] eqn:Em.
   - destruct (_ && _) eqn:C; [|discriminate]. apply andb_true_iff in C as [C1 C2].
     apply Nat.eqb_eq in C1. apply Nat.eqb_eq in C2. unfold euclidean_measures.
     set (s := Z.max _ _). assert (Hs : (0 < s)%Z) by (unfold s; pose proof (largest_pos (concat at_)); lia). clearbody s.
@@ -224,7 +224,7 @@ Proof.
           injection E as _ <- _. apply andb_true_iff in C as [C1 _]. apply Nat.eqb_eq in C1. rewrite <- C1.
           apply nth_error_Some. congruence. }
         specialize (O i Hi' j Hj). destruct (nth_error _ j) as [[m0|]|]; try contradiction.
-        destruct O as [y [x [Hy [Hx ->]]]]. unfold apart. rewrite Em. exists x, y. split; [exact Hx|]. split; [exact Hy|]. apply Rmin_comm.
+        destruct O as [y [x [Hy [Hx ->]]]]. unfold distance. rewrite Em. exists x, y. split; [exact Hx|]. split; [exact Hy|]. apply Rmin_comm.
   - unfold graph_measures. set (nodes := once _ _). set (s := largest _).
     destruct (map_opt (numbered nodes s) edges) as [es|] eqn:Ee; [|discriminate].
     destruct (map_opt (fun a => index a nodes) (records p)) as [at_|] eqn:Ea; [|discriminate].
@@ -271,21 +271,21 @@ Proof. intros [r [v [A [B ->]]]] [r' [v' [A' [B' ->]]]]. congruence. Qed.
 Lemma shortest_unique e a b x y : shortest e a b x -> shortest e a b y -> x = y.
 Proof. intros [W M] [W' M']. apply Rle_antisym; auto. Qed.
 
-Lemma apart_unique p i j x y : apart p i j x -> apart p i j y -> x = y.
+Lemma distance_unique p i j x y : distance p i j x -> distance p i j y -> x = y.
 Proof.
-  unfold apart. destruct (metric p).
+  unfold distance. destruct (metric p).
   - intros [a [b [A [B ->]]]] [a' [b' [A' [B' ->]]]]. congruence.
   - intros [a [b [A [B ->]]]] [a' [b' [A' [B' ->]]]]. f_equal; eapply entry_unique; eauto.
   - intros [a [b [A [B H]]]] [a' [b' [A' [B' H']]]]. replace a' with a in * by congruence. replace b' with b in * by congruence.
     eapply shortest_unique; eauto.
 Qed.
 
-Lemma reported_unique p i k x y : reported p i k x -> reported p i k y -> x = y.
+Lemma reported_distance_unique p i k x y : reported_distance p i k x -> reported_distance p i k y -> x = y.
 Proof.
-  unfold reported. destruct (metric p) as [? ?|? [m|]|e].
+  unfold reported_distance. destruct (metric p) as [? ?|? [m|]|e].
   - intros [a [b [A [B ->]]]] [a' [b' [A' [B' ->]]]]. congruence.
   - apply entry_unique.
-  - apply apart_unique.
+  - apply distance_unique.
   - intros [a [b [A [B H]]]] [a' [b' [A' [B' H']]]]. replace a' with a in * by congruence. replace b' with b in * by congruence.
     eapply shortest_unique; eauto.
 Qed.

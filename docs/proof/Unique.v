@@ -1,6 +1,6 @@
 (** Bytes are of one form in one way: what is printed alike is alike. *)
 From Coq Require Import ZArith Bool String Lia List.
-From Privopt Require Import Spec Metric Tables Privacy Check Grammar Folder.
+From Privopt Require Import Spec Claims Metric Tables Privacy Check Grammar Folder.
 Import ListNotations.
 Open Scope Z_scope.
 

@@ -1,6 +1,6 @@
 (** TOML and JSON are of one form in one way, and so is a folder. *)
 From Coq Require Import ZArith Bool String Lia List.
-From Privopt Require Import Spec Metric Tables Privacy Check Grammar Folder Unique.
+From Privopt Require Import Spec Claims Metric Tables Privacy Check Grammar Folder Unique.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -151,7 +151,7 @@ Lemma Json_unique t v w : Json t v -> Json t w -> v = w.
 Proof.
   intros [G P] [G' P']. rewrite <- P' in P.
   destruct (value_unique json_key inside inside) with (n := S (size v)) (v := v) (a' := w) (x := @nil Z) (y := @nil Z) as [E _]; auto; try exact Logic.I.
-  - intros k _. exists 34, (k ++ [34] ++ b ":"). split; [unfold json_key, quoted; rewrite <- !app_assoc; reflexivity|lia].
+  - intros k _. exists 34, (k ++ [34] ++ str ":"). split; [unfold json_key, quoted; rewrite <- !app_assoc; reflexivity|lia].
   - intros k k' x y Hk Hk' E. unfold json_key in E. rewrite <- !app_assoc in E. destruct (quoted_unique k k' _ _ Hk Hk' E) as [-> E'].
     injection E' as ->. auto.
   - rewrite !app_nil_r. exact P.
@@ -173,7 +173,7 @@ Lemma toml_value_unique v v' x y : good_value bare_key plain_text v = true -> go
   stops is_word x -> stops is_word y -> print_value toml_key v ++ x = print_value toml_key v' ++ y -> v = v' /\ x = y.
 Proof.
   intros G G' Sx Sy E. apply (value_unique toml_key bare_key plain_text) with (n := S (size v)); auto.
-  - intros k Hk. destruct (word_head k (bare_word k Hk)) as [c [rest [-> [Hc _]]]]. exists c, (rest ++ b "="). split; [reflexivity|].
+  - intros k Hk. destruct (word_head k (bare_word k Hk)) as [c [rest [-> [Hc _]]]]. exists c, (rest ++ str "="). split; [reflexivity|].
     intros ->. discriminate.
   - apply toml_key_unique.
   - intros s Hs. unfold plain_text in Hs. apply andb_true_iff in Hs. tauto.
@@ -240,8 +240,8 @@ Qed.
 Section Agree.
   Variables (fs : files) (r q : readers).
   Hypothesis D : NoDup (map fst fs).
-  Hypothesis Rr : Right fs r.
-  Hypothesis Rq : Right fs q.
+  Hypothesis Rr : Faithful fs r.
+  Hypothesis Rq : Faithful fs q.
 
   Lemma agree_number t x y : number_of r t = Some x -> number_of q t = Some y -> x = y.
   Proof. destruct Rr as [A _], Rq as [B _]. intros H H'. eapply decimal_unique; eauto. Qed.
@@ -264,7 +264,12 @@ Section Agree.
     injection H as <-. injection H' as <-. f_equal; [eapply agree_number; eauto|apply IH; auto].
   Qed.
   Lemma agree_number_in v x y : number_in r v = Some x -> number_in q v = Some y -> x = y.
-  Proof. destruct v as [[| | |]|]; simpl; try discriminate. apply agree_number. Qed.
+  Proof. destruct v as [[|w| |]|]; simpl; try discriminate. destruct (lean w); [apply agree_number|discriminate]. Qed.
+  Lemma agree_if_any t n x y : number_if_any r t n = Some x -> number_if_any q t n = Some y -> x = y.
+  Proof.
+    unfold number_if_any. destruct (has t n); [|congruence]. destruct (number_in r _) eqn:E; [|discriminate].
+    destruct (number_in q _) eqn:E'; [|discriminate]. intros H H'. injection H as <-. injection H' as <-. f_equal. eapply agree_number_in; eauto.
+  Qed.
   Lemma agree_file_in v x y : file_in r v = Some x -> file_in q v = Some y -> x = y.
   Proof. destruct v as [[| | |]|]; simpl; try discriminate. apply agree_table. Qed.
 
@@ -290,23 +295,32 @@ Section Agree.
   Lemma agree_beside_ids v n x y : beside_ids r v n = Some x -> beside_ids q v n = Some y -> x = y.
   Proof. unfold beside_ids. intros H H'. together. Qed.
 
+  Lemma agree_points v x y : points_of r v = Some x -> points_of q v = Some y -> x = y.
+  Proof. unfold points_of. intros H H'. together. Qed.
+  Lemma agree_grid g x y : grid_of r g = Some x -> grid_of q g = Some y -> x = y.
+  Proof. unfold grid_of. intros H H'. together. Qed.
   Lemma agree_places t x y : places r t = Some x -> places q t = Some y -> x = y.
-  Proof. unfold places. intros H H'. together. Qed.
+  Proof.
+    unfold places. intros H H'. destruct (has t "points"); [destruct (only t _); [eapply agree_points; eauto|discriminate]|].
+    destruct (has t "grid"); [|together]. destruct (field t "grid") as [[| | |g]|]; try discriminate.
+    destruct (only t _); [eapply agree_grid; eauto|discriminate].
+  Qed.
 
   Lemma agree_shares (c : bool) v n ids x y :
-    (if c then beside_ids r v n else Some (even ids)) = Some x -> (if c then beside_ids q v n else Some (even ids)) = Some y -> x = y.
+    (if c then beside_ids r v n else Some (uniform ids)) = Some x -> (if c then beside_ids q v n else Some (uniform ids)) = Some y -> x = y.
   Proof. destruct c; [apply agree_beside_ids|congruence]. Qed.
 
   Lemma agree_utility t ids w x y : utility_of r t ids w = Some x -> utility_of q t ids w = Some y -> x = y.
   Proof. unfold utility_of. intros H H'. side agree_shares. together; side agree_shares; together. Qed.
 
-  Lemma agree_metric t ids outs a c o g x y : metric_of r t ids outs a c o g = Some x -> metric_of q t ids outs a c o g = Some y -> x = y.
-  Proof. unfold metric_of. intros H H'. together. Qed.
-
-  Lemma agree_within (c : bool) v x y :
-    (if c then (match number_in r v with Some x => Some (Some x) | None => None end) else Some None) = Some x ->
-    (if c then (match number_in q v with Some x => Some (Some x) | None => None end) else Some None) = Some y -> x = y.
-  Proof. intros H H'. together. Qed.
+  Lemma agree_edges t x y : edges_of r t = Some x -> edges_of q t = Some y -> x = y.
+  Proof. unfold edges_of. intros H H'. together. Qed.
+  Lemma agree_metric t ids outs a c o g x y :
+    metric_of r t ids outs a c o g = Some x -> metric_of q t ids outs a c o g = Some y -> x = y.
+  Proof.
+    unfold metric_of. intros H H'. destruct (is_text _ "euclidean"); [together|].
+    destruct (is_text _ "graph"); [destruct (only t _); [eapply agree_edges; eauto|discriminate]|together].
+  Qed.
 
   Lemma agree_outputs (o : option fields) (d : list bytes * option (list (list rat))) x y :
     (match o with Some t => places r t | None => Some d end) = Some x -> (match o with Some t => places q t | None => Some d end) = Some y -> x = y.
@@ -314,22 +328,18 @@ Section Agree.
 
   Theorem agree_problem d x y : problem_of r d = Some x -> problem_of q d = Some y -> x = y.
   Proof.
-    unfold problem_of. intros H H'. together. side agree_places. side agree_outputs. side agree_utility. side agree_metric. together.
-    side agree_within. together.
+    unfold problem_of. intros H H'.
+    repeat (together; first [side agree_places | side agree_outputs | side agree_utility | side agree_metric
+      | side agree_number_in | side agree_if_any]); together.
   Qed.
 
-  Lemma agree_unit (c : bool) v x y :
-    (if c then (match number_in r v with Some x => Some (Some x) | None => None end) else Some None) = Some x ->
-    (if c then (match number_in q v with Some x => Some (Some x) | None => None end) else Some None) = Some y -> x = y.
-  Proof. apply agree_within. Qed.
-
   Lemma agree_bound (v : option value) x y :
-    (match v with Some (Word w) => if same w (b "null") then Some None else match number_of r w with Some y => Some (Some y) | None => None end | _ => None end) = Some x ->
-    (match v with Some (Word w) => if same w (b "null") then Some None else match number_of q w with Some y => Some (Some y) | None => None end | _ => None end) = Some y -> x = y.
+    (match v with Some (Word w) => if same w (str "null") then Some None else match number_in r (Some (Word w)) with Some y => Some (Some y) | None => None end | _ => None end) = Some x ->
+    (match v with Some (Word w) => if same w (str "null") then Some None else match number_in q (Some (Word w)) with Some y => Some (Some y) | None => None end | _ => None end) = Some y -> x = y.
   Proof. destruct v as [[| | |]|]; try discriminate. intros H H'. together. Qed.
 
   Theorem agree_claims v x y : claims_of r v = Some x -> claims_of q v = Some y -> x = y.
-  Proof. unfold claims_of. intros H H'. together. side agree_unit. side agree_bound. together. Qed.
+  Proof. unfold claims_of. intros H H'. together. side agree_if_any. side agree_bound. together. side agree_if_any. together. Qed.
 End Agree.
 
 (** The bytes of a folder say one thing. *)

@@ -100,8 +100,8 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
             the archive's own.
 
     Raises:
-        RefusedError: no archive, or one of damaged arrays. Bytes before it, which ``zipfile`` skips
-            and NumPy refuses. A name twice, more than it may hold, or other arrays.
+        RefusedError: no archive, or one of damaged arrays. Bytes outside of members, in which other
+            programs may find one. A name twice, more than it may hold, or other arrays.
     """
     try:
         found = _arrays(path, more)
@@ -124,8 +124,7 @@ def _arrays(path: Path, more: int) -> dict[str, Array]:
     found: dict[str, Array] = {}
     left = (RATIO if more else 1) * path.stat().st_size + more
     with zipfile.ZipFile(path) as archive:
-        begins = min((info.header_offset for info in archive.infolist()), default=0)
-        need(not begins, f"{path.name}: {begins} bytes before the archive", 2)
+        _check_layout(path, archive)
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             left -= info.file_size
@@ -137,6 +136,31 @@ def _arrays(path: Path, more: int) -> dict[str, Array]:
             contents = archive.open(info).read(info.file_size)
             found[name] = Array(contents, f"{path.name}: {name}")
     return found
+
+
+def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuse an archive in which other programs than ``zipfile`` may find other members.
+
+    Members stand one behind another from the first byte on, their directory behind them, the end
+    behind that; that of archives above 2 GiB has 76 bytes more (zip64).
+
+    Raises:
+        RefusedError: anything else is there.
+    """
+    at, directory, members = 0, 0, archive.infolist()
+    with path.open("rb") as file:
+        for info in members:
+            file.seek(info.header_offset + 26)
+            name, extra = struct.unpack("<HH", file.read(4))
+            plain = info.orig_filename == info.filename and not info.flag_bits and not info.comment
+            sound = plain and info.header_offset == at
+            need(sound, f"{path.name}: {info.filename!r}: odd, or not behind the one before", 2)
+            at += 30 + name + extra + info.compress_size
+            directory += 46 + name + len(info.extra)
+        file.seek(at + directory + (76 if at >= 2**31 else 0))
+        places = len(members), len(members), directory, min(at, 2**32 - 1)
+        end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *places, 0)
+        need(file.read() == end, f"{path.name}: more than members, or another end", 2)
 
 
 def read_texts(path: Path, name: str) -> list[str]:

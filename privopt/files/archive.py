@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import struct
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ _HEADER: Final = 4096
 """Bytes that a member of an archive takes next to its values, at most."""
 _TEXT: Final = 1024
 """Bytes of a text in an archive, at most."""
+_LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
+"""Bytes of a zip archive: a member's head, where in it the lengths of its name and extra field stand, its entry in the
+directory, and what zip64 puts before the end (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
 _BEGUN = 256  # bytes that hold the type, which NumPy writes first
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
@@ -105,16 +109,39 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
     """
     try:
         with zipfile.ZipFile(stream) as archive:
+            _check_layout(archive, stream)
             return _members(archive, largest)
     except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
         raise ValueError(reason_of(error)) from None
 
 
+def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
+    """Check that an archive holds its members, its directory, and nothing else: then every reader finds the same.
+
+    ``zipfile`` takes bytes before and between members, cuts a name at a zero byte, and prefers the second end of zip64
+    to the first; other programs do not, and would read another matrix.
+
+    Raises:
+        ValueError: something else is in it.
+    """
+    at, directory, members = 0, 0, archive.infolist()
+    for info in members:
+        stream.seek(info.header_offset + _LENGTHS)
+        name, extra = struct.unpack("<HH", stream.read(4))
+        if info.header_offset != at or info.orig_filename != info.filename or info.flag_bits or info.comment:
+            raise ValueError(f"{info.filename!r} not as solve writes members: one behind another, of plain names")
+        at += _LOCAL + name + extra + info.compress_size
+        directory += _CENTRAL + name + len(info.extra)
+    places = len(members), len(members), directory, min(at, 0xFFFFFFFF)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *places, 0)
+    stream.seek(at + directory + (_END_64 if at > zipfile.ZIP64_LIMIT else 0))
+    if (found := stream.read()) != end:
+        raise ValueError(f"{len(found):,} bytes behind its members, which are not the end of {len(members)}")
+
+
 def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     left = largest
-    if begins := min((info.header_offset for info in archive.infolist()), default=0):
-        raise ValueError(f"{begins:,} bytes before the archive")  # zipfile skips them, NumPy refuses them
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name == info.filename:

@@ -12,7 +12,7 @@ from privopt.errors import DoesNotHoldError, UsageError
 KERNEL = "privopt-kernel"
 """Name of the program."""
 
-HOLDS, FAILS = 0, 1
+PROVED, NOT_PROVED = 0, 1
 
 
 def find_kernel() -> Path:
@@ -36,13 +36,13 @@ def prove(folder: Path) -> str:
 
     Raises:
         UsageError: the program is not there, or its proof does not speak of such a folder.
-        DoesNotHoldError: it refuses a claim.
+        DoesNotHoldError: it does not prove a claim, which it names.
     """
     program = find_kernel()
     done = subprocess.run([program, folder], capture_output=True, text=True, check=False)
     said = done.stdout.strip() or done.stderr.strip() or f"ended with {done.returncode}"
-    if done.returncode == HOLDS:
+    if done.returncode == PROVED:
         return said.removeprefix("proved: ")
-    if done.returncode == FAILS:
+    if done.returncode == NOT_PROVED:
         raise DoesNotHoldError(f"{folder}: {KERNEL}: {said}")
     raise UsageError(f"{folder}: {KERNEL}: {said}; docs/proof/README.md says which folders it speaks of")

@@ -30,11 +30,11 @@ let say = function
   | Proved.Fails claim ->
       let what = match claim with
         | Proved.Privacy_or_form -> "privacy, or distances, costs or shares that are none"
-        | Proved.Epsilon -> "epsilon or scope"
-        | Proved.Value -> "objective.value"
-        | Proved.Lower_bound -> "objective.lower_bound"
+        | Proved.Guarantee -> "guarantee.epsilon, scope or neighbours_within"
+        | Proved.Value -> "objective.value or details.value_unit"
+        | Proved.Lower_bound -> "objective.lower_bound, by this proof.npz"
         | Proved.Prior -> "the prior's sum" in
-      print_endline ("does not hold: " ^ what); 1
+      print_endline ("not proved: " ^ what); 1
   | Proved.Proved (p, _, c, _) ->
       let bound = match c.Proved.bound_of with
         | Some b -> "no mechanism over its outputs loses less than " ^ decimal b

@@ -109,28 +109,39 @@ let inflate s most =
   done;
   Buffer.contents out
 
-(* Names and contents, all that the directory lists, in its order; not more bytes together than [most]. *)
+(* Names and contents of an archive as solve writes it: members one behind another from the first byte on, the
+   directory behind them, its end behind that, and nothing else. All numbers that say where something stands agree, so
+   that every reader finds the same members. Not more bytes together than [most]. *)
 let members s most =
-  let size = String.length s in
-  if size < 22 then raise Bad;
-  let rec find i = if i < 0 || size - i > 65557 then raise Bad else if long s i = 0x06054b50 then i else find (i - 1) in
-  let ending = find (size - 22) in
-  let total = word s (ending + 10) in
+  let demand holds = if not holds then raise Bad in
+  let ending = String.length s - 22 in
+  demand (long s ending = 0x06054b50 && word s (ending + 20) = 0);  (* no comment *)
+  demand (ending < 20 || long s (ending - 20) <> 0x07064b50);  (* no second end, of zip64 *)
+  let total = word s (ending + 10) and directory = long s (ending + 16) in
+  demand (long s (ending + 4) = 0 && word s (ending + 8) = total && directory + long s (ending + 12) = ending);
   let left = ref most in
-  let rec entries n at =
-    if n = 0 then []
+  let rec entries n at start =
+    if n = 0 then (demand (at = ending && start = directory); [])
     else begin
-      if long s at <> 0x02014b50 then raise Bad;
-      let way = word s (at + 10) and packed = long s (at + 20) and full = long s (at + 24) in
+      demand (long s at = 0x02014b50 && long s start = 0x04034b50 && long s (at + 42) = start);
+      let way = word s (at + 10) and packed = long s (at + 20) and full = long s (at + 24) and named = word s (at + 28) in
+      (* no flags; no further fields and comment in the directory *)
+      demand (word s (at + 8) = 0 && long s (at + 30) = 0 && word s (start + 6) = 0 && word s (start + 8) = way);
+      demand (long s (at + 16) = long s (start + 14) && named = word s (start + 26));
+      let name = String.sub s (at + 46) named and more = word s (start + 28) in
+      demand (String.sub s (start + 30) named = name);
+      (* sizes once more: here, or in a field of zip64, as NumPy writes them *)
+      let again = start + 30 + named in
+      if more = 0 then demand (long s (start + 18) = packed && long s (start + 22) = full)
+      else demand (more = 20 && long s (start + 18) = 0xFFFFFFFF && long s (start + 22) = 0xFFFFFFFF
+                   && long s again = 0x00100001 && long s (again + 4) = full && long s (again + 8) = 0
+                   && long s (again + 12) = packed && long s (again + 16) = 0);
+      let raw = String.sub s (again + more) packed in
       left := !left - full;
-      if !left < 0 then raise Bad;
-      let name = String.sub s (at + 46) (word s (at + 28)) and local = long s (at + 42) in
-      if long s local <> 0x04034b50 || word s (at + 8) land 1 = 1 then raise Bad;
-      if String.sub s (local + 30) (word s (local + 26)) <> name then raise Bad;
-      let raw = String.sub s (local + 30 + word s (local + 26) + word s (local + 28)) packed in
+      demand (!left >= 0);
       let contents = match way with 0 -> raw | 8 -> inflate raw full | _ -> raise Bad in
-      if String.length contents <> full || crc contents <> long s (at + 16) then raise Bad;
-      (name, contents) :: entries (n - 1) (at + 46 + word s (at + 28) + word s (at + 30) + word s (at + 32))
+      demand (String.length contents = full && crc contents = long s (at + 16));
+      (name, contents) :: entries (n - 1) (at + 46 + named) (again + more + packed)
     end
   in
-  entries total (long s (ending + 16))
+  entries total directory 0

@@ -1,4 +1,5 @@
-(* Whole numbers of the extracted program: zarith's, with Coq's meaning at every argument. Trusted. *)
+(* Whole numbers of the extracted program: zarith's, with Coq's meaning; to_nat and pow may raise, which ends in no
+   verdict. Trusted. *)
 type t = Z.t
 
 let zero = Z.zero

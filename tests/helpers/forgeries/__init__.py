@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from helpers.forgeries.archives import archives_of
 from helpers.forgeries.arrays import arrays_of, planes_of, regions_of
 from helpers.forgeries.bases import BASES, LISTED, METRIC, PLANES, REGIONS, make
 from helpers.forgeries.changes import Forgery
@@ -27,6 +28,7 @@ def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
     yield from files_of(folder)
     if base in METRIC:
         yield from arrays_of(folder, base)
+        yield from archives_of()
         yield from proofs_of(folder)
         yield from problems_of(folder, base)
     elif base in REGIONS:
