@@ -159,15 +159,21 @@ MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
         ("np.where(found == ALL, totals[:, None], taken)", "taken", (f"{OWN}/test_zeros.py",)),
     ),
     f"{HIERARCHY}/release_checks.py": (
-        ("if design.zeros is None:", "if True:", (f"{OWN}/test_zeros.py",)),
-        ("if design.limits is None:", "if True:", (f"{OWN}/test_bounds.py",)),
-        ("if design.totals or (relation.exact and not bounded):", "if True:", (f"{OWN}/test_relations.py -k total",)),
-        ("if len(off):", "if False:", (f"{OWN}/test_intervals.py",)),
+        ("if zero is None", "if True", (f"{OWN}/test_zeros.py",)),
+        ("if design.limits is None", "if True", (f"{OWN}/test_bounds.py",)),
+        ("if release.bounds is None:", "if True:", (f"{OWN}/test_intervals.py",)),
+    ),
+    f"{HIERARCHY}/sizes.py": (
+        (
+            "if not self.valid or self.totals or (self.relation.exact and self.limits is None):",
+            "if True:",
+            (f"{OWN}/test_relations.py -k total",),
+        ),
     ),
     f"{HIERARCHY}/methods.py": (
         (
-            "Fraction(step, 2 * sum(rising))",
-            "Fraction(step, 3 * sum(rising))",
+            "Fraction(step, 5 * sum(rising))",
+            "Fraction(step, 6 * sum(rising))",
             (f"{OWN}/test_hierarchical_solve.py -k shares",),
         ),
     ),

@@ -10,7 +10,7 @@ from helpers.grids import by_pairs
 
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
-from privopt_hierarchical_dp import design, measurements, methods
+from privopt_hierarchical_dp import measurements, methods, sizes
 from privopt_hierarchical_dp.fits.as_published import chain_query
 from privopt_hierarchical_dp.kit import PROFILES
 from privopt_hierarchical_dp.measurements import measured
@@ -68,7 +68,7 @@ def _chain_for_levels(method, counts, **_):
 )
 def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, planting):
     method, name, fault = planting
-    for module in (methods, design, measurements):
+    for module in (methods, sizes, measurements):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, fault)
     planted = subject("hierarchical-dp", method, profile=PROFILES[kind])

@@ -41,15 +41,15 @@ def test_shares_of_epsilon_are_shares(tmp_path):
     page = "".join(section.html for section in HierarchyReport().report(*_opened(tmp_path / "out")))
     rows = re.findall(r"<tr>(.*?)</tr>", page[page.index("share of epsilon") :], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
-    levels = [row for row in cells if len(row) > 4 and row[3].endswith(" %")]
+    levels = [row for row in cells if len(row) > 6 and row[5].endswith(" %")]
     width = json.loads((tmp_path / "out" / "result.json").read_text())["details"]["intervals"]["mean_width_by_level"]
     assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=1e-3)
     assert "stands in intervals.csv" in page + "".join(
         s.lead for s in HierarchyReport().report(*_opened(tmp_path / "out"))
     )
-    assert [row[3] for row in levels] == ["20 %", "30 %", "50 %"]
-    assert [float(row[2]) for row in levels] == [0.02, 0.03, 0.05]
-    assert [round(float(row[4])) for row in levels] == [50, 33, 20]
+    assert [row[5] for row in levels] == ["8 %", "12 %", "80 %"]
+    assert [float(row[4]) for row in levels] == [0.008, 0.012, 0.08]
+    assert [round(float(row[6])) for row in levels] == [125, 83, 12]
 
 
 def test_sizes_are_whole_numbers_on_the_axis(tmp_path):

@@ -144,10 +144,10 @@ def test_totals_that_contradict_the_leaves_are_refused_with_the_figure(tmp_path)
     with pytest.raises(InputError) as raised:
         solve("hierarchical-dp", problem, tmp_path / "no", Options())
     lines = str(raised.value).splitlines()
-    assert "6222 short" in lines[0]
-    assert "1 more" in lines[1]
-    assert "'KY'" in lines[2]
-    assert "again" in lines[3]
+    assert "'KY'" in lines[0]
+    assert "again" in lines[1]
+    assert "6222 short" in lines[2]
+    assert "1 more" in lines[3]
 
 
 def test_a_name_under_several_parents_is_written_as_its_path(tmp_path):
@@ -226,7 +226,7 @@ def test_wide_parquet_counts_and_absent_pairs(tmp_path):
 
 
 def test_default_shares_are_exact_and_whole():
-    assert default_shares("cumulative-smoothed", 3) == (Fraction(1, 5), Fraction(3, 10), Fraction(1, 2))
+    assert default_shares("cumulative-smoothed", 3) == (Fraction(2, 25), Fraction(3, 25), Fraction(4, 5))
     assert default_shares("cumulative-dp", 3) == (Fraction(1, 3),) * 3
     for depth in range(1, 8):
         assert sum(default_shares("cumulative-chain", depth)) == 1
@@ -235,12 +235,12 @@ def test_default_shares_are_exact_and_whole():
 
 @pytest.mark.parametrize("method", ["cumulative-chain", "cumulative-dp", "hierarchical", "top-down"])
 def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
-    import privopt_hierarchical_dp.design as design
+    import privopt_hierarchical_dp.sizes as sizes
 
     def interrupted(task):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(design, "fit", interrupted)
+    monkeypatch.setattr(sizes, "fit", interrupted)
     done = solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out", Options(method=method))
     assert done.stopped
     assert done.result.status == "feasible"
@@ -248,7 +248,7 @@ def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
 
 
 def test_an_interrupt_that_breaks_an_import_is_no_fault_of_a_plugin(tmp_path, monkeypatch):
-    import privopt_hierarchical_dp.design as design
+    import privopt_hierarchical_dp.sizes as sizes
 
     def interrupted(task):
         raise KeyboardInterrupt
@@ -256,8 +256,8 @@ def test_an_interrupt_that_breaks_an_import_is_no_fault_of_a_plugin(tmp_path, mo
     def broken(task):
         raise AttributeError("partially initialized module 'numba' has no attribute 'njit'")
 
-    monkeypatch.setattr(design, "fit", interrupted)
-    monkeypatch.setattr(design, "fit_at_once", broken)
+    monkeypatch.setattr(sizes, "fit", interrupted)
+    monkeypatch.setattr(sizes, "fit_at_once", broken)
     with pytest.raises(StoppedError, match="stopped before anything could be fitted"):
         solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out")
     assert not (tmp_path / "out").exists()

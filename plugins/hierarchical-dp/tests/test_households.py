@@ -17,8 +17,7 @@ from privopt.testing import conformance
 from privopt_hierarchical_dp.kit import related
 from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import sensitivity
-from privopt_hierarchical_dp.relations import Relation
-from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS
+from privopt_hierarchical_dp.relations import TABLE_RELATIONS, Relation
 
 test_households_that_are_replaced = conformance(
     "hierarchical-dp",

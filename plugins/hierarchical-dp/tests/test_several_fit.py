@@ -16,12 +16,12 @@ from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN
-from privopt_hierarchical_dp.tables import privacy
-from privopt_hierarchical_dp.tables.fit import fit_tables, least_objective, noise_of_margin, squares
+from privopt_hierarchical_dp.relations import TABLE_RELATIONS
+from privopt_hierarchical_dp.tables.design import TablesDesign
+from privopt_hierarchical_dp.tables.fit import fit_tables, least_objective, noise_of_margin
 from privopt_hierarchical_dp.tables.kit import related
 from privopt_hierarchical_dp.tables.margins import Domain, steps_of
 from privopt_hierarchical_dp.tables.problem import TablesProblem
-from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 RING = ((0, 1), (1, 2), (0, 2))
@@ -94,7 +94,7 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, chance, 
     """Also noise that is no noise of anything: what must hold is checked in every region, by the joint's own sums."""
     rng, domain = np.random.default_rng(seed), domain_of(tables)
     tree = random_tree(rng, int(rng.integers(1, 4)))
-    noisy = [[rng.integers(-50, 60, size=(width, *domain.shape(t))) for t in tables] for width in tree.widths]
+    noisy = [[rng.integers(-50, 60, size=(width, *domain.shape(t))) for width in tree.widths] for t in tables]
     leaves = rng.integers(0, 40, size=tree.widths[-1])
     totals = add_up(tree, leaves)[:exact]
     levels = [1.0 / (1 + level) for level in range(tree.depth)]
@@ -110,14 +110,14 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, chance, 
     scales = [Fraction(3 * (1 + level)) for level in range(tree.depth)]
     fixed = {"levels": levels, "totals": totals, "zeros": zeros, "law": GAUSSIAN, "scales": scales}
     counts = fit_tables(tree, domain, noisy, **fixed, gap=1e-2)
-    for level, own in enumerate(counts):
+    for level, own in enumerate(zip(*counts, strict=True)):
         for number, (table, values) in enumerate(zip(tables, own, strict=True)):
             assert values.min() >= 0
             assert not values[:, ~allowed[table]].any()
             if level < len(totals):
                 assert (values.reshape(len(values), -1).sum(axis=1) == totals[level]).all()
             if level:
-                assert (np.add.reduceat(values, tree.start[level - 1][:-1], axis=0) == counts[level - 1][number]).all()
+                assert (np.add.reduceat(values, tree.start[level - 1][:-1], axis=0) == counts[number][level - 1]).all()
             for other, beside in zip(tables, own, strict=True):
                 shared = [a for a in table if a in other]
                 one, two = (
@@ -126,22 +126,27 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, chance, 
                 )
                 assert (one == two).all()
     off = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(noisy, counts, strict=True)]
-    assert least_objective(tree, domain, levels, off) <= float(squares(domain, levels, off)) * (1 + 1e-9) + 1e-6
+    reached = sum(
+        weight * above * np.sum(own**2)
+        for weight, by_level in zip(domain.weights, off, strict=True)
+        for above, own in zip(levels, by_level, strict=True)
+    )
+    assert least_objective(tree, domain, levels, off) <= reached * (1 + 1e-9) + 1e-6
 
 
 def test_the_bound_is_the_least_over_all_consistent_reals():
     tree, levels = Tree.from_paths([("r", "a"), ("r", "b"), ("r", "c")]), (0.25, 1.0)
     domain, rng = domain_of(RING), np.random.default_rng(3)
-    noisy = [[rng.integers(-9, 20, size=(width, *domain.shape(t))) for t in RING] for width in tree.widths]
+    noisy = [[rng.integers(-9, 20, size=(width, *domain.shape(t))) for width in tree.widths] for t in RING]
     sums = joint_sums(domain)
     blocks, aims, weights = [], [], []
     for level, width in enumerate(tree.widths):
         for region in range(width):
-            for matrix, values, weight in zip(sums, noisy[level], domain.weights, strict=True):
+            for matrix, by_level, weight in zip(sums, noisy, domain.weights, strict=True):
                 row = np.zeros((len(matrix), 3, matrix.shape[1]))
                 row[:, slice(None) if level == 0 else region] = matrix[:, None] if level == 0 else matrix
                 blocks.append(row.reshape(len(matrix), -1))
-                aims.append(values[region].ravel())
+                aims.append(by_level[level][region].ravel())
                 weights.append(np.full(len(matrix), np.sqrt(levels[level] * weight)))
     design, aim, weight = np.concatenate(blocks), np.concatenate(aims), np.concatenate(weights)
     best = np.linalg.lstsq(weight[:, None] * design, weight * aim, rcond=None)[0]
@@ -171,7 +176,7 @@ test_attributes_approx_dp = pytest.mark.slow(
 
 
 def _twice(budgets):
-    return lambda problem, depth: [tuple(2 * part for part in level) for level in budgets(problem, depth)]
+    return lambda *asked: tuple(tuple(2 * part for part in own) for own in budgets(*asked))
 
 
 @first_alone("kind", ["pure-dp", "zcdp", "approx-dp"])
@@ -188,19 +193,14 @@ def test_shares_above_the_whole_and_a_forgotten_sensitivity_are_caught(monkeypat
 
 def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
     """The first table is measured as if the whole level were its own."""
-    draw = privacy.draw_tables
+    draw = TablesDesign.draw
 
-    def forgetful(problem, counts, *, seed, zeros, start):
-        noisy, records = draw(problem, counts, seed=seed, zeros=zeros, start=start)
-        budgets = problem.budgets(len(counts))
-        for level, (tables, parts) in enumerate(zip(counts, budgets, strict=True)):
-            drawn = problem.privacy.law.draw(tables[0], sum(parts), problem.relation.sensitivity, seed=None)
-            noisy[level][0], records[level][0] = drawn
+    def forgetful(self, counts, *, seed):
+        noisy, records = draw(self, counts, seed=seed)
+        for level, parts in enumerate(zip(*self.budgets, strict=True)):
+            noisy[0][level], records[0][level] = self.law.draw(counts[0][level], sum(parts), self.delta, seed=None)
         return noisy, records
 
-    from privopt_hierarchical_dp.tables import kit, mechanism
-
-    for module in (kit, mechanism):
-        monkeypatch.setattr(module, "draw_tables", forgetful)
+    monkeypatch.setattr(TablesDesign, "draw", forgetful)
     found = run_check("certificate-holds", subject("hierarchical-tables", "margins"), how=effort("dev"))
     assert found.status == "failed"

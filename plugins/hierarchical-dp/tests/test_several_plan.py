@@ -8,17 +8,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from attrs import evolve
 from helpers.command import run
 
 from privopt.declare import File
+from privopt_hierarchical_dp.plan import expected, least_split
 from privopt_hierarchical_dp.problem import Privacy
-from privopt_hierarchical_dp.tables.fit import fit_tables
-from privopt_hierarchical_dp.tables.instance import TablesRead
-from privopt_hierarchical_dp.tables.plan import _leaves_only, check_noise, expected, least_split, with_split
-from privopt_hierarchical_dp.tables.privacy import draw_tables
+from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.problem import CountTable, TablesHierarchy, TablesPrivacy, TablesProblem
-from privopt_hierarchical_dp.tables.release import true_tables
+from privopt_hierarchical_dp.tree import add_up
 
 TABLES = {"age": ("age",), "age_tenure": ("age", "tenure"), "people": ()}
 PROBLEM = """[hierarchy]
@@ -50,7 +47,7 @@ def problem_of(tmp_path, privacy: Privacy, names, leaves=3):
         attributes={"age": ("child", "adult", "old"), "tenure": ("owned", "rented")},
         tables={name: CountTable(by=TABLES[name]) for name in names},
     )
-    return TablesRead.of(TablesProblem(hierarchy=hierarchy, privacy=privacy), "problem.toml")
+    return TablesDesign.of(TablesProblem(hierarchy=hierarchy, privacy=privacy), "problem.toml")
 
 
 def test_a_plan_needs_no_secret_and_tells_each_table_level_and_what_to_write(tmp_path):
@@ -94,19 +91,18 @@ def test_the_best_split_is_that_of_a_fine_grid_and_beats_the_leaves_alone(tmp_pa
     weights = [Fraction(1), Fraction(2), Fraction(3), Fraction(1)]
     weigh = np.array(weights, dtype=float)
     halves = [(Fraction(k, 40), Fraction(40 - k, 40)) for k in range(40)]
-    every = [expected(problem, with_split(problem.declared, *split)) @ weigh for split in product(halves, halves)]
-    found = expected(problem, with_split(problem.declared, *least_split(problem, weights))) @ weigh
+    every = [expected(problem.with_split(*split)) @ weigh for split in product(halves, halves)]
+    found = expected(problem.with_split(*least_split(problem, weights))) @ weigh
     assert found <= min(every) * (1 + 2e-3)
-    assert found <= 1.02 * (_leaves_only(problem, problem.declared) @ weigh)
+    assert found <= 1.02 * (problem.leaves_only() @ weigh)
 
 
 def test_a_split_that_is_best_stays_and_noise_without_room_is_not_tried(tmp_path):
     problem = problem_of(tmp_path, PRIVACIES[0], ("age", "age_tenure"))
     best = least_split(problem, [Fraction(1)] * 4)
-    again = evolve(problem, declared=with_split(problem.declared, *best))
-    assert least_split(again, [Fraction(1)] * 4) == best
+    assert least_split(problem.with_split(*best), [Fraction(1)] * 4) == best
     thin = problem_of(tmp_path, TablesPrivacy(epsilon=Fraction(1, 1 << 36)), ("age", "age_tenure"))
-    check_noise(with_split(thin.declared, *least_split(thin, [Fraction(1)] * 4)), 2, "problem.toml")
+    thin.with_split(*least_split(thin, [Fraction(1)] * 4)).check()
 
 
 @pytest.mark.parametrize("privacy", PRIVACIES, ids=["pure-dp", "zcdp"])
@@ -116,29 +112,23 @@ def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path,
     problem = problem_of(tmp_path, privacy, names, leaves=8)
     leaves = np.random.default_rng(2).integers(800, 900, size=(8, 3, 2))
     own = [leaves.sum(axis=(1, 2)), leaves.sum(axis=2), leaves]
-    truth, real = true_tables(problem.tree, own), []
+    truth, real = [add_up(problem.tree, table) for table in own], []
     best = least_split(problem, [Fraction(1)] * 6)
     for split in (([Fraction(1)] * 2, [Fraction(1)] * 3), best):
-        declared = with_split(problem.declared, *map(tuple, split))
-        law, errors = privacy.law, []
+        design, errors = problem.with_split(*map(tuple, split)), []
         for seed in range(20):
-            noisy, records = draw_tables(declared, truth, seed=seed, zeros=problem.zeros, start=problem.tree.start)
-            scales = [next((Fraction(own.scale) for own in level if own), None) for level in records]
-            counts = fit_tables(
-                problem.tree,
-                declared.domain,
-                noisy,
-                levels=declared.level_weights(2),
-                totals=[],
-                zeros=problem.zeros,
-                law=law,
-                scales=scales,
-                gap=1e-4,
-            )
+            counts = design.fit(design.draw(truth, seed=seed)[0], [], gap=1e-4).counts
             errors.append(
                 [np.abs(a - b).sum() for x, y in zip(counts, truth, strict=True) for a, b in zip(x, y, strict=True)]
             )
-        told = expected(problem, declared).sum()
+        told = expected(design).sum()
         real.append(np.sum(errors) / 20)
         assert real[-1] == pytest.approx(told, rel=0.08)
     assert real[1] < 0.95 * real[0]
+
+
+@pytest.mark.parametrize("leaves", [2, 40, 3_000])
+@pytest.mark.parametrize("privacy", PRIVACIES, ids=["pure-dp", "zcdp"])
+def test_the_default_split_loses_no_more_than_2_percent_to_the_leaves_alone(tmp_path, privacy, leaves):
+    problem = problem_of(tmp_path, privacy, ("age",), leaves=leaves)
+    assert (expected(problem) / problem.leaves_only()).max() < 1.02

@@ -187,7 +187,7 @@ def test_groups_that_cannot_be_are_found_in_a_release(tmp_path, method):
         lines[place] = line if not by else ",".join((region, parent, size, str(int(groups) + by)))
     (out / "release.csv").write_text("\n".join(lines) + "\n")
     (out / "SHA256SUMS").write_text(sums_text(out))
-    assert any("region 'b' has groups of size 2, which is impossible" in line for line in verify(out).complaints)
+    assert any("region 'b', size 2: has groups, which is impossible there" in line for line in verify(out).complaints)
 
 
 @pytest.mark.parametrize(

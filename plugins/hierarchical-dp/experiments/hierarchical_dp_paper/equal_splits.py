@@ -18,12 +18,11 @@ from experiments.command import say
 from experiments.tables import Row, Sheet, number, write_rows
 from hierarchical_dp_paper.generate import Census, census
 from hierarchical_dp_paper.matching import match_counts, match_down
-from hierarchical_dp_paper.trials import Trial, judged, run_methods
+from hierarchical_dp_paper.trials import Trial, judged, noisy_levels, run_methods
 from privopt.declare import File
 from privopt.numbers.noise import discrete_laplace
 from privopt_hierarchical_dp.fits.isotonic import isotonic_integers
 from privopt_hierarchical_dp.groups import read_counts
-from privopt_hierarchical_dp.measurements import draw
 from privopt_hierarchical_dp.methods import level_budgets
 from privopt_hierarchical_dp.noise_distributions import noise_of
 
@@ -103,7 +102,7 @@ def _data(quick: bool) -> dict[str, Census]:
 def cumulative_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
     """Run method Hc on every level: noise of ``cumulative-dp`` where totals are public, rising counts, then matched."""
     budgets = level_budgets(epsilon, "cumulative-dp", data.tree.depth, shares)
-    noisy, _ = draw("cumulative-dp", data.levels, budgets, totals=True, most=1, seed=seed)
+    noisy = noisy_levels("cumulative-dp", data.levels, budgets, totals=True, seed=seed)
     start = perf_counter()
     totals = [level.sum(axis=1) for level in data.levels]
     matched = match_down(data.tree, noisy, noise=[noise_of(1 / budget) for budget in budgets], totals=totals)

@@ -11,14 +11,14 @@ from attrs import frozen
 
 from hierarchical_dp_paper.generate import Census
 from privopt.arrays import Ints
-from privopt_hierarchical_dp.design import objective_weights
 from privopt_hierarchical_dp.fits.fit import FitInput, fit
-from privopt_hierarchical_dp.measurements import draw
+from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
-from privopt_hierarchical_dp.noise_distributions import noise_of
+from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, noise_of
 from privopt_hierarchical_dp.release import errors_of, violations
+from privopt_hierarchical_dp.sizes import objective_weights
 
-__all__ = ["Trial", "judged", "run_methods", "task_of"]
+__all__ = ["Trial", "judged", "noisy_levels", "run_methods", "task_of"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -71,7 +71,7 @@ def task_of(
     totals = rule.totals == "always" or (known and rule.totals == "option")
     key = (rule.query, budgets, totals)
     if key not in kept:
-        kept[key] = draw(method, levels, budgets, totals=totals, most=1, seed=seed)[0]
+        kept[key] = noisy_levels(method, levels, budgets, totals=totals, seed=seed)
     tops = [level.sum(axis=1) for level in levels]
     delta = sensitivity(method, 1)
     return FitInput(
@@ -84,6 +84,15 @@ def task_of(
         noise=tuple(noise_of(delta / budget) for budget in budgets),
         gap=1e-3,
     )
+
+
+def noisy_levels(
+    method: str, levels: Sequence[Ints], budgets: Sequence[Fraction], *, totals: bool, seed: int
+) -> list[Ints]:
+    """Return what a method measures of every level, with double geometric noise from a seed."""
+    values = zip(measured(method, levels, totals=totals), budgets, strict=True)
+    delta = sensitivity(method, 1)
+    return [GEOMETRIC.measure(own, part, delta, seed=(seed, level))[0] for level, (own, part) in enumerate(values)]
 
 
 def run_methods(
@@ -119,6 +128,6 @@ def judged(method: str, data: Census, levels: Sequence[Ints], counts: Sequence[I
         errors=errors,
         moved=moved,
         individuals=individuals,
-        broken=violations(data.tree, counts),
+        broken=violations(data.tree, [list(counts)]),
         seconds=seconds,
     )

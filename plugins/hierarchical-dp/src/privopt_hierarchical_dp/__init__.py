@@ -27,7 +27,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
         ),
         MechanismSpec(
             name="hierarchical-tables",
-            target="privopt_hierarchical_dp.tables.mechanism:HierarchicalTables",
+            target="privopt_hierarchical_dp.mechanism:HierarchicalTables",
             guarantee="pure-dp",
             summary="Several tables of the same individuals (age by tenure, ...) by region, under one budget",
             source="after J. Abowd et al., The 2020 Census Disclosure Avoidance System TopDown Algorithm, Harvard Data "

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from privopt.arrays import Ints, read_only
 from privopt.declare import File
 from privopt.errors import Fault, Faults, InfeasibleError, InputError
-from privopt_hierarchical_dp.level_tables import LevelTable, Whole, of_table, text, whole
+from privopt_hierarchical_dp.level_tables import LevelTable, Whole, of_table, region_faults, text, whole
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
@@ -42,11 +42,11 @@ class Limits:
 
     @property
     def root(self) -> tuple[int, int]:
-        """Least and most groups of the whole hierarchy."""
+        """Return least and most groups of the whole hierarchy."""
         return int(self.least[0][0]), int(self.most[0][0])
 
     def broken(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Return the numbers (R_l,) of the first levels that are out of bounds: region, number, what it must be."""
+        """Return region, number and bounds of numbers (R_l,) of the first levels that are out of bounds."""
         return [
             (f"region {names[place]!r}", int(own[place]), f"from {least[place]} to {most[place]}")
             for names, own, least, most in zip(self.tree.names, totals, self.least, self.most, strict=False)
@@ -101,27 +101,22 @@ def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int | N
     rows = table.collect(text("region"), *numbers)
     if not rows.height:
         raise InputError([Fault(name, "", "a header alone", "at least one row")])
-    faults: list[Fault] = []
-    seen: set[str] = set()
-    for row, (region, low, high) in enumerate(rows.iter_rows(), start=2):
-        if region not in known:
-            faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
-        elif region in seen:
-            faults.append(Fault(name, f"row {row}, column region", f"{region!r} again", "one row for each region"))
-        elif low is not None and high is not None and low > high:
-            faults.append(Fault(name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more"))
-        seen.add(region)
-    Faults(faults).check()
-    return list(rows.iter_rows())
+    faults = region_faults(name, rows["region"], known)
+    found = list(rows.iter_rows())
+    for row, (_, low, high) in enumerate(found, start=2):
+        if low is not None and high is not None and low > high:
+            faults.add(name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more")
+    faults.check()
+    return found
 
 
 def _sums(side: Ints, start: Ints) -> Ints:
-    """Return sums over each region's children, or just above `UNBOUNDED`; in doubles: 2^13 times 2^50 exceeds int64."""
+    """Return sums over each region's children, or just above `UNBOUNDED`; in doubles, as int64 ends below 2^63."""
     return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _in_words(least: int, most: int) -> str:
-    """Both ends; `UNBOUNDED` or more is none."""
+    """Return both ends; `UNBOUNDED` or more is none."""
     return f"at least {least}" + ("" if most >= UNBOUNDED else f" and at most {most}")
 
 
@@ -170,7 +165,7 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shifted(near: Ints, least: Ints, most: Ints, total: int) -> Ints:
-    """Integers (K,) within bounds that add up to a total, the nearest to those given."""
+    """Return integers (K,) within bounds that add up to a total, the nearest to those given."""
     low, high = int((least - near).min()) - 1, int((most - near).max()) + 1
     while high - low > 1:  # sums reach the total at high, not at low
         middle = (low + high) // 2

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Ints
 from privopt.declare import File
 from privopt.errors import Fault, Faults, InputError
-from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, Whole, of_table, text, whole
+from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, Whole, of_table, region_faults, text, whole
 from privopt_hierarchical_dp.tree import Regions, Tree, add_up
 
 __all__ = ["Groups", "check_totals", "read_counts", "read_units"]
@@ -144,17 +144,10 @@ def check_totals(source: File, groups: Groups) -> None:
         for names, level in zip(groups.tree.names, sums, strict=True)
         for region, value in zip(names, level, strict=True)
     }
-    faults: list[Fault] = []
-    seen: set[str] = set()
+    faults = region_faults(name, rows["region"], known)
     for row, (region, value) in enumerate(rows.iter_rows(), start=2):
-        if region not in known:
-            faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
-        elif region in seen:
-            faults.append(Fault(name, f"row {row}, column region", f"{region!r} again", "one row for each region"))
-        elif value != known[region]:
-            short = value - known[region]
+        if (short := value - known.get(region, value)) != 0:
             side = f"which fall {short} short of it" if short > 0 else f"{-short} more"
             wanted = f"{known[region]}, the sum over its leaves, {side}"
-            faults.append(Fault(name, f"row {row}, region {region!r}", str(value), wanted))
-        seen.add(region)
-    Faults(faults).check()
+            faults.add(name, f"row {row}, region {region!r}", str(value), wanted)
+    faults.check()

@@ -1,4 +1,4 @@
-"""The conformance kit's profile of hierarchical-dp: small problems, neighbours, measurements, an oracle."""
+"""What the conformance kit needs to try hierarchical-dp: small problems, neighbours, measurements, an oracle."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Query, csv_bytes, relabel, reorder, to_toml
 from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.fits.half_prices import objective
-from privopt_hierarchical_dp.instance import HierarchyInstance
+from privopt_hierarchical_dp.instance import Instance
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems", "related"]
+__all__ = ["PROFILE", "PROFILES", "draws_of", "least_objective", "neighbours", "problems", "queries_of", "related"]
 
 COUNTS = "counts.csv"
 ZEROS = "zeros.csv"
@@ -150,30 +150,32 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
                 yield from changed((index, -1), (where[path, other], 1))
 
 
-def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
-    """Return the calls of the noise, as the mechanism makes them, with the sensitivity that it computes with."""
-    design = problem.design(method, problem.groups.tree)
+def queries_of(problem: Instance, method: str) -> Sequence[Query]:
+    """Return the calls of the noise, as the mechanism makes them, with its sensitivity."""
+    assert problem.truth is not None  # a problem to be solved
+    design = problem.design(method)
     with recorded() as calls:
-        design.draw(add_up(design.tree, problem.groups.leaves), seed=None)
-    return [evolve(call, name=f"level {level}", sensitivity=design.delta) for level, call in enumerate(calls, start=1)]
+        design.draw([add_up(design.tree, own) for own in problem.truth.leaves], seed=None)
+    parts = [form.part(level + 1) for form in design.layout.forms for level in range(design.tree.depth)]
+    return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]
 
 
-def _draws(problem: HierarchyInstance, method: str, count: int) -> NDArray[Any]:
-    """Noisy values of all levels, ``count`` times: everything that a release is made of."""
-    levels = tuple((tuple(map(int, q.values)), q.scale) for q in _queries(problem, method))
-    return _noisy(levels, problem.declared.privacy.law, count)
+def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
+    """Noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
+    values = tuple((tuple(map(int, query.values)), query.scale) for query in queries_of(problem, method))
+    return _noisy(values, problem.declared.privacy.law, count)
 
 
 @lru_cache(maxsize=64)
-def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: NoiseDistribution, count: int) -> NDArray[Any]:
+def _noisy(parts: tuple[tuple[tuple[int, ...], Fraction], ...], law: NoiseDistribution, count: int) -> NDArray[Any]:
     """Kept whole, for methods that measure the same differ only in what they make of it.
 
-    Not level by level: equal levels, and those that a neighbour does not change, have noise of their own.
+    Not part by part: equal levels, and those that a neighbour does not change, have noise of their own.
     """
     return np.concatenate(
         [
             law.draw(np.tile(np.array(values, dtype=np.int64), (count, 1)), law.spent(scale, 1), 1, seed=None)[0]
-            for values, scale in levels
+            for values, scale in parts
         ],
         axis=1,
     )
@@ -196,13 +198,14 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     return int(reduce(beside, roots)[total])
 
 
-def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Iterator[str]:
+def _oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Check that valid releases are consistent, with a public total; solve Model 1 again by the paper's tables."""
     method = result.method
     if not METHODS[method].valid:
         return
     yield from release.complaints()
-    total, known = int(release.counts[0].sum()), int(problem.groups.leaves.sum())
+    assert problem.truth is not None  # a problem that was solved
+    total, known = int(release.counts[0][0].sum()), int(problem.truth.leaves[0].sum())
     if problem.declared.relation.exact and total != known:
         yield f"the root's groups add up to {total}, the input's to {known}"
     if (
@@ -210,7 +213,8 @@ def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Resul
         and total <= _SMALL
         and not problem.declared.settings.region_totals
     ):
-        found, least = objective(release.counts, release.noisy), least_objective(release.tree, release.noisy, total)
+        (counts,), (noisy,) = release.counts, release.noisy
+        found, least = objective(counts, noisy), least_objective(release.tree, noisy, total)
         if found != least:
             yield f"Model 1's objective is {found}; the cost tables reach {least}"
 
@@ -218,19 +222,13 @@ def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Resul
 PROFILE = Profile(
     problems=problems(),
     neighbours=neighbours,
-    queries=_queries,
-    draws=_draws,
+    queries=queries_of,
+    draws=draws_of,
     variants={"relabelling": relabel({COUNTS: LEVELS, REGIONS: LEVELS}), "reordering": reorder(COUNTS)},
     oracle=_oracle,
     skip={"backends-agree": "each run draws its own noise; test_qip.py compares the backends on the same noisy values"},
     claims={"cumulative-chain-as-published": "pure-dp"},
 )
-
-PROFILES: Final[dict[str, Profile]] = {
-    "pure-dp": PROFILE,
-    **{kind: evolve(PROFILE, problems=problems(kind), notion=kind, claims={}) for kind in ("zcdp", "approx-dp")},
-}
-"""Of each notion the same, for problems that name it."""
 
 
 def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str = "", listed: bool = False) -> Profile:
@@ -241,3 +239,7 @@ def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str 
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
     asked = problems(kind, relation, first, zeros, listed)
     return evolve(PROFILE, problems=asked, notion="" if kind == "pure-dp" else kind, claims=claims)
+
+
+PROFILES: Final = {kind: related("sizes", kind=kind) for kind in BUDGETS}
+"""Of each notion the profile for problems that name it."""

@@ -8,7 +8,7 @@ and column; what is in a cell of individuals is not quoted.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -21,7 +21,7 @@ from privopt.declare.tables import is_parquet, pointed, ragged, stripped, table_
 from privopt.errors import MOST_FAULTS, Fault, Faults, InputError
 from privopt_hierarchical_dp.tree import Regions, Tree
 
-__all__ = ["GROUPS_LIMIT", "LevelTable", "Whole", "of_table", "read_regions", "text", "whole"]
+__all__ = ["GROUPS_LIMIT", "LevelTable", "Whole", "of_table", "read_regions", "region_faults", "text", "whole"]
 
 GROUPS_LIMIT: Final = 2**50
 """Fewer groups, or individuals, than this are in a file."""
@@ -261,6 +261,18 @@ class LevelTable:
             "a leaf region of hierarchy.regions",
         )
         return regions.tree, table, keys, [Fault(self.name, f"row {row + 2}, {where}", found, wanted) for row in rows]
+
+
+def region_faults(name: str, regions: Iterable[str], known: Container[str], *, once: bool = True) -> Faults:
+    """Return faults of regions, a row each, that are none of those known, or are repeated."""
+    faults, seen = Faults(), set[str]()
+    for row, region in enumerate(regions, start=2):
+        if region not in known:
+            faults.add(name, f"row {row}, column region", repr(region), "a region of the hierarchy")
+        elif once and region in seen:
+            faults.add(name, f"row {row}, column region", f"{region!r} again", "one row for each region")
+        seen.add(region)
+    return faults
 
 
 @of_table

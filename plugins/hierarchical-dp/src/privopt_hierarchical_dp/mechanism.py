@@ -1,7 +1,8 @@
-"""The mechanism: measure with noise, fit, publish."""
+"""The mechanisms: measure every table with noise, fit all together, publish."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
@@ -12,212 +13,316 @@ from typing import Any, ClassVar, Final, TypeVar
 import numpy as np
 from attrs import AttrsInstance, evolve
 
-from privopt.arrays import Ints
 from privopt.errors import Fault, InputError, StoppedError
 from privopt.execution.clock import clock, limit
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt.numbers.exp_log_bounds import float_down
+from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.numbers.noise import NoiseRecord
-from privopt_hierarchical_dp.design import Design
-from privopt_hierarchical_dp.fits.fit import Fit
-from privopt_hierarchical_dp.instance import HierarchyInstance, PublishedHierarchy
+from privopt_hierarchical_dp.design import CountsProblem
+from privopt_hierarchical_dp.instance import Instance, SizesInstance, TablesInstance
 from privopt_hierarchical_dp.loss import PostProcessing
-from privopt_hierarchical_dp.methods import METHODS, spent_on_a_neighbour
+from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
-from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain
+from privopt_hierarchical_dp.privacy import MeasuredNoise, PublishedChain
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.relations import SIZES
-from privopt_hierarchical_dp.release import HierarchyRelease, errors_of, violations
-from privopt_hierarchical_dp.release_checks import ends_of, release_faults
+from privopt_hierarchical_dp.relations import SIZES, TABLE_RELATIONS
+from privopt_hierarchical_dp.release import (
+    ERRORS,
+    INSIDE,
+    HierarchyRelease,
+    Tables,
+    errors_of,
+    numbers_of,
+    violations,
+)
+from privopt_hierarchical_dp.release_checks import release_faults
 from privopt_hierarchical_dp.structural_zeros import outside
+from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import add_up, look_alike
 
-__all__ = ["HierarchicalDP", "fit_in_time", "noise_told"]
-
+__all__ = ["CountsMechanism", "HierarchicalDP", "HierarchicalTables"]
 
 GAP: Final = 1e-4
 """Relative gap that the fits go on to at most."""
 BYTES_PER_COUNT: Final = 500.0
 """Bytes that a region's count of groups of one size takes, with its noise, fit, files and their proof."""
+BYTES_PER_CELL: Final = 600.0
+"""Likewise a region's cell of one of several tables."""
 ROOM: Final = Fraction(1, 10**9)
 """Share by which less is stated than a fit proves: machines round its sums differently."""
+F = TypeVar("F")
 
 
-class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
-    """Counts of groups by size in a hierarchy of regions, under pure, zero-concentrated or (epsilon, delta) DP."""
+class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
+    """Tables of counts in a hierarchy of regions, under pure, zero-concentrated or (epsilon, delta) DP."""
 
-    problem_class: ClassVar[type] = HierarchyProblem
     release_class = HierarchyRelease
-    scope: ClassVar[str] = SIZES.statement(totals=True, most=1, kind="pure-dp")
-    kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
-    reporting: ClassVar[str] = "privopt_hierarchical_dp.report:HierarchyReport"
+    instance: ClassVar[type[Instance]]
+    secret: ClassVar[str]
+    """What the problem file has to name, in words."""
 
-    def load(self, declared: HierarchyProblem, file: str) -> HierarchyInstance:
-        """Return the problem and its groups."""
-        return HierarchyInstance.of(declared, file)
-
-    def reopen(
-        self, declared: HierarchyProblem, file: str, folder: Path
-    ) -> tuple[PublishedHierarchy, HierarchyRelease]:
-        """Return what is published: no counts."""
+    def reopen(self, declared: CountsProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
+        """Return what is published: nothing that is secret."""
         declared.checked(file)
-        problem = PublishedHierarchy(declared=declared, file=file)
+        problem = self.instance(declared=declared, file=file)
         return problem, HierarchyRelease.read(folder, problem)
 
-    def privacy(self, problem: PublishedHierarchy, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Noise on every level; the published chain claims nothing."""
-        if method == "cumulative-chain-as-published":
-            return PublishedChain(problem=problem)
-        return LevelNoise(problem=problem, method=method)
+    def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
+        """Return noise on every table and level."""
+        return MeasuredNoise(problem=problem, method=method)
 
-    def notion(self, problem: PublishedHierarchy, method: str) -> str | None:
-        """``privacy.kind``, but for the published chain."""
-        return None if METHODS[method].query == "chain" else problem.declared.privacy.kind
+    def notion(self, problem: Instance, method: str) -> str | None:
+        """Return ``privacy.kind``."""
+        kind: str = problem.declared.privacy.kind
+        return kind
 
-    def utility(self, problem: PublishedHierarchy, method: str) -> UtilityLoss[HierarchyRelease]:
+    def utility(self, problem: Instance, method: str) -> UtilityLoss[HierarchyRelease]:
         """Return the post-processing objective at the noisy values."""
-        return PostProcessing(problem=problem, method=method)
+        return PostProcessing(problem=problem, method=method, unit=f"{problem.declared.layout.noun} squared")
 
-    def bytes_needed(self, problem: PublishedHierarchy, method: str) -> float:
-        """Bytes of each region's counts by size (tests/run/test_memory.py, 120,000)."""
-        regions = problem.groups.tree.regions if isinstance(problem, HierarchyInstance) else 0
-        return BYTES_PER_COUNT * regions * problem.declared.hierarchy.sizes
+    def check_problem(self, problem: Instance, method: str) -> None:
+        """Refuse a published copy, what the method cannot do, and noise that there is no room for."""
+        if problem.truth is None:
+            found = f"no {problem.declared.layout.noun}, as in a published copy"
+            raise InputError([Fault(problem.file, "hierarchy", found, self.secret)])
+        problem.design(method).check()
 
-    def check_problem(self, problem: PublishedHierarchy, method: str) -> None:
-        """Refuse what the method cannot do, and noise that there is no room for."""
-        if not isinstance(problem, HierarchyInstance):
-            found = "no counts, as in a published copy"
-            raise InputError([Fault(problem.file, "hierarchy", found, "counts or units")])
-        problem.design(method, problem.groups.tree).check()
-
-    def solve(self, problem: PublishedHierarchy, context: SolveContext) -> Outcome[HierarchyRelease]:
+    def solve(self, problem: Instance, context: SolveContext) -> Outcome[HierarchyRelease]:
         """Measure with noise, fit, publish."""
-        assert isinstance(problem, HierarchyInstance)  # check_problem
-        design = problem.design(context.method, problem.groups.tree)
+        assert problem.truth is not None  # check_problem
+        design = problem.design(context.method)
         with context.timed("build"):
-            counts = add_up(design.tree, problem.groups.leaves)
-            known = design.tree.depth if design.totals else int(design.relation.exact)
-            public = [level.sum(axis=1) for level in counts[:known]]
+            counts = [add_up(design.tree, own) for own in problem.truth.leaves]
+            public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
-        fitted = partial(design.fit, noisy, public, gap=max(context.gap, GAP), backend=context.solver)
+        fitted = partial(
+            design.fit, noisy, public, gap=max(context.gap, GAP), backend=context.solver, report=context.report
+        )
         with context.timed("solve"):
-            found, stopped = fit_in_time(fitted, partial(fitted, at_once=True), context)
+            found, stopped = _fit_in_time(fitted, partial(fitted, at_once=True), context)
         stopped |= bool(found.details.get("stopped"))
         release = HierarchyRelease(
             tree=design.tree,
+            layout=design.layout,
             counts=found.counts,
             noisy=noisy,
             totals=public,
-            scales=tuple(None if record is None else Fraction(record.scale) for record in records),
+            scales=[[None if own is None else Fraction(own.scale) for own in levels] for levels in records],
             law=design.law,
             truth=counts,
-            first=design.problem.hierarchy.first_size,
         )
-        ends = ends_of(design, release)
-        release = evolve(release, bounds=None if ends is None else [level.rounded() for level in ends])
-        bound = _bound(PostProcessing(problem=problem, method=design.method), release, found, room=ROOM)
-        details: dict[str, Any] = {"noise": noise_told(records), **found.details}
+        ends = design.ends(release)
+        bounds = None if ends is None else [[level.rounded() for level in own] for own in ends]
+        release = evolve(release, bounds=bounds)
+        loss = self.utility(problem, context.method)
+        bound = _bound(loss, release, (found.lower_bound, found.proved), room=ROOM)
+        details: dict[str, Any] = {"noise": _noise_told(records, by_level=design.layout.by_level), **found.details}
         left = context.remaining
         if bound is not None and left is not None and (stopped or left < context.times["solve"]):
             details, bound = {"lower_bound": bound, **details}, None  # no time to fit again, as `verify` would
         return Outcome(
             release=release,
             lower_bound=bound,
-            solver={"name": found.solver, "iterations": found.iterations},
+            solver=found.solver,
             details=details,
             stopped=stopped,
-            seeded=any(record is not None and record.seeded for record in records),
-            truth=_truth(problem, design, release, counts),
+            seeded=any(record is not None and record.seeded for levels in records for record in levels),
+            truth=self.errors(problem, release, counts),
         )
 
+    @abstractmethod
+    def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> Mapping[str, Any]:
+        """Return errors for private/truth.json: those of the release, and what contradicts public tables."""
+
+    def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
+        """Check counts, intervals, zeros and bounds kept; consistent where a method's releases always are."""
+        return release_faults(problem.design(result.method, release.tree), release)
+
+    def proved(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
+        """Return what the released noisy values prove once more."""
+        design, asked = problem.design(result.method, release.tree), result.asked
+        if release.past_sums() or design.shape_faults(release):
+            return None
+        found = design.bound(release, gap=max(asked.gap, GAP), backend=asked.solver)
+        return _bound(self.utility(problem, result.method), release, found)
+
+    def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
+        """Return errors by table and level, from what is public alone: no secret file is opened."""
+        from privopt_hierarchical_dp.plan import plan
+
+        assert isinstance(declared, (HierarchyProblem, TablesProblem))  # problem_class
+        return plan(declared, file, context)
+
+    def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
+        """Return numbers that are exact, names that look alike; to the owner alone, what was not read."""
+        lines = [*look_alike(release.tree), *(problem.truth.unread if problem.truth is not None else ())]
+        if len(release.totals) == release.tree.depth:
+            lines.append(problem.declared.relation.exposed)
+        return lines
+
+    def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
+        """Return epsilon claimed, and what one individual's change really costs under the scales used."""
+        epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
+        claimed, achieved = None if epsilon is None else float(epsilon), None
+        if release.law is GEOMETRIC:  # of others no epsilon bounds the odds of every release
+            achieved = float_up(problem.design(result.method, release.tree).real_loss(release))
+        return {"epsilon": {"claimed": claimed, "achieved": achieved}}
+
+
+class HierarchicalDP(CountsMechanism):
+    """Counts of groups by size in a hierarchy of regions: one table."""
+
+    problem_class: ClassVar[type] = HierarchyProblem
+    instance = SizesInstance
+    secret = "counts or units"
+    scope: ClassVar[str] = SIZES.statement(totals=True, most=1, kind="pure-dp")
+    kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
+    reporting: ClassVar[str] = "privopt_hierarchical_dp.report:HierarchyReport"
+
+    def load(self, declared: HierarchyProblem, file: str) -> Instance:
+        """Return the problem and its groups."""
+        return SizesInstance.of(declared, file)
+
+    def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
+        """Return noise on every level; the published chain claims nothing."""
+        chain = METHODS[method].query == "chain"
+        return PublishedChain(problem=problem) if chain else super().privacy(problem, method)
+
+    def notion(self, problem: Instance, method: str) -> str | None:
+        """Return ``privacy.kind``, but for the published chain."""
+        return None if METHODS[method].query == "chain" else super().notion(problem, method)
+
+    def bytes_needed(self, problem: Instance, method: str) -> float:
+        """Return bytes of each region's counts by size (tests/run/test_memory.py, 120,000)."""
+        regions = 0 if problem.truth is None else problem.truth.tree.regions
+        return BYTES_PER_COUNT * regions * float(problem.declared.hierarchy.sizes)
+
     def details(
-        self, problem: PublishedHierarchy, release: HierarchyRelease, method: str, told: Mapping[str, Any]
+        self, problem: Instance, release: HierarchyRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Budgets, sensitivity and weights by level, and whether children add up."""
+        """Return budgets, sensitivity and weights by level, and whether children add up."""
+        assert isinstance(problem, SizesInstance)  # instance
         design, tree = problem.design(method, release.tree), release.tree
         found: dict[str, Any] = {
             "levels": [{"regions": width} for width in tree.widths],
             "sizes": design.problem.hierarchy.sizes,
             "relation": design.relation.name,
-            "level_budgets": [str(budget) for budget in design.budgets],
+            "level_budgets": [str(budget) for budget in design.budgets[0]],
             "sensitivity": design.delta,
-            design.law.stated: [str(scale or "") for scale in release.scales],
-            "level_weights": [float(weight / max(design.weights)) for weight in design.weights],
+            design.law.stated: [str(scale or "") for scale in release.scales[0]],
+            "level_weights": [float(design.weight(0, level)) for level in range(tree.depth)],
             "region_totals_exact": design.totals,
             "constraint_violations": violations(tree, release.counts),
         }
         if release.bounds is not None:
-            widths = [float(np.mean(high - low)) for low, high in release.bounds]
-            found["intervals"] = {
-                "confidence": design.problem.settings.confidence,
-                "mean_width_by_level": widths,
-            }
+            widths = [float(np.mean(high - low)) for low, high in release.bounds[0]]
+            found["intervals"] = {"confidence": design.problem.confidence, "mean_width_by_level": widths}
         if design.rule.query != "chain":
             return found
-        most = design.problem.settings.max_quantity
-        real = spent_on_a_neighbour(method, tree.widths, design.budgets, most)
-        changed = [most * width for width in tree.widths]
-        return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
+        changed = [design.problem.settings.max_quantity * width for width in tree.widths]
+        real = float(design.real_loss(release))
+        return {**found, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
-    def verify(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[str]:
-        """Non-negative, intervals, zeros and bounds kept; consistent where a method's releases always are."""
-        return release_faults(problem.design(result.method, release.tree), release)
-
-    def proved(
-        self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, folder: Path
-    ) -> float | None:
-        """Return what fitting the released noisy values once more proves."""
-        design, asked = problem.design(result.method, release.tree), result.asked
-        if release.past_sums() or release.shape_faults(design.method, design.totals):
-            return None
-        root, gap = int(release.counts[0].sum()), max(asked.gap, GAP)
-        found = design.fit(release.noisy, release.totals, gap=gap, root=root, backend=asked.solver)
-        return _bound(PostProcessing(problem=problem, method=design.method), release, found)
-
-    def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
-        """Errors by level from public counts like the secret ones, or from the noise alone."""
-        from privopt_hierarchical_dp.plan import plan
-
-        assert isinstance(declared, HierarchyProblem)  # problem_class
-        return plan(declared, file, context)
-
-    def warnings(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Numbers of groups that are exact; noise for many cumulative counts of whole groups; names that look alike."""
-        relation, alike = problem.declared.relation, look_alike(release.tree)
-        if len(release.totals) == release.tree.depth:
-            one = "unit" if relation.vacant else "group"
-            other = "" if relation.vacant else 'relation = "individuals" or '
-            return [
-                *alike,
-                f"every region's number of {one}s is published exactly, without noise: nothing hides a {one} that "
-                f'appears or vanishes, and where all have one size the counts are the true ones; {other}"groups" hides '
-                "them",
-            ]
+    def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
+        """Warn of noise for many cumulative counts of whole groups, too."""
+        lines = super().warnings(problem, release, result)
+        relation = problem.declared.relation
         if relation.name != "groups" or METHODS[result.method].query == "counts":
-            return alike
+            return lines
         return [
-            *alike,
+            *lines,
             f"a group that appears changes up to {relation.classes} of the numbers that {result.method} measures, and "
             "the noise is for all; hierarchical-dp and top-down measure counts, of which it changes 1",
         ]
 
-    def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
-        """Epsilon claimed, and what one individual's move really costs under the scales used."""
-        design = problem.design(result.method, release.tree)
-        privacy = design.problem.privacy
-        if design.law is not GEOMETRIC:  # no epsilon bounds the odds of every release
-            claimed = None if privacy.epsilon is None else float(privacy.epsilon)
-            return {"epsilon": {"claimed": claimed, "achieved": None}}
-        most = design.problem.settings.max_quantity
-        real = spent_on_a_neighbour(design.method, release.tree.widths, design.budgets, most, design.relation)
-        claimed = None if design.rule.query == "chain" else float(privacy.budget)
-        return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
+    def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> Mapping[str, Any]:
+        """Return errors by level, what was omitted, what contradicts public tables."""
+        assert isinstance(problem, SizesInstance)  # instance
+        assert problem.truth is not None  # solve
+        design = problem.design(next(iter(METHODS)), release.tree)
+        (released,), (known,), zeros = release.counts, true, design.zeros
+        totals = [int(np.abs(a - b).max()) for a, b in zip(release.numbers, numbers_of(true), strict=True)]
+        first = design.problem.hierarchy.first_size
+        found = [errors_of(a, b, first) for a, b in zip(released, known, strict=True)]
+        return {
+            "groups": int(known[0].sum()),
+            **{f"{name}_by_level": [level[name] for level in found] for name in found[0]},
+            "l1_error": sum(level["l1_error"] for level in found),
+            "largest_error_of_a_region_total_by_level": totals,
+            "groups_of_size_0_left_out": problem.truth.empty,
+            "groups_of_impossible_sizes": 0 if zeros is None else outside(zeros, known[-1]),
+            "regions_out_of_bounds": 0 if design.limits is None else len(design.limits.broken(numbers_of(true))),
+            "regions_by_level": list(release.tree.widths),
+        }
 
 
-F = TypeVar("F")
+class HierarchicalTables(CountsMechanism):
+    """Several tables of the same individuals in a hierarchy of regions, under one budget."""
+
+    problem_class: ClassVar[type] = TablesProblem
+    instance = TablesInstance
+    secret = "records"
+    scope: ClassVar[str] = TABLE_RELATIONS["individuals"].statement("pure-dp")
+    kit: ClassVar[str] = "privopt_hierarchical_dp.tables.kit:PROFILE"
+    reporting: ClassVar[str] = "privopt_hierarchical_dp.report:TablesReport"
+    drafting: ClassVar[str] = "privopt_hierarchical_dp.tables.draft:init"
+
+    def load(self, declared: TablesProblem, file: str) -> Instance:
+        """Return the problem and its individuals."""
+        return TablesInstance.of(declared, file)
+
+    def bytes_needed(self, problem: Instance, method: str) -> float:
+        """Return bytes of each region's cells in every table (tests/run/test_memory.py, 120,000)."""
+        design = problem.design(method)
+        return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
+
+    def details(
+        self, problem: Instance, release: HierarchyRelease, method: str, told: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return budgets, scales and intervals by table and level, and the order of the fit."""
+        assert isinstance(problem, TablesInstance)  # instance
+        design, declared = problem.design(method), problem.declared
+        attributes, domain = list(declared.hierarchy.attributes), design.domain
+        return {
+            "levels": [{"regions": width} for width in release.tree.widths],
+            "relation": declared.privacy.relation,
+            "sensitivity": design.delta,
+            "tables": {
+                form.name: {
+                    "by": [attributes[own] for own in form.margin],
+                    "cells": domain.cells(form.margin),
+                    "weight": domain.weights[number],
+                    "budgets": [str(budget) for budget in design.budgets[number]],
+                    release.law.stated: [str(scale or "") for scale in release.scales[number]],
+                    "mean_width_by_level": [float(np.mean(high - low)) for low, high in (release.bounds or [])[number]],
+                }
+                for number, form in enumerate(release.layout.forms)
+            },
+            "fitted": [[attributes[own] for own in step.margin] for step in domain.steps],
+            "confidence": declared.confidence,
+        }
+
+    def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> Mapping[str, Any]:
+        """Return errors by table and level, and how many intervals hold the true count."""
+        errors: dict[str, list[int]] = {}
+        inside: dict[str, list[float]] = {}
+        for number, (form, bounds) in enumerate(zip(release.layout.forms, release.bounds or (), strict=True)):
+            pairs = list(zip(release.counts[number], true[number], strict=True))
+            errors[form.name] = [int(np.abs(a - b).sum()) for a, b in pairs]
+            inside[form.name] = [
+                float(((low <= b.reshape(low.shape)) & (b.reshape(low.shape) <= high)).mean())
+                for (_, b), (low, high) in zip(pairs, bounds, strict=True)
+            ]
+        limits = problem.design("margins").limits
+        return {
+            "individuals": int(true[0][0].sum()),
+            ERRORS: errors,
+            INSIDE: inside,
+            "regions_out_of_bounds": 0 if limits is None else len(limits.broken(numbers_of(true))),
+        }
 
 
-def fit_in_time(fitted: Callable[[], F], at_once: Callable[[], F], context: SolveContext) -> tuple[F, bool]:
+def _fit_in_time(fitted: Callable[[], F], at_once: Callable[[], F], context: SolveContext) -> tuple[F, bool]:
     """Fit noisy values, or at once where an interrupt comes; and tell whether that or a limit ended it early.
 
     Raises:
@@ -234,43 +339,31 @@ def fit_in_time(fitted: Callable[[], F], at_once: Callable[[], F], context: Solv
     raise StoppedError("stopped before anything could be fitted; nothing written")
 
 
-def noise_told(records: Sequence[NoiseRecord | None]) -> list[dict[str, Any] | None]:
-    """Return how noise was drawn, for ``details.told``; None where nothing was measured."""
-    return [None if record is None else {"engine": record.engine, "draws": record.draws} for record in records]
+def _noise_told(records: Sequence[Sequence[NoiseRecord | None]], *, by_level: bool) -> list[Any]:
+    """Return how noise was drawn, for ``details.told``, by level; None where nothing was measured."""
+    told = [
+        [None if own is None else {"engine": own.engine, "draws": own.draws} for own in levels] for levels in records
+    ]
+    return list(map(list, zip(*told, strict=True))) if by_level else told[0]
 
 
 def _bound(
-    loss: PostProcessing, release: HierarchyRelease, found: Fit, *, room: Fraction = Fraction(0)
+    loss: UtilityLoss[HierarchyRelease],
+    release: HierarchyRelease,
+    found: tuple[Fraction | None, bool],
+    *,
+    room: Fraction = Fraction(0),
 ) -> float | None:
-    """Return the bound that a fit proves for any valid release of the same noisy values, less a tolerance.
+    """Return what a fit proves of the objective of any valid release of the same noisy values, less a share of room.
 
-    Where no number of groups is exact, of any with the same ones estimated, whose offset is what these add.
-
-    Where the fit is the proved optimum, up to what sums of doubles can be off, it is the objective itself.
+    Where no number is exact, of any with the same ones estimated. Where the fit is the proved optimum, up to what sums
+    of doubles can be off, it is the objective itself.
     """
-    if found.lower_bound is None:
+    least, proved = found
+    if least is None:
         return None
+    assert isinstance(loss, PostProcessing)  # of these mechanisms
     value = loss.exactly(release)
-    least = Fraction(found.lower_bound) + found.offset
-    bound = least * (1 - Fraction(1, 10**12))
-    reached = found.proved and least > value * (1 - Fraction(1, 10**9))
-    return float_down(value if reached else min(bound * (1 - room), value))
-
-
-def _truth(
-    problem: HierarchyInstance, design: Design, release: HierarchyRelease, true: Sequence[Ints]
-) -> Mapping[str, Any]:
-    """For private/truth.json: errors of the release by level, what was omitted, what contradicts public tables."""
-    tree, released, limits, zeros = release.tree, release.counts, design.limits, design.zeros
-    totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
-    found = [errors_of(a, b, release.first) for a, b in zip(released, true, strict=True)]
-    return {
-        "groups": int(true[0].sum()),
-        **{f"{name}_by_level": [level[name] for level in found] for name in found[0]},
-        "l1_error": sum(level["l1_error"] for level in found),
-        "largest_error_of_a_region_total_by_level": totals,
-        "groups_of_size_0_left_out": problem.groups.empty,
-        "groups_of_impossible_sizes": 0 if zeros is None else outside(zeros, true[-1]),
-        "regions_out_of_bounds": 0 if limits is None else len(limits.broken([n.sum(axis=1) for n in true])),
-        "regions_by_level": list(tree.widths),
-    }
+    bound = max(Fraction(0), least * (1 - Fraction(1, 10**12)) * (1 - room))
+    reached = proved and least > value * (1 - Fraction(1, 10**9))
+    return float_down(value if reached else min(bound, value))

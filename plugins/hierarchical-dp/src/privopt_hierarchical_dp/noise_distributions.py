@@ -1,4 +1,4 @@
-"""The noise of each notion: the scale for a budget, its privacy loss, and its moments.
+"""The noise that each notion is kept by: how a budget becomes a scale, what it spends, and its moments.
 
 Sensitivities are those of :mod:`.relations`. As no entry changes by more than 1, squares add up to what absolute values
 do: one number Delta serves as the L1 sensitivity and as the square of the L2 sensitivity. A search over neighbours in
@@ -11,23 +11,22 @@ nothing, and says nothing.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from math import exp, expm1
 from pathlib import Path
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
+from attrs import frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces.additive import NoiseCall
 from privopt.numbers import noise
 from privopt.numbers.gaussian import LARGEST_VARIANCE, variance_above
-from privopt.numbers.laplace import LARGEST_TERM
 from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, Noise, mean_absolute
 
 __all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "NoiseDistribution", "Scale", "noise_of", "read_scales", "scale_texts"]
@@ -38,56 +37,68 @@ Scale: TypeAlias = Fraction | None
 """Of noise; None where nothing was measured."""
 
 
-class NoiseDistribution(ABC):
-    """A family of noise.
+@frozen(kw_only=True)
+class NoiseDistribution:
+    """A family of noise, double geometric or discrete Gaussian.
 
     Attributes:
+        law: as certificates have it.
+        name: as methods paragraphs have it.
         budget: what it spends, in words.
         word: what its scale is called.
         meaning: what that says of one draw.
         stated: the same for several, in files and results.
-        name: of the family, as methods paragraphs have it.
-        law: as certificates have it.
+        times: the scale times the budget, over the sensitivity, is 1 / ``times``.
     """
 
-    budget: ClassVar[str]
-    word: ClassVar[str]
-    meaning: ClassVar[str]
-    stated: ClassVar[str]
-    name: ClassVar[str]
-    law: ClassVar[Literal["laplace", "gaussian"]]
+    law: Literal["laplace", "gaussian"]
+    name: str
+    budget: str
+    word: str
+    meaning: str
+    stated: str
+    times: int
 
-    @abstractmethod
     def wide(self, budget: Fraction, delta: int) -> Fraction:
         """Return the scale that a budget above 0 asks for, whether or not it can be drawn."""
+        return delta / (self.times * budget)
 
-    @abstractmethod
     def widest(self, most: int) -> int:
         """Return the largest scale whose draws spread no further than double geometric ones of scale ``most``."""
+        return most if self.law == "laplace" else min(most**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
         """Return the scale that is drawn at for a part of the budget; it spends at most that."""
-        return self.wide(budget, delta) if budget else None
+        if not budget:
+            return None
+        wide = self.wide(budget, delta)
+        return wide if self.law == "laplace" else variance_above(wide)
 
     def spent(self, scale: Scale, delta: int) -> Fraction:
         """Return what noise of a scale spends, exactly."""
-        return Fraction(0) if scale is None else self._spent(scale, delta)
+        return Fraction(0) if scale is None else delta / (self.times * scale)
 
     def moments(self, scale: Scale) -> Noise:
         """Return variance and fourth cumulant of one draw."""
-        return UNMEASURED if scale is None else self._moments(scale)
+        if scale is None:
+            return UNMEASURED
+        return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
 
     def precision(self, scale: Scale) -> Fraction:
         """Return what values of that noise weigh: about in proportion to 1 / variance, and rational."""
-        return Fraction(0) if scale is None else self._precision(scale)
-
-    def seedable(self, budget: Fraction, delta: int) -> bool:
-        """Return whether that noise can be drawn from a seed too, as trials do."""
-        return True
+        if scale is None:
+            return Fraction(0)
+        return 1 / scale**2 if self.law == "laplace" else 1 / scale
 
     def call(self, scale: Fraction, delta: int, share: Fraction, name: str) -> NoiseCall:
         """Return a call of this noise, for the certificate."""
         return NoiseCall(scale=scale, sensitivity=delta, law=self.law, share=share, name=name)
+
+    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
+        """Return values with noise for a part of the budget above 0."""
+        if self.law == "laplace":
+            return noise.discrete_laplace(values, budget / delta, seed=seed)
+        return noise.discrete_gaussian(values, self.wide(budget, delta), seed=seed)
 
     def measure(
         self, values: Ints, budget: Fraction, delta: int, *, where: Bools | None = None, seed: Sequence[int] | None
@@ -98,7 +109,7 @@ class NoiseDistribution(ABC):
             values: (R, ...) true counts, or sums of them.
             budget: of this measurement; 0 measures nothing, and there is no record.
             delta: sensitivity.
-            where: of the same shape, or of one that indexes ``values``; default: everywhere.
+            where: of the same shape; everywhere by default.
             seed: words of the seed, for experiments only.
         """
         if not budget:
@@ -110,84 +121,25 @@ class NoiseDistribution(ABC):
         drawn[where], record = self.draw(values[where], budget, delta, seed=own)
         return drawn, record
 
-    @abstractmethod
-    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
-        """Return values with noise for a part of the budget above 0."""
 
-    @abstractmethod
-    def _spent(self, scale: Fraction, delta: int) -> Fraction: ...
-
-    @abstractmethod
-    def _moments(self, scale: Fraction) -> Noise: ...
-
-    @abstractmethod
-    def _precision(self, scale: Fraction) -> Fraction: ...
-
-
-class _Geometric(NoiseDistribution):
-    budget: ClassVar[str] = "epsilon"
-    word: ClassVar[str] = "scale"
-    meaning: ClassVar[str] = (
-        "Scale: the noise on one number is about as large as this, and e times less likely for each further scale."
-    )
-    stated: ClassVar[str] = "scales"
-    name: ClassVar[str] = "two-sided geometric (discrete Laplace) noise"
-    law: ClassVar[Literal["laplace", "gaussian"]] = "laplace"
-
-    def wide(self, budget: Fraction, delta: int) -> Fraction:
-        return delta / budget
-
-    def widest(self, most: int) -> int:
-        return most
-
-    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
-        return noise.discrete_laplace(values, budget / delta, seed=seed)
-
-    def seedable(self, budget: Fraction, delta: int) -> bool:
-        return max((budget / delta).as_integer_ratio()) <= LARGEST_TERM
-
-    def _spent(self, scale: Fraction, delta: int) -> Fraction:
-        return delta / scale
-
-    def _moments(self, scale: Fraction) -> Noise:
-        return noise_of(scale)
-
-    def _precision(self, scale: Fraction) -> Fraction:
-        return 1 / scale**2
-
-
-class _Gaussian(NoiseDistribution):
-    budget: ClassVar[str] = "rho"
-    word: ClassVar[str] = "variance"
-    meaning: ClassVar[str] = "Variance: the noise on one number is about as large as its square root."
-    stated: ClassVar[str] = "variances"
-    name: ClassVar[str] = "discrete Gaussian noise"
-    law: ClassVar[Literal["laplace", "gaussian"]] = "gaussian"
-
-    def scale(self, budget: Fraction, delta: int) -> Scale:
-        return variance_above(self.wide(budget, delta)) if budget else None
-
-    def wide(self, budget: Fraction, delta: int) -> Fraction:
-        return delta / (2 * budget)
-
-    def widest(self, most: int) -> int:
-        return min(most**2, LARGEST_VARIANCE)
-
-    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
-        return noise.discrete_gaussian(values, self.wide(budget, delta), seed=seed)
-
-    def _spent(self, scale: Fraction, delta: int) -> Fraction:
-        return delta / (2 * scale)
-
-    def _moments(self, scale: Fraction) -> Noise:
-        return _gaussian_moments(float(scale))
-
-    def _precision(self, scale: Fraction) -> Fraction:
-        return 1 / scale
-
-
-GEOMETRIC: Final = _Geometric()
-GAUSSIAN: Final = _Gaussian()
+GEOMETRIC: Final = NoiseDistribution(
+    law="laplace",
+    name="two-sided geometric (discrete Laplace) noise",
+    budget="epsilon",
+    word="scale",
+    meaning="Scale: the noise on one number is about as large as this, and e times less likely for each further scale.",
+    stated="scales",
+    times=1,
+)
+GAUSSIAN: Final = NoiseDistribution(
+    law="gaussian",
+    name="discrete Gaussian noise",
+    budget="rho",
+    word="variance",
+    meaning="Variance: the noise on one number is about as large as its square root.",
+    stated="variances",
+    times=2,
+)
 KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
     "pure-dp": (GEOMETRIC, ("epsilon",)),
     "zcdp": (GAUSSIAN, ("rho",)),
@@ -201,7 +153,7 @@ def _gaussian_moments(parameter: float) -> Noise:
     """Return moments of discrete Gaussian noise: those of the continuous one, but where it is narrow.
 
     There the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean absolute value of
-    one draw: it is more peaked then, so intervals are not narrower.
+    one draw: it is more peaked then, so intervals are no narrower.
     """
     if parameter > WIDE:
         return Noise(variance=parameter)

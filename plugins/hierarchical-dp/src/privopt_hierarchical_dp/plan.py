@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Final, TypeVar
+from math import lcm
+from typing import Final
 
 import numpy as np
 from attrs import evolve
@@ -12,29 +13,19 @@ from attrs import evolve
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, Faults, InputError
 from privopt.interfaces import Plan, SolveContext
-from privopt_hierarchical_dp.design import Design
-from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_cumulative, errors_of_leaves, shape_of
+from privopt_hierarchical_dp.design import CountsProblem, Design
 from privopt_hierarchical_dp.groups import read_counts
 from privopt_hierarchical_dp.instance import read_listed
-from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.level_tables import read_regions
-from privopt_hierarchical_dp.methods import default_shares
 from privopt_hierarchical_dp.noise_distributions import KINDS
 from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
-from privopt_hierarchical_dp.shares import Point, Split, as_split, best_point, normed
+from privopt_hierarchical_dp.shares import Point, Split, as_split, best_point
+from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.structural_zeros import within
+from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = [
-    "LEAVES_ONLY",
-    "STEPS",
-    "budget_of",
-    "errors_on",
-    "leaves_only",
-    "plan",
-    "weights_by_level",
-    "with_budget",
-]
+__all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "expected", "least_split", "plan"]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets that errors are stated for, as multiples of the problem's own."""
@@ -49,6 +40,9 @@ JUDGES: Final = 30
 """Those trials where counts are few, and as many as each budget has where they are not."""
 SURELY: Final = 2.0
 """Standard errors of the difference, trial by trial, by which another split must win."""
+ENOUGH: Final = 0.995
+"""Of the own split's errors of least squares: another that saves less is not told."""
+SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
@@ -56,13 +50,13 @@ NOISE_ALONE: Final = (
 LEAVES_ONLY: Final = "leaves-only"
 """The simplest way of all: the whole budget on the counts of the leaf regions, added up, and nothing else done."""
 
-P = TypeVar("P", bound=Privacy)
 Errors = Callable[[Design, int, int], Floats]
-"""Errors (trials, L) by level of a design, from so many trials from a seed on; one row where none are drawn."""
+"""Errors (trials, parts) of a design, from so many trials from a seed on; one row where none are drawn."""
+Splits = tuple[Split, Split]
 
 
-def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
-    """Tell errors by level for several budgets, and the split of the budget with the least weighted sum of them.
+def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
+    """Tell errors by level and table for several budgets, and the split with the least weighted sum of them.
 
     The split is searched for on errors of least squares, which are smooth. Where public counts are like the secret
     ones it goes on from the best of a few with the method's own errors on these, on a few seeds. The best of them is so
@@ -71,94 +65,133 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
 
     Raises:
         InputError: ``hierarchy.like`` is missing or not of its form, lists have not a number a level, or what ``solve``
-            refuses: what the method cannot do, noise that there is no room for.
+            refuses: what the method cannot do, noise that there is no room for; weights of what is not there.
         UsageError: an integer program is asked for a size that it cannot take.
     """
     declared.checked(file)
-    method = context.method
-    tree, leaves, source = _public(declared, file)
-    declared.settings.check_lengths(tree.depth, file)
-    weights = weights_by_level(declared.plan.errors, tree.depth, "plan.errors", file)
-    shares = normed(declared.settings.budget or default_shares(method, tree.depth))
-    design = Design.of(declared, method, tree, file)
+    design, errors, basis, judges = _opened(declared, file, context.method)
+    weights = _weights(design)
     design.check()
-    small = tree.regions * declared.hierarchy.classes <= SMALL
-    few, judges = (TRIALS, JUDGES) if small else (1, TRIALS)
-    basis = "least squares from the noisy values alone"
-    errors: Errors = _analytic
-    if leaves is not None:
-        drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
-        basis, errors = f"mean of {drawn} on the public counts of {source}", _trials(leaves)
-    name, whole = budget_of(declared.privacy)
-
-    def designed(budget: Fraction, split: Sequence[Fraction]) -> Design | None:
-        other = design.for_budget(_asked(declared, budget, split))
-        try:
-            other.check()
-        except InputError:  # too wide a noise, as `solve` would say of it
-            return None
-        return other
-
+    weigh = np.array([float(weight) for weight in weights])
+    name, whole = _budget_of(declared.privacy)
     found, simple = {}, {}
     for step in STEPS:
         context.report("errors by budget")
-        if (own := designed(step * whole, shares)) is not None:
+        if (own := _asked(design, design.split, step * whole)) is not None:
             found[step * whole] = tuple(errors(own, TRIALS, 0).mean(axis=0).tolist())
-            simple[step * whole] = leaves_only(own)
-    weigh = np.array([float(weight) for weight in weights])
+            simple[step * whole] = tuple(own.leaves_only().tolist())
     context.report("splits of the budget")
-    splits = _candidates(design, shares, weigh)
-    if leaves is not None:
-        splits = [_searched(designed, whole, splits, errors, few, weigh, LOOKS[small], context)]
-    best = min(splits, key=lambda split: _cost(designed(whole, split), errors, few, weigh))
-    fresh = {}
-    for split in (shares, best):
-        context.report("the best split again")
-        own = designed(whole, split)
-        assert own is not None  # checked above, or of finite cost
-        fresh[split] = errors(own, judges, FRESH)
-    if not _wins(fresh[best] @ weigh, fresh[shares] @ weigh):
-        best = shares
-    found[whole] = tuple(fresh[shares].mean(axis=0).tolist())
+    if errors is expected_once:
+        best = least_split(design, weights, lambda: context.report("splits of the budget"))
+        told = expected(design.with_split(*best))
+    else:
+        assert isinstance(design, SizesDesign)  # the others have no public counts
+        best = _searched(design, least_split(design, weights, least=1.0), errors, weigh, context)
+        fresh = {split: errors(design.with_split(*split), judges, FRESH) for split in (design.split, best)}
+        if not _wins(fresh[best] @ weigh, fresh[design.split] @ weigh):
+            best = design.split
+        found[whole], told = tuple(fresh[design.split].mean(axis=0).tolist()), fresh[best].mean(axis=0)
     return Plan(
-        method=method,
+        method=context.method,
         budget=name,
-        unit="groups (sum of absolute errors over regions and sizes)",
+        unit=f"{design.layout.noun} (sum of absolute errors over the cells of all regions)",
         basis=basis,
-        parts=tuple(f"level {level} ({width})" for level, width in enumerate(tree.widths, start=1)),
+        parts=design.parts,
         errors=found,
-        shares=shares,
-        best=(best, tuple(fresh[best].mean(axis=0).tolist())),
+        shares=_by_part(design.split),
+        best=(_by_part(best), tuple(told.tolist())),
         weights=weights,
         baselines={LEAVES_ONLY: simple},
         own=whole,
-        notes=() if leaves is not None else (NOISE_ALONE,),
+        notes=tuple(_notes(design, best, drawn=errors is not expected_once)),
     )
 
 
-def budget_of(privacy: Privacy) -> tuple[str, Fraction]:
+def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, Errors, str, int]:
+    """Return the design, its errors, what they rest on, and how many trials judge a split."""
+    if not isinstance(declared, HierarchyProblem):
+        return TablesDesign.of(declared, file, method), expected_once, "least squares over all tables and levels", 1
+    tree, leaves, source = _public(declared, file)
+    declared.settings.check_lengths(tree.depth, file)
+    design = SizesDesign.of(declared, method, tree, file)
+    if leaves is None:
+        return design, expected_once, "least squares from the noisy values alone", 1
+    small = _small(design)
+    drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
+    basis = f"mean of {drawn} on the public counts of {source}"
+    return design, _trials(leaves), basis, JUDGES if small else TRIALS
+
+
+def _small(design: Design) -> bool:
+    return design.tree.regions * sum(int(np.prod(form.shape)) for form in design.layout.forms) <= SMALL
+
+
+def _notes(design: Design, best: Splits, *, drawn: bool) -> Iterator[str]:
+    if isinstance(design, SizesDesign):
+        yield from () if drawn else (NOISE_ALONE,)
+        return
+    yield SPARSE
+    if best != design.split:  # lines for the problem file, in whole numbers: shares are relative
+        whole = [[int(share * lcm(*(own.denominator for own in split))) for share in split] for split in best]
+        yield f"best split, for the file: hierarchy.budget = {whole[0]}"
+        for form, share in zip(design.layout.forms, whole[1], strict=True):
+            yield f"  [hierarchy.tables.{form.name}] share = {share}"
+
+
+def _by_part(split: Splits) -> Split:
+    levels, tables = split
+    return tuple(a * b for a in levels for b in tables)
+
+
+def _budget_of(privacy: Privacy) -> tuple[str, Fraction]:
     """Return the name of the key that says how much may leak, and its value."""
     name = KINDS[privacy.kind][1][0]
     return name, getattr(privacy, name)
 
 
-def with_budget(privacy: P, budget: Fraction) -> P:
-    """Return the same notion with another rho, or another epsilon and the same delta."""
-    return evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
+def _asked(design: Design, split: Splits, budget: Fraction | None = None) -> Design | None:
+    """Return the design with another split and budget; None where its noise is too wide, as ``solve`` would say."""
+    other = design.with_split(*split)
+    if budget is not None:
+        privacy = other.problem.privacy
+        more = evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
+        other = other.with_problem(evolve(other.problem, privacy=more))
+    try:
+        other.check()
+    except InputError:
+        return None
+    return other
 
 
-def weights_by_level(asked: Mapping[str, Fraction] | None, depth: int, key: str, file: str) -> tuple[Fraction, ...]:
-    """Return what errors of each level weigh: as asked, and 0 for levels that are not named; all 1 where none are.
+def _weights(design: Design) -> tuple[Fraction, ...]:
+    """Return what an error of each part weighs: as ``[plan] errors`` has it, or all the same.
 
     Raises:
-        InputError: a name that is not a level.
+        InputError: a table or a level that is not there.
     """
-    names = [f"level_{level}" for level in range(1, depth + 1)]
+    asked, depth, file = design.problem.plan.errors, design.tree.depth, design.file
+    names = [form.name for form in design.layout.forms]
     if asked is None:
-        return (Fraction(1),) * depth
-    wanted = f"levels {names[0]} to {names[-1]}"
-    Faults([Fault(file, f"{key}.{name}", "no such level", wanted) for name in asked if name not in names]).check()
-    return tuple(asked.get(name, Fraction(0)) for name in names)
+        return (Fraction(1),) * (depth * len(names))
+    by_name: Mapping[str, Mapping[str, Fraction]] = {"": asked} if names == [""] else asked
+    unknown = [name for name in by_name if name not in names]
+    wanted = f"tables {', '.join(names)}"
+    Faults([Fault(file, f"plan.errors.{name}", "no such table", wanted) for name in unknown]).check()
+    levels = [f"level_{level}" for level in range(1, depth + 1)]
+    Faults(
+        [
+            Fault(
+                file,
+                ".".join(filter(None, ("plan.errors", name, own))),
+                "no such level",
+                f"levels {levels[0]} to {levels[-1]}",
+            )
+            for name, by_level in by_name.items()
+            for own in by_level
+            if own not in levels
+        ]
+    ).check()
+    return tuple(by_name.get(name, {}).get(level, Fraction(0)) for level in levels for name in names)
 
 
 def _public(declared: HierarchyProblem, file: str) -> tuple[Tree, Ints | None, str]:
@@ -183,65 +216,88 @@ def _public(declared: HierarchyProblem, file: str) -> tuple[Tree, Ints | None, s
     return (listed or regions).tree, None, ""
 
 
-def _asked(declared: HierarchyProblem, budget: Fraction, split: Sequence[Fraction]) -> HierarchyProblem:
-    settings = evolve(declared.settings, budget=tuple(split))
-    return evolve(declared, privacy=with_budget(declared.privacy, budget), settings=settings)
+def expected(design: Design) -> Floats:
+    """Return sums of absolute errors of least squares, level by level each table's."""
+    return design.forecast(design.noise_of(design.scales), [float(share) for share in design.split[1]])
 
 
-def _candidates(design: Design, own: Split, weigh: Floats) -> list[Split]:
-    """Return the problem's own split, and the best by least squares; all on the leaves, and an even one."""
-    total, law, depth = design.problem.privacy.budget, design.law, design.tree.depth
+def expected_once(design: Design, trials: int, seed: int) -> Floats:
+    """Return them as one trial."""
+    return expected(design)[None, :]
+
+
+def least_split(
+    design: Design,
+    weights: Sequence[Fraction],
+    progress: Callable[[], None] = lambda: None,
+    *,
+    least: float = ENOUGH,
+) -> Splits:
+    """Return shares of levels and tables with the least weighted errors of least squares; the own where that is.
+
+    A level may have none, for it is the sum of the one below; a table may where another one holds it.
+
+    Args:
+        design: what is asked.
+        weights: what errors of each part weigh.
+        progress: called before each split is looked at.
+        least: share of the own split's errors that another one has to stay below.
+    """
+    law, total, depth = design.law, design.problem.privacy.budget, design.tree.depth
+    weigh = np.array([float(weight) for weight in weights])
 
     def cost(point: Point) -> float:
-        parts = [total * Fraction(float(share)) for share in point[0]]
-        scales = [law.wide(part, design.delta) if part else None for part in parts]
-        return float(_least_squares_errors(design, [law.moments(scale) for scale in scales]) @ weigh)
+        progress()
+        levels, tables = point
+        if any(must and not share for must, share in zip(design.needed(tables), tables, strict=True)):
+            return np.inf
+        parts = [[total * Fraction(float(level * table)) for level in levels] for table in tables]
+        scales = [[law.wide(part, design.delta) if part else None for part in own] for own in parts]
+        return float(design.forecast(design.noise_of(scales), tables) @ weigh)
 
-    needed = [[level == depth - 1 for level in range(depth)]]
-    found = best_point(cost, needed, (np.array([float(share) for share in own]),))
-    leaves = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
-    return list(dict.fromkeys((own, as_split(found[0]), leaves, (Fraction(1, depth),) * depth)))
+    every = np.ones(len(design.layout.forms))
+    needed = [level == depth - 1 for level in range(depth)], design.needed(every)
+    start = tuple(np.array([float(share) for share in block]) for block in design.split)
+    levels, tables = map(as_split, best_point(cost, needed, start))
+    best = _asked(design, (levels, tables))
+    better = best is not None and expected(best) @ weigh < least * (expected(design) @ weigh)
+    return (levels, tables) if better else design.split
 
 
-def _cost(design: Design | None, errors: Errors, trials: int, weigh: Floats) -> float:
-    return np.inf if design is None else float((errors(design, trials, 0) @ weigh).mean())
+def _searched(design: SizesDesign, smooth: Splits, errors: Errors, weigh: Floats, context: SolveContext) -> Splits:
+    """Return the best split on public counts: from the best of a few by the method of Nelder and Mead.
 
-
-def _searched(
-    designed: Callable[[Fraction, Sequence[Fraction]], Design | None],
-    whole: Fraction,
-    splits: Sequence[Split],
-    errors: Errors,
-    trials: int,
-    weigh: Floats,
-    looks: int,
-    context: SolveContext,
-) -> Split:
-    """Return the best split on public counts: from the best of those given by the method of Nelder and Mead."""
+    The few are the problem's own, the best of least squares, all on the leaves, and an even one.
+    """
     from scipy.optimize import minimize
 
+    depth, small = design.tree.depth, _small(design)
     tried: dict[Split, float] = {}
 
     def value(split: Split) -> float:
         if split not in tried:
             context.report("splits of the budget", len(tried))
-            tried[split] = _cost(designed(whole, split), errors, trials, weigh)
+            own = _asked(design, (split, (Fraction(1),)))
+            trials = TRIALS if small else 1
+            tried[split] = np.inf if own is None else float((errors(own, trials, 0) @ weigh).mean())
         return tried[split]
 
-    start = min(splits, key=value)
-    support = np.flatnonzero(np.array(start, dtype=float))
+    leaves = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
+    few = dict.fromkeys((design.split[0], smooth[0], leaves, (Fraction(1, depth),) * depth))
+    start = np.array(min(few, key=value), dtype=float)
+    support = np.flatnonzero(start)
 
     def split_of(logs: Floats) -> Split:
-        shares = np.zeros(len(start))
+        shares = np.zeros(depth)
         raised = np.exp(np.append(logs, 0.0) - max(logs.max(), 0.0))
         shares[support] = raised / raised.sum()
         return as_split(shares)
 
     if len(support) > 1:
-        own = np.log(np.array(start, dtype=float)[support])
-        options = {"maxfev": looks, "xatol": 0.02, "fatol": 0.0}
+        own = np.log(start[support])
+        options = {"maxfev": LOOKS[small], "xatol": 0.02, "fatol": 0.0}
         minimize(lambda logs: value(split_of(logs)), own[:-1] - own[-1], method="Nelder-Mead", options=options)
-    return min(tried, key=tried.__getitem__)
+    return min(tried, key=tried.__getitem__), (Fraction(1),)
 
 
 def _wins(other: Floats, own: Floats) -> bool:
@@ -253,44 +309,18 @@ def _wins(other: Floats, own: Floats) -> bool:
 
 def _trials(leaves: Ints) -> Errors:
     def errors(design: Design, trials: int, seed: int) -> Floats:
+        assert isinstance(design, SizesDesign)  # others have no public counts
         return errors_on([leaves] * trials, design, seed=seed)
 
     return errors
 
 
-def _analytic(design: Design, trials: int, seed: int) -> Floats:
-    return _least_squares_errors(design, design.noise)[None, :]
-
-
-def _possible(design: Design) -> int:
-    """Return how many sizes some region can have."""
-    zeros = design.zeros
-    return design.problem.hierarchy.classes - (0 if zeros is None else int(zeros.everywhere.sum()))
-
-
-def _least_squares_errors(design: Design, noise: Sequence[Noise]) -> Floats:
-    """Return mean absolute errors (L,) of least squares, by level summed over regions and sizes."""
-    shape, size = shape_of(design.tree), _possible(design)
-    if design.rule.query == "cumulative":
-        return errors_of_cumulative(shape, noise, size, totals=design.totals)
-    return size * errors_of_counts(shape, noise)
-
-
-def leaves_only(design: Design) -> tuple[float, ...]:
-    """Return errors by level of counts of the leaves with all of the budget, added up."""
-    delta = design.relation.sensitivity("counts", design.problem.settings.max_quantity)
-    noise = design.law.moments(design.law.wide(design.problem.privacy.budget, delta))
-    return tuple((_possible(design) * errors_of_leaves(shape_of(design.tree), noise)).tolist())
-
-
-def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Floats:
+def errors_on(leaves: Sequence[Ints], design: SizesDesign, *, seed: int = 0) -> Floats:
     """Return the (trials, L) L1 errors by level on known counts (R_L, N), a trial each; nothing drawn is released."""
     errors = []
     for trial, known in enumerate(leaves, start=seed):
         levels = add_up(design.tree, known if design.zeros is None else within(design.zeros, known))
-        tops = [level.sum(axis=1) for level in levels]
-        exact = tops[: len(tops) if design.totals else int(design.relation.exact)]
-        noisy, _ = design.draw(levels, seed=trial)
-        found = design.fit(noisy, exact)
-        errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts, levels, strict=True)])
+        noisy, _ = design.draw([levels], seed=trial)
+        found = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
+        errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts[0], levels, strict=True)])
     return np.array(errors)

@@ -1,21 +1,34 @@
-"""The keys of hierarchical-dp's problem file."""
+"""The problem file of hierarchical-dp: which keys it has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, Final
 
 from attrs import frozen
 
 from privopt.declare import File, at_least, between, key, one_of, positive
+from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError
 from privopt.numbers.gaussian import rho_of
-from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.methods import METHODS, level_budgets
 from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution
+from privopt_hierarchical_dp.region_tables import Form, Layout
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
 
 __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Settings", "by_level"]
+
+IMPOSSIBLE: Final = (
+    " Sizes that are declared impossible are public and not measured; groups that have them in the input all the same "
+    "are promised no less, and nothing tells of them."
+)
+BOUNDS: Final = {
+    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
+    False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
+}
+"""What they say, by whether numbers of groups are the same in all inputs that are alike."""
 
 
 def by_level(value: Sequence[Fraction] | None) -> str | None:
@@ -78,7 +91,7 @@ class HierarchyTable:
 
     @property
     def classes(self) -> int:
-        """How many sizes there are."""
+        """Return how many sizes there are."""
         return self.sizes + 1 - self.first_size
 
 
@@ -116,19 +129,27 @@ class Privacy:
 
     @property
     def law(self) -> NoiseDistribution:
-        """The noise of the notion asked for."""
+        """Return the noise of the notion asked for."""
         return KINDS[self.kind][0]
 
     @cached_property
     def budget(self) -> Fraction:
-        """All that the levels may spend: epsilon, rho, or the largest rho that is proved to imply epsilon and delta."""
+        """Return what the levels may spend: epsilon, rho, or the largest rho proved to imply epsilon and delta."""
         if self.rho is not None:
             return self.rho
         assert self.epsilon is not None  # the other kinds have it
         return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
 
+    @property
+    def amounts(self) -> dict[str, Any]:
+        """Return what a guarantee says of rho and delta."""
+        given = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
+        return {
+            key: what for n, own in given.items() for key, what in ((n, float(own)), (f"{n}_text", exact_text(own)))
+        }
+
     def checked(self, file: str) -> None:
-        """Whether the notion has the keys that say how much, and no others.
+        """Return whether the notion has the keys that say how much, and no others.
 
         Raises:
             InputError: it has not.
@@ -207,7 +228,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """Which inputs are alike."""
+        """Return which inputs are alike."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -216,13 +237,60 @@ class HierarchyProblem:
             household=self.privacy.max_household or 0,
         )
 
+    @property
+    def confidence(self) -> float:
+        """Return the confidence of each interval."""
+        return self.settings.confidence
+
+    @property
+    def layout(self) -> Layout:
+        """Return the files of a release: one table by size."""
+        table = self.hierarchy
+        sizes = range(table.first_size, table.sizes + 1)
+        form = Form(
+            file="release.csv",
+            count="groups",
+            intervals="intervals.csv",
+            private="counts.csv",
+            cells={"size": sizes},
+            shape=(table.classes,),
+            noisy="level_{}",
+            measured=(None,),
+        )
+        return Layout(forms=(form,), noun="groups", totals="totals_{}", by_level=False)
+
+    def exact_levels(self, depth: int) -> Collection[int]:
+        """Return numbers of levels, from the root's, whose numbers of groups may be published exactly."""
+        return (1, depth) if self.relation.exact else (0,)
+
+    def statement(self, method: str) -> str:
+        """Return what a method's releases promise."""
+        return (
+            self.relation.statement(
+                totals=self.publishes_totals(method),
+                most=self.settings.max_quantity,
+                kind=self.privacy.kind,
+                listed=self.hierarchy.regions is not None,
+            )
+            + IMPOSSIBLE * (self.hierarchy.impossible is not None)
+            + BOUNDS[self.relation.exact] * (self.hierarchy.bounds is not None)
+        )
+
+    def claimed(self, method: str) -> dict[str, Any]:
+        """Return what else a guarantee says of a method."""
+        return {"region_totals_exact": self.publishes_totals(method)}
+
+    def budgets(self, method: str, depth: int) -> tuple[tuple[Fraction, ...], ...]:
+        """Return each level's part of the budget, of the one table."""
+        return (level_budgets(self.privacy.budget, method, depth, self.settings.budget),)
+
     def publishes_totals(self, method: str) -> bool:
-        """Whether a method publishes every region's number of groups exactly."""
+        """Return whether a method publishes every region's number of groups exactly."""
         rule, asked = METHODS[method].totals, bool(self.settings.region_totals)
         return self.relation.exact and (rule == "always" or (rule == "option" and asked))
 
     def checked(self, file: str) -> None:
-        """Whether the notion has its keys, and the relation a sense.
+        """Return whether the notion has its keys, and the relation a sense.
 
         Raises:
             InputError: a key is missing, too many, or contradicts another; individuals that join or leave, and vacant

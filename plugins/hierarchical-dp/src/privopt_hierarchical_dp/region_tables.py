@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
+from attrs import frozen
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError, reason_of
@@ -15,13 +16,77 @@ from privopt.files.archive import read_arrays as core_arrays
 from privopt_hierarchical_dp.noise_distributions import Scale, read_scales, scale_texts
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["Cells", "read_levels", "read_rows", "write_arrays", "write_rows"]
+__all__ = ["Cells", "Form", "Layout", "read_levels", "read_rows", "write_arrays", "write_rows"]
 
 ROWS_AT_ONCE: Final = 1_000_000
 """Rows of a table that are laid out in memory before they are written."""
 
 Cells: TypeAlias = Mapping[str, Sequence[str] | Sequence[int]]
 """Columns that tell the cells of a region apart, one entry a cell."""
+
+
+@frozen(kw_only=True, eq=False)
+class Form:
+    """How one table is published.
+
+    Attributes:
+        name: of the table; empty where there is one alone.
+        file: its counts, a row for each region and cell.
+        count: the name of their column.
+        intervals: the file with columns low and high; may be the same.
+        private: the file of true counts.
+        cells: columns that identify the cells of a region.
+        shape: of a region's counts, an axis for each attribute.
+        margin: which attributes these are, by number: tables must agree on those that they share.
+        noisy: name of the arrays of noisy values, with a place for the number of the level.
+        measured: shape of a region's noisy values; None: any length.
+    """
+
+    name: str = ""
+    file: str
+    count: str
+    intervals: str
+    private: str
+    cells: Cells
+    shape: tuple[int, ...]
+    margin: tuple[int, ...] = (0,)
+    noisy: str
+    measured: tuple[int | None, ...]
+
+    def cell(self, number: int) -> str:
+        """Return a cell in words, to follow its region."""
+        return "".join(f", {column} {own[number]}" for column, own in self.cells.items())
+
+    def part(self, level: int) -> str:
+        """Return what is measured of the table on a level (from 1), in words."""
+        return f"{self.name} on level {level}" if self.name else f"level {level}"
+
+
+@frozen(kw_only=True, eq=False)
+class Layout:
+    """The files of a release.
+
+    Attributes:
+        forms: of its tables.
+        noun: what is counted.
+        totals: name of the arrays of exact numbers, with a place for the number of the level.
+        by_level: whether scales are in an array for each level, not for each table.
+    """
+
+    forms: tuple[Form, ...]
+    noun: str
+    totals: str
+    by_level: bool
+
+    def scale_names(self, stated: str, depth: int) -> dict[str, int]:
+        """Return the names of arrays of scales, and how many each has."""
+        if not self.by_level:
+            return {stated: depth}
+        return {f"{stated}.{level + 1}": len(self.forms) for level in range(depth)}
+
+    def by_array(self, scales: Sequence[Sequence[Scale]]) -> list[Sequence[Scale]]:
+        """Return scales of tables by level as those of arrays, or those of arrays as of tables by level."""
+        return list(zip(*scales, strict=True)) if self.by_level else list(scales)
 
 
 def _listed(tree: Tree) -> list[tuple[str, str, int, int]]:

@@ -1,6 +1,7 @@
-"""Neighbouring relations, and the sensitivity of the measurements under each.
+"""Which inputs a promise makes alike, and how far what is measured can change between two of them.
 
-Three relations; Q is ``max_quantity``, n_s the groups of size s in a region, and a change touches one region a level.
+Counts of groups by size (:class:`Relation`). Q is ``max_quantity``, n_s the groups of size s in a region, and a change
+touches one region a level.
 
 ``sizes``: one individual moves one existing group from size s to a size at most Q away. Two n_s change by 1; of the
 c_s = n_1 + ... + n_s at most Q, by 1. The number of groups does not change, so it may be published. With size 0 as a
@@ -13,19 +14,28 @@ q, h_1 to h_q where one of size q appears. (Of the c_s a new group would change 
 ``groups``: one group of any size appears or vanishes. One n_s changes; of the h_s at most as many as there are sizes.
 
 ``replaced``: one group of at most m individuals (``max_household``, public) is replaced by another one in its region.
-Two n_s change by 1; of the c_s at most m. The number of groups does not change. A table of the same individuals
-changes by up to m in each of two cells (:data:`TABLE_RELATIONS`, of hierarchical-tables).
+Two n_s change by 1; of the c_s at most m. The number of groups does not change.
 
-No entry changes by more than 1, so each number is the L1 sensitivity and the square of the L2 sensitivity too.
+Tables of individuals, each of whom is counted once in one leaf region and one cell of every table
+(:class:`TableRelation`). Of one table and level: ``individuals``: one joins or leaves, one cell changes by 1.
+``moves``: one changes any of its values, its region too; at most one cell loses 1, and one gains 1, and the number of
+individuals does not change. ``attributes``: the same where it stays in its region; no region's number changes.
+``replaced``: one household of at most m persons is replaced by another one in its leaf region. At most m of a table's
+persons go, out of one cell if they are alike, and at most m come. The sum of absolute changes is up to 2 m, that of
+their squares up to 2 m^2 (searched for in the tests). An individual is in all tables and levels at once, so what they
+spend adds up.
+
+But for tables under ``replaced`` no entry changes by more than 1, so each number is the L1 sensitivity and the square
+of the L2 sensitivity too.
 """
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-__all__ = ["RELATIONS", "SIZES", "Relation", "group_cost", "larger_costs", "replaced_unit"]
+__all__ = ["RELATIONS", "SIZES", "TABLE_RELATIONS", "Relation", "TableRelation", "group_cost"]
 
 RELATIONS: Final = {
     "sizes": "one individual moves one existing group by one size",
@@ -54,19 +64,34 @@ class Relation:
 
     @property
     def exact(self) -> bool:
-        """Whether alike inputs have as many groups in each region, so that numbers of groups may be published."""
+        """Return whether alike inputs have as many groups in each region: then these numbers may be published."""
         return self.name in ("sizes", "replaced")
 
     @property
+    def scope(self) -> str:
+        """Return what neighbours differ in, a line."""
+        return RELATIONS[self.name]
+
+    @property
+    def exposed(self) -> str:
+        """Return a warning where every region's number of groups is exact."""
+        one = "unit" if self.vacant else "group"
+        other = "" if self.vacant else 'relation = "individuals" or '
+        return (
+            f"every region's number of {one}s is published exactly, without noise: nothing hides a {one} that appears "
+            f'or vanishes, and where all have one size the counts are the true ones; {other}"groups" hides them'
+        )
+
+    @property
     def unit(self) -> str:
-        """Whom a budget is for: another one for each relation, so that no ledger adds what does not add up.
+        """Return whom a budget is for: another one for each relation, so that no ledger adds what does not add up.
 
         What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
         if self.name == "replaced":
-            return replaced_unit(self.household)
+            return _replaced_unit(self.household)
         return {
             "sizes": "per individual in fixed groups",
             "individuals": "per individual who joins or leaves",
@@ -74,10 +99,10 @@ class Relation:
         }[self.name]
 
     def sensitivity(self, query: Literal["counts", "cumulative"], most: int) -> int:
-        """Greatest sum of absolute changes on one level, and of their squares.
+        """Return the greatest sum of absolute changes on one level, and of their squares.
 
         Args:
-            query: what is measured: n_s, or c_s (h_s where numbers of groups are not public figures).
+            query: what is measured: n_s, or c_s (h_s where numbers of groups are no public figures).
             most: Q.
         """
         if self.name == "groups":
@@ -101,12 +126,12 @@ class Relation:
 SIZES: Final = Relation()
 
 
-def replaced_unit(household: int) -> str:
+def _replaced_unit(household: int) -> str:
     """Return whom a budget is for where households are replaced: the same for counts of households and of persons."""
     return f"per household of at most {household} persons that is replaced"
 
 
-def larger_costs(household: int, kind: str) -> str:
+def _larger_costs(household: int, kind: str) -> str:
     """Return what is promised of households that have more persons than the budget is for."""
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
     price = cost.get(kind, "k / {m} epsilon").format(m=household)
@@ -123,7 +148,7 @@ LISTED: Final = "Regions are those of a public table, whether or not the input l
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """State the most that several steps at once cost: the notion's group privacy."""
+    """Return what a number of steps at once cost at most: as the notion's group privacy has it."""
     if kind == "zcdp":
         return f"{steps**2} rho"
     if kind == "approx-dp":
@@ -180,7 +205,7 @@ def _of_replaced(relation: Relation, totals: bool, most: int, kind: str) -> tupl
     return (
         f"Inputs are alike that differ in one household of at most {m} persons, which is replaced by another one of at "
         f"most {m} in its region. A person who joins or leaves a household is covered by that.",
-        larger_costs(m, kind),
+        _larger_costs(m, kind),
         "Not covered: a household that appears, vanishes or moves to another region.",
         f"{told} published exactly.",
     )
@@ -192,3 +217,92 @@ _WORDS: Final = {
     "groups": _of_groups,
     "replaced": _of_replaced,
 }
+
+
+@frozen(kw_only=True)
+class TableRelation:
+    """What two inputs that are alike differ in.
+
+    Attributes:
+        scope: in words.
+        unit: whom a budget is for.
+        sensitivity: greatest sum of absolute changes of one table on one level, and of their squares.
+        exact: levels whose regions have public numbers of individuals: 0, 1 (the root's), or all (None).
+        promise: what is alike, what costs more.
+        public: what is exact.
+    """
+
+    scope: str
+    unit: str
+    sensitivity: int
+    exact: int | None
+    promise: str
+    public: str
+
+    @property
+    def exposed(self) -> str:
+        """Return a warning where every region's number of individuals is exact."""
+        return (
+            "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
+            'leaves or moves to another region; relation = "individuals" does'
+        )
+
+    def of_households(self, most: int, kind: str) -> TableRelation:
+        """Return the relation of households of at most ``most`` persons, with the sensitivity of a notion's noise."""
+        return evolve(
+            self,
+            scope=self.scope.format(most=most),
+            unit=_replaced_unit(most),
+            sensitivity=2 * most if kind == "pure-dp" else 2 * most**2,
+            promise=f"{self.promise.format(most=most)} {_larger_costs(most, kind)}",
+        )
+
+    def statement(self, kind: str) -> str:
+        """Return the relation in words; ``kind`` is the notion."""
+        return (
+            f"{self.promise.format(two=group_cost(kind, 2))} Every individual is in one cell of each table, and what "
+            f"all tables and levels spend is added up. {self.public} Names of regions, attributes and their values "
+            "are public, and come from public files alone."
+        )
+
+
+TABLE_RELATIONS: Final = {
+    "individuals": TableRelation(
+        scope="one individual joins or leaves",
+        unit="per individual who joins or leaves",
+        sensitivity=1,
+        exact=0,
+        promise="Inputs are alike that differ in one individual who joins or leaves. One who changes values, or moves "
+        "to another region, costs {two}.",
+        public="No number of individuals is published exactly.",
+    ),
+    "moves": TableRelation(
+        scope="one individual changes any values, or region",
+        unit="per individual of a public number",
+        sensitivity=2,
+        exact=1,
+        promise="Inputs are alike that differ in the values of one individual, its region among them.",
+        public="The number of individuals of the whole hierarchy is published exactly; one who joins or leaves is not "
+        "covered.",
+    ),
+    "attributes": TableRelation(
+        scope="one individual changes any values and stays in its region",
+        unit="per individual of a region's public number",
+        sensitivity=2,
+        exact=None,
+        promise="Inputs are alike that differ in the values of one individual, who stays in its leaf region.",
+        public="Every region's number of individuals is published exactly; one who joins, leaves or moves to another "
+        "region is not covered.",
+    ),
+    "replaced": TableRelation(
+        scope="one household of at most {most} persons is replaced by another in its region",
+        unit="",
+        sensitivity=0,
+        exact=0,
+        promise="Inputs are alike that differ in one household of at most {most} persons, which is replaced by another "
+        "one of at most {most} in its leaf region; so a person who joins or leaves a household, or changes values, is "
+        "covered.",
+        public="No number of individuals is published exactly.",
+    ),
+}
+"""By name, as ``[privacy] relation`` has it; that of households is :meth:`TableRelation.of_households`."""

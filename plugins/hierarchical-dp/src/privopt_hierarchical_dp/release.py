@@ -1,10 +1,10 @@
-"""The release: counts of every region and size, and the noisy values to which they were fitted."""
+"""What is published: counts of every region and cell, and the noisy values that they were fitted to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from attrs import field, frozen
@@ -12,152 +12,199 @@ from attrs import field, frozen
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.instance import PublishedHierarchy
-from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, NoiseDistribution, Scale
-from privopt_hierarchical_dp.region_tables import Cells, read_levels, read_rows, write_arrays, write_rows
-from privopt_hierarchical_dp.tree import Tree, past_sums
+from privopt_hierarchical_dp.region_tables import Layout, read_levels, read_rows, write_arrays, write_rows
+from privopt_hierarchical_dp.tree import Tree, past_sums, summed
 
-__all__ = ["ARTEFACT", "INTERVALS", "NOISY", "HierarchyRelease", "errors_of", "read_table", "violations"]
+__all__ = [
+    "ERRORS",
+    "INSIDE",
+    "NOISY",
+    "HierarchyRelease",
+    "Published",
+    "Tables",
+    "errors_of",
+    "numbers_of",
+    "read_true",
+    "violations",
+]
 
-ARTEFACT: Final = "release.csv"
 NOISY: Final = "noisy.npz"
-INTERVALS: Final = "intervals.csv"
-LEVELS: Final = "level_{}"
-TOTALS: Final = "totals_{}"
+ENDS: Final = ("low", "high")
+ERRORS: Final = "l1_error_by_table_and_level"
+INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
+"""Keys of hierarchical-tables' private/truth.json."""
+Tables: TypeAlias = list[list[Ints]]
+"""For each table, for each level (R_l, ...)."""
+
+
+class Published(Protocol):
+    """What a release is read with: an :class:`.instance.Instance`."""
+
+    @property
+    def declared(self) -> Any:
+        """Return the problem file."""
+
+    @property
+    def listed(self) -> Tree | None:
+        """Return the regions that a release must have; None: those that it has."""
 
 
 @frozen(kw_only=True, eq=False)
 class HierarchyRelease(Release):
-    """Counts of groups of every size in every region.
+    """Tables of counts for every region.
 
     Attributes:
         tree: the regions.
-        counts: for each level (R_l, N) groups of each size, from the least that is a class.
-        noisy: for each level the noisy values of what the method measured: counts (R_l, N), or
-            cumulative counts (R_l, N) or (R_l, N - 1).
-        totals: exact totals that are published: for each level (R_l,), or the root's alone; none where the relation
-            of neighbours lets groups appear and vanish.
-        scales: of the noise on each level's values, exact, as it was drawn; variances of Gaussian noise; None of a
-            level that was not measured, whose noisy values are the sums of the level below.
+        layout: the files, and the tables in them.
+        counts: for each table, for each level (R_l, ...) counts of every cell.
+        noisy: likewise the noisy values of what the method measured.
+        totals: exact numbers that are published: for each level (R_l,), the root's alone, or none.
+        scales: of the noise, for each table on each level, exact, as it was drawn; variances of Gaussian noise; None of
+            what was not measured.
         law: of that noise.
-        bounds: for each level low and high (R_l, N), between which a true count lies with the problem's confidence,
-            worked out from public values; None for methods without them.
-        truth: the true counts, for each level (R_l, N); written to ``private/`` alone, None when read back.
-        first: the least size that is a class, 0 or 1.
+        bounds: for each table, for each level low and high (R_l, cells), between which a true count lies with the
+            problem's confidence. They follow from public values; None for methods without them.
+        truth: the true counts, as ``counts``; written to ``private/`` alone, None when read back.
     """
 
     tree: Tree
-    counts: list[Ints]
-    noisy: list[Ints]
+    layout: Layout
+    counts: Tables
+    noisy: Tables
     totals: list[Ints]
-    scales: tuple[Scale, ...] = ()
+    scales: Sequence[Sequence[Scale]]
     law: NoiseDistribution = GEOMETRIC
-    bounds: list[tuple[Ints, Ints]] | None = field(default=None, repr=False)
-    truth: list[Ints] | None = field(default=None, repr=False)
-    first: int = 1
+    bounds: list[list[tuple[Ints, Ints]]] | None = field(default=None, repr=False)
+    truth: Tables | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
-        """Write release.csv, intervals.csv, and noisy.npz, whose rows are the level's regions sorted by name."""
-        write_rows(folder / ARTEFACT, self.tree, self._cells, {"groups": self.counts})
-        if self.bounds is not None:
-            low, high = (list(side) for side in zip(*self.bounds, strict=True))
-            write_rows(folder / INTERVALS, self.tree, self._cells, {"low": low, "high": high})
-        arrays = {LEVELS: self.noisy, TOTALS: self.totals}
-        write_arrays(folder / NOISY, self.tree, arrays, {self.law.stated: self.scales})
-
-    @property
-    def _cells(self) -> Cells:
-        return _sizes(self.counts[0].shape[1], self.first)
+        """Write each table and its intervals, and noisy.npz, whose rows are a level's regions sorted by name."""
+        for number, form in enumerate(self.layout.forms):
+            files = {form.file: {form.count: self.counts[number]}}
+            if self.bounds is not None:
+                ends = {name: [level[k] for level in self.bounds[number]] for k, name in enumerate(ENDS)}
+                files[form.intervals] = files.get(form.intervals, {}) | ends
+            for name, columns in files.items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                write_rows(folder / name, self.tree, form.cells, columns)
+        arrays = {form.noisy: own for form, own in zip(self.layout.forms, self.noisy, strict=True)}
+        names = self.layout.scale_names(self.law.stated, self.tree.depth)
+        scales = dict(zip(names, self.layout.by_array(self.scales), strict=True))
+        write_arrays(folder / NOISY, self.tree, {**arrays, self.layout.totals: self.totals}, scales)
 
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""
-        if self.truth is not None:
-            write_rows(folder / "counts.csv", self.tree, self._cells, {"groups": self.truth})
+        for form, truth in zip(self.layout.forms if self.truth else (), self.truth or (), strict=True):
+            (folder / form.private).parent.mkdir(exist_ok=True)
+            write_rows(folder / form.private, self.tree, form.cells, {form.count: truth})
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return sizes, and what was released of the whole; no true count."""
+        cells = {form.name: int(np.prod(form.shape)) for form in self.layout.forms}
+        return {
+            "levels": self.tree.depth,
+            "regions by level": self.tree.widths,
+            **({"sizes": cells[""]} if "" in cells else {"cells by table": cells}),
+            f"{self.layout.noun} in all, as released": int(self.counts[0][0].sum()),
+            "children that do not add up": violations(self.tree, self.counts),
+        }
+
+    @property
+    def numbers(self) -> list[Ints]:
+        """Return for each level (R_l,) released numbers, by the first table."""
+        return numbers_of(self.counts)
 
     @classmethod
-    def read(cls, folder: Path, problem: PublishedHierarchy) -> HierarchyRelease:
-        """Read release.csv, noisy.npz and, where there is one, intervals.csv back.
+    def read(cls, folder: Path, problem: Published) -> HierarchyRelease:
+        """Read what :meth:`write` wrote.
+
+        Args:
+            folder: DIR.
+            problem: what was asked, without its secrets.
 
         Raises:
-            InputError: a file is missing or malformed, regions form no tree, a size is missing.
+            InputError: a file is missing or malformed, or has other rows than the problem's regions and values.
         """
-        hierarchy, law = problem.declared.hierarchy, problem.declared.privacy.law
-        sizes, first = hierarchy.classes, hierarchy.first_size
-        tree, (counts,) = read_table(folder / ARTEFACT, sizes, first=first)
-        bounds = None
-        if (folder / INTERVALS).exists():
-            again, (low, high) = read_table(folder / INTERVALS, sizes, ("low", "high"), first=first)
-            if again.names != tree.names:
-                raise InputError([Fault(str(folder / INTERVALS), "region", "other regions", f"those of {ARTEFACT}")])
-            bounds = list(zip(low, high, strict=True))
-        arrays, scales = read_levels(
-            folder / NOISY, tree, {LEVELS: (None,)}, TOTALS, {law.stated: tree.depth}, most=sizes
-        )
-        if len(arrays[TOTALS]) not in ((1, tree.depth) if problem.declared.relation.exact else (0,)):
-            found, wanted = f"totals of {len(arrays[TOTALS])} levels", "those that privacy.relation has"
+        declared, tree = problem.declared, problem.listed
+        layout, law = declared.layout, declared.privacy.law
+        counts: Tables = []
+        bounds: list[list[tuple[Ints, Ints]]] = []
+        for form in layout.forms:
+            beside = form.intervals == form.file
+            tree, (own, *ends) = read_rows(folder / form.file, form.cells, (form.count, *ENDS * beside), tree)
+            if not beside and (folder / form.intervals).exists():
+                _, ends = read_rows(folder / form.intervals, form.cells, ENDS, tree)
+            counts.append([level.reshape(len(level), *form.shape) for level in own])
+            bounds += [list(zip(*ends, strict=True))] if ends else []
+        assert tree is not None  # there is a table
+        lengths = layout.scale_names(law.stated, tree.depth)
+        shapes = {form.noisy: form.measured for form in layout.forms}
+        most = max(int(np.prod(form.shape)) for form in layout.forms)
+        arrays, scales = read_levels(folder / NOISY, tree, shapes, layout.totals, lengths, most=most)
+        if len(arrays[layout.totals]) not in declared.exact_levels(tree.depth):
+            found, wanted = f"totals of {len(arrays[layout.totals])} levels", "those that privacy.relation has"
             raise InputError([Fault(str(folder / NOISY), "totals", found, wanted)])
         return cls(
             tree=tree,
+            layout=layout,
             counts=counts,
-            noisy=arrays[LEVELS],
-            totals=arrays[TOTALS],
-            scales=scales[law.stated],
+            noisy=[arrays[form.noisy] for form in layout.forms],
+            totals=arrays[layout.totals],
+            scales=layout.by_array([scales[name] for name in lengths]),
             law=law,
-            bounds=bounds,
-            first=first,
+            bounds=bounds or None,
         )
 
-    def shape_faults(self, method: str, totals: bool) -> list[str]:
-        """Whether as many values were measured as the method measures; one line for each that fails."""
-        width = self.counts[0].shape[1]
-        if METHODS[method].query == "cumulative" and totals:
-            width -= 1
-        lines = []
-        if totals and len(self.totals) != self.tree.depth:
-            lines.append(f"{NOISY}: totals of {len(self.totals)} levels; the method publishes all {self.tree.depth}")
-        return lines + [
-            f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
-            for level, values in enumerate(self.noisy)
-            if values.shape[1] != width
-        ]
-
     def past_sums(self) -> list[str]:
-        """Files whose numbers no sum in 64 bits can be trusted with; a line each."""
-        found = [(f"{ARTEFACT}: level {n}", past_sums(own)) for n, own in enumerate(self.counts, start=1)]
-        found += [(f"{NOISY}: level_{n}", past_sums(own, rows=True)) for n, own in enumerate(self.noisy, start=1)]
-        found += [(f"{NOISY}: totals_{n}", past_sums(own)) for n, own in enumerate(self.totals, start=1)]
-        wanted = "has numbers that add up to 2^61 or more; no release has as many groups"
-        return [f"{where} {wanted}" for where, off in found if off]
+        """Return files whose numbers no sum in 64 bits can be trusted with; a line each."""
+        found = [(f"{NOISY}: {self.layout.totals}", [past_sums(own) for own in self.totals])]
+        for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
+            found.append((form.file, [past_sums(own) for own in counts]))
+            found.append((f"{NOISY}: {form.noisy}", [past_sums(own, rows=True) for own in noisy]))
+        wanted = f"has numbers that add up to 2^61 or more; no release has as many {self.layout.noun}"
+        return [f"{file.format(n)}: level {n} {wanted}" for file, off in found for n, bad in enumerate(off, 1) if bad]
 
     def complaints(self) -> list[str]:
-        """Conditions of a valid release that fail: non-negative, children adding up, exact totals met."""
+        """Return conditions that fail: non-negative, children adding up, tables agreeing, exact totals."""
         if lines := self.past_sums():
             return lines
-        for names, level in zip(self.tree.names, self.counts, strict=True):
-            if level.min(initial=0) < 0:
-                lines.append(f"{ARTEFACT}: region {names[int(np.argmin(level.min(axis=1)))]!r} has a negative count")
-        for names, level, totals in zip(self.tree.names, self.counts, self.totals, strict=False):
-            off = np.flatnonzero(level.sum(axis=1) != totals)
-            if off.size:
-                region = int(off[0])
-                lines.append(
-                    f"{ARTEFACT}: region {names[region]!r} has {int(level[region].sum())} groups; the total published "
-                    f"is {int(totals[region])}"
-                )
-        for parent, (start, below) in enumerate(zip(self.tree.start, self.counts[1:], strict=True)):
-            wrong = np.argwhere(np.add.reduceat(below, start[:-1], axis=0) != self.counts[parent])
-            if len(wrong):
-                region, size = wrong[0].tolist()
-                lines.append(
-                    f"{ARTEFACT}: {len(wrong)} counts of level {parent + 1} are not the sums of their children, "
-                    f"the first in region {self.tree.names[parent][region]!r}, size {size + self.first}"
-                )
+        forms, tree = self.layout.forms, self.tree
+        for number, (form, levels) in enumerate(zip(forms, self.counts, strict=True)):
+            for level, counts in enumerate(levels):
+                names, rows = tree.names[level], counts.reshape(len(counts), -1)
+                if rows.min(initial=0) < 0:
+                    lines.append(
+                        f"{form.file}: region {names[int(np.argmin(rows.min(axis=1)))]!r} has a negative count"
+                    )
+                if level < len(self.totals):
+                    for region in np.flatnonzero(rows.sum(axis=1) != self.totals[level])[:1].tolist():
+                        found = f"has {int(rows[region].sum())} {self.layout.noun}"
+                        exact = f"the total published is {int(self.totals[level][region])}"
+                        lines.append(f"{form.file}: region {names[region]!r} {found}; {exact}")
+                if level + 1 < tree.depth:
+                    below = np.add.reduceat(levels[level + 1], tree.start[level][:-1], axis=0).reshape(rows.shape)
+                    wrong = np.argwhere(below != rows)
+                    for region, cell in wrong[:1].tolist():
+                        first = f"the first in region {names[region]!r}{form.cell(cell)}"
+                        what = f"{len(wrong)} counts of level {level + 1} are not the sums of their children"
+                        lines.append(f"{form.file}: {what}, {first}")
+                for other, beside in zip(forms[:number], self.counts, strict=False):
+                    shared = tuple(own for own in form.margin if own in other.margin)
+                    off = summed(counts, form.margin, shared) != summed(beside[level], other.margin, shared)
+                    for region in np.flatnonzero(off.reshape(len(off), -1).any(axis=1))[:1].tolist():
+                        disagrees = f"does not agree with {other.name} on what they share"
+                        lines.append(f"{form.file}: region {names[region]!r} {disagrees}")
         return lines
 
 
+def numbers_of(counts: Tables) -> list[Ints]:
+    """Return for each level (R_l,) numbers of groups or individuals, by the first table."""
+    return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
+
+
 def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:
-    """Errors of one level (R, N), each summed over its regions.
+    """Return errors of one level (R, N), each summed over its regions.
 
     ``l1_error``: counts, in groups. ``earth_movers``: groups times sizes that they have to be moved. ``individuals``:
     individuals that the counts imply, where size N counts N.
@@ -172,24 +219,23 @@ def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:
     }
 
 
-def violations(tree: Tree, counts: Sequence[Ints]) -> int:
-    """Subtrees that violate consistency (the paper's #CV): (region, size) whose children do not add up to it."""
+def violations(tree: Tree, counts: Tables) -> int:
+    """Return subtrees that violate consistency (the paper's #CV): (region, cell) whose children do not add up to it."""
     return sum(
         int(np.count_nonzero(np.add.reduceat(below, start[:-1], axis=0) != own))
-        for start, own, below in zip(tree.start, counts, counts[1:], strict=False)
+        for levels in counts
+        for start, own, below in zip(tree.start, levels, levels[1:], strict=False)
     )
 
 
-def _sizes(count: int, first: int) -> Cells:
-    return {"size": range(first, count + first)}
-
-
-def read_table(
-    path: Path, sizes: int, columns: Sequence[str] = ("groups",), *, first: int = 1
-) -> tuple[Tree, list[list[Ints]]]:
-    """Read regions, and for each column the numbers of every level (R_l, sizes), from a table like release.csv.
+def read_true(private: Path, layout: Layout, tree: Tree) -> Tables:
+    """Read what :meth:`HierarchyRelease.write_private` wrote.
 
     Raises:
-        InputError: a file that cannot be read or is not of that form.
+        InputError: a file is missing or malformed, or has other regions.
     """
-    return read_rows(path, _sizes(sizes, first), columns)
+    found = []
+    for form in layout.forms:
+        _, (own,) = read_rows(private / form.private, form.cells, (form.count,), tree)
+        found.append([level.reshape(len(level), *form.shape) for level in own])
+    return found

@@ -18,8 +18,8 @@ from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.declare import File
-from privopt.errors import Fault, Faults, InputError
-from privopt_hierarchical_dp.level_tables import LevelTable, Whole, of_table, text, whole
+from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.level_tables import LevelTable, Whole, of_table, region_faults, text, whole
 from privopt_hierarchical_dp.methods import Order
 from privopt_hierarchical_dp.tree import Tree
 
@@ -154,11 +154,5 @@ def _read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tupl
     table.check(Whole(column="size", wanted=wanted, least=first, most=last), beside="region")
     rows = table.collect(text("region"), whole(table.frame, "size") - first)
     places = {"": (0, 0)} | tree.places()
-    Faults(
-        [
-            Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy, or nothing for all")
-            for row, region in enumerate(rows["region"].to_list(), start=2)
-            if region not in places
-        ]
-    ).check()
+    region_faults(name, rows["region"], places, once=False).check()
     return [(*tree.leaf_range(*places[region]), column) for region, column in rows.iter_rows()]

@@ -14,7 +14,7 @@ from attrs import field, frozen
 from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Regions", "Tree", "add_up", "look_alike", "named", "past_sums", "squared"]
+__all__ = ["Regions", "Tree", "add_up", "look_alike", "named", "past_sums", "squared", "summed"]
 
 
 LARGEST_SUM: Final = 2.0**61
@@ -269,6 +269,11 @@ def add_up(tree: Tree, leaves: Ints) -> list[Ints]:
     for start in reversed(tree.start):
         levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
     return levels[::-1]
+
+
+def summed(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
+    """Return sums of values (R, ...) whose axes are the attributes ``of`` over those that ``onto`` lacks."""
+    return np.asarray(values.sum(axis=tuple(1 + axis for axis, own in enumerate(of) if own not in onto)))
 
 
 def squared(values: Ints) -> int:

@@ -18,11 +18,11 @@ sys.path.insert(0, str(HERE / "experiments"))
 
 from hierarchical_dp_paper.generate import census  # noqa: E402 (the experiments stand beside the tests)
 from privopt.declare import File  # noqa: E402
-from privopt_hierarchical_dp.design import Design  # noqa: E402
 from privopt_hierarchical_dp.groups import read_counts  # noqa: E402
 from privopt_hierarchical_dp.methods import METHODS  # noqa: E402
-from privopt_hierarchical_dp.plan import errors_on, leaves_only  # noqa: E402
+from privopt_hierarchical_dp.plan import errors_on  # noqa: E402
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy, Settings  # noqa: E402
+from privopt_hierarchical_dp.sizes import SizesDesign  # noqa: E402
 
 SIZES: Final = 60
 BUDGETS: Final = (
@@ -39,8 +39,8 @@ def main(seeds: int) -> None:
     for name, tree, leaves in (("flights", flights.tree, flights.leaves), ("census", people.tree, people.leaves)):
         for privacy in BUDGETS:
             problem = HierarchyProblem(hierarchy=HierarchyTable(sizes=SIZES), privacy=privacy, settings=Settings())
-            design = Design.of(problem, method, tree)
-            ratio = errors_on([leaves] * seeds, design) / np.array(leaves_only(design))
+            design = SizesDesign.of(problem, method, tree)
+            ratio = errors_on([leaves] * seeds, design) / design.leaves_only()
             doubt = ratio.std(axis=0) / np.sqrt(seeds)
             levels = " ".join(f"{own:.3f} ({d:.3f})" for own, d in zip(ratio.mean(axis=0), doubt, strict=True))
             print(f"{name} {privacy.kind} {privacy.budget}: {levels}", flush=True)

@@ -1,4 +1,4 @@
-"""``privopt-photo-censor``: a page to choose which photos stay, a table of places, copies counted again."""
+"""``privopt-photo-censor``: a table of places, copies counted again."""
 
 from __future__ import annotations
 
@@ -14,23 +14,6 @@ __all__ = ["cli", "main"]
 
 
 cli = program("privopt-photo-censor", "What photo-censor has beside privopt's own commands.")
-
-
-@cli.command()
-@click.argument("problem", type=PATH)
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1; left out: any that is free.")
-def choose(problem: Path, port: int) -> None:
-    """Serve a page on this machine: click which photos stay, solve again, write a problem file. Interrupt to end."""
-    from privopt_photo_censor.app.chooser_page import Chooser, serve
-
-    server, address = serve(Chooser.of(problem), port)
-    say(f"{address}\nopen it on this machine; interrupt (Ctrl-C) to end")
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        say("ended")
-    finally:
-        server.server_close()
 
 
 @cli.command()

@@ -8,6 +8,8 @@ compared as quotient and remainder, never as doubles.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,17 @@ from privopt.execution.compiled import jit
 __all__ = ["isotonic_floats", "isotonic_integers", "isotonic_means"]
 
 _SAFE_WEIGHT = 3_000_000_000  # product of two block weights stays below 2**63
+
+
+@jit()
+def _spread(values: NDArray[Any], ends: Ints, low: Any, high: Any, out: NDArray[Any]) -> None:
+    """Write each block's value, within bounds, to all of its positions; ``ends`` are those of the blocks."""
+    first = 0
+    for block in range(len(ends)):
+        value = min(max(values[block], low), high)
+        for s in range(first, ends[block] + 1):
+            out[s] = value
+        first = ends[block] + 1
 
 
 @jit()
@@ -46,13 +59,9 @@ def _pool_integers(totals: Ints, weights: Ints, low: Ints, high: Ints, out: Ints
                 mass[top - 1] += mass[top]
                 ends[top - 1] = ends[top]
                 top -= 1
-        first = 0
         for block in range(top + 1):
-            mean = (2 * sums[block] + mass[block]) // (2 * mass[block])
-            mean = min(max(mean, low[row]), high[row])
-            for s in range(first, ends[block] + 1):
-                out[row, s] = mean
-            first = ends[block] + 1
+            sums[block] = (2 * sums[block] + mass[block]) // (2 * mass[block])
+        _spread(sums, ends[: top + 1], low[row], high[row], out[row])
 
 
 @jit()
@@ -76,12 +85,7 @@ def _pool_floats(
                 mass[top - 1] = total
                 ends[top - 1] = ends[top]
                 top -= 1
-        first = 0
-        for block in range(top + 1):
-            mean = min(max(means[block], 0.0), high[row])
-            for s in range(first, ends[block] + 1):
-                out[row, s] = mean
-            first = ends[block] + 1
+        _spread(means, ends[: top + 1], 0.0, high[row], out[row])
 
 
 def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None) -> Ints:
@@ -90,7 +94,7 @@ def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None) -> I
     Args:
         values: (R, S) noisy values.
         high: (R,) upper bounds, one a row.
-        low: (R,) lower bounds; default: 0.
+        low: (R,) lower bounds; 0 by default.
 
     Returns:
         (R, S) integers, each row a minimiser of sum_s (x_s - v_s)^2 over non-decreasing
@@ -109,7 +113,7 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints, low: Ints | None 
         totals: (R, S) weighted sums; the value of position s is totals[:, s] / weights[s], a rational.
         weights: (S,) positive integers.
         high: (R,) upper bounds.
-        low: (R,) lower bounds; default: 0.
+        low: (R,) lower bounds; 0 by default.
     """
     if len(weights) and int(weights.min()) <= 0:
         raise ValueError("isotonic weights must be positive")

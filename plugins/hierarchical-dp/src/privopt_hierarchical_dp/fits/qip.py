@@ -43,7 +43,7 @@ class Fit:
         solver: what solved it.
         proved: True where the integers are proved optimal.
         relaxed: whether an integer program's continuous model was integral already.
-        details: what else the method tells, which no one checks.
+        details: what else the method states, which is not checked.
         offset: what totals that are estimates add to the objective, whatever is fitted.
     """
 

@@ -6,8 +6,7 @@ given value, whose sum is known in every region (:func:`.chain.fit_with_totals`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,19 +15,21 @@ from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
 from privopt_hierarchical_dp.least_squares import UNBOUNDED, UNMEASURED, Ends, Noise, least_squares, quantile
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
-from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Margin, Step, summed
+from privopt_hierarchical_dp.release import Tables
+from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin, Step
 from privopt_hierarchical_dp.totals import estimated_totals
-from privopt_hierarchical_dp.tree import Tree, squared
+from privopt_hierarchical_dp.tree import Tree, summed
 
-__all__ = ["Tables", "ends_of", "fit_tables", "least_objective", "noise_of_margin", "noisy_numbers", "squares"]
-
-Tables = list[list[Ints]]
-"""For each level, for each table, (R_l, ...)."""
+__all__ = ["ends_of", "fit_tables", "least_objective", "noise_of_margin", "noisy_numbers"]
 
 
 def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
-    """For each level (R_l, 1) numbers of individuals, estimated from all its tables, to the nearest whole number."""
-    return [np.rint(domain.effects(level).margin(TOTAL)).astype(np.int64)[:, None] for level in noisy]
+    """Return for each level (R_l, 1) whole numbers of individuals, estimated from all its tables."""
+    return [np.rint(level.margin(TOTAL)).astype(np.int64)[:, None] for level in _effects(domain, noisy)]
+
+
+def _effects(domain: Domain, tables: Tables) -> list[Effects]:
+    return [domain.effects(level) for level in zip(*tables, strict=True)]
 
 
 def fit_tables(
@@ -50,17 +51,17 @@ def fit_tables(
     Args:
         tree: the regions.
         domain: the tables.
-        noisy: the noisy values.
+        noisy: for each table, for each level (R_l, ...) noisy values.
         levels: what each level weighs in least squares over the tree: in proportion to 1 / variance of its noise.
         totals: public numbers of individuals: for each level (R_l,), the root's alone, or none.
-        zeros: for each table the cells that no one can be in.
+        zeros: for each table the impossible cells.
         law: of the noise.
         scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
         gap: of each continuous projection, relative.
         limits: public bounds on numbers of individuals, which those that are estimated are moved into.
         progress: called with what each step fits, and its number.
     """
-    effects = [domain.effects(level) for level in noisy]
+    effects = _effects(domain, noisy)
     known = list(totals)
     if len(known) < tree.depth:
         root = int(known[0][0]) if known else None
@@ -74,21 +75,14 @@ def fit_tables(
         tops = [summed(level, given, step.given) for level in whole[given]]
         means = _estimates(tree, [level.margin(step.margin) for level in effects], levels)
         whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap)
-    return _tables_of(domain, whole)
-
-
-def _tables_of(domain: Domain, whole: Mapping[Margin, Sequence[Ints]]) -> Tables:
-    """All tables, from margins that hold them."""
-    found: Tables = [[] for _ in next(iter(whole.values()))]
-    for table in domain.tables:
-        own = next(margin for margin in whole if set(table) <= set(margin))
-        for level, values in zip(found, whole[own], strict=True):
-            level.append(summed(values, own, table))
-    return found
+    holding = [next(margin for margin in whole if set(table) <= set(margin)) for table in domain.tables]
+    return [
+        [summed(level, own, table) for level in whole[own]] for table, own in zip(domain.tables, holding, strict=True)
+    ]
 
 
 def _estimates(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Least squares over the tree (R_l, cells), each level weighed: then nothing pulls towards the level that is worse.
+    """Return least squares over the tree (R_l, cells), each level weighed, so that none pulls towards a worse one.
 
     What is cut off below zero is not weighed so (README, level weights): that comes after.
     """
@@ -105,7 +99,7 @@ def _step(
     allowed: Bools,
     gap: float,
 ) -> list[Ints]:
-    """Return a margin (R_l, ...) of all levels with sums ``tops``: one fit for each cell, over those ``allowed``."""
+    """Return a margin (R_l, ...) of all levels whose sums are ``tops``: one fit a given cell, over the allowed."""
     free = [axis for axis, own in enumerate(step.margin, start=1) if own not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -136,17 +130,8 @@ def _step(
     return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in found]
 
 
-def squares(domain: Domain, levels: Sequence[float], off: Tables) -> Fraction:
-    """Sum over levels and tables of w_l w_t |off|^2, exactly; the largest weights are 1."""
-    total = Fraction(0)
-    for above, level in zip(levels, off, strict=True):
-        for weight, values in zip(domain.weights, level, strict=True):
-            total += Fraction(above) * Fraction(weight) * squared(values)
-    return total
-
-
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], off: Tables) -> float:
-    """Return the least value of :func:`squares` over all real tables that add up and agree, up to rounding of doubles.
+    """Return the least weighted squared distance from all real tables that add up and agree, up to rounding of doubles.
 
     Least squares: in every region by effects, then over the tree, which the tables' weights do not change.
 
@@ -156,15 +141,15 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], off: Ta
         levels: weights of the levels.
         off: noisy values, less any tables that add up and agree, so that doubles hold what is left.
     """
-    effects, total = [domain.effects(level) for level in off], 0.0
+    effects, total = _effects(domain, off), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
         for level, mean in enumerate(_estimates(tree, [own.margin(table) for own in effects], levels)):
-            total += levels[level] * weight * float(np.sum((off[level][number].reshape(mean.shape) - mean) ** 2))
+            total += levels[level] * weight * float(np.sum((off[number][level].reshape(mean.shape) - mean) ** 2))
     return total
 
 
 def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> Noise:
-    """Moments of the error of one pooled value of a margin; ``noise`` is that of each table's cells."""
+    """Return moments of the error of one pooled value of a margin; ``noise`` is that of each table's cells."""
     influence = domain.influence(margin)
     return Noise(
         variance=sum(own.variance * float(np.sum(part**2)) for own, part in zip(noise, influence, strict=True)),
@@ -183,7 +168,7 @@ def ends_of(
     noise: Sequence[Sequence[Noise]],
     confidence: float,
 ) -> list[list[Ends]]:
-    """For each level and table where every true count lies, each with the confidence asked for, from public values.
+    """Return intervals for every true count, each with the confidence asked for, from public values.
 
     Args:
         tree: the regions.
@@ -191,19 +176,20 @@ def ends_of(
         noisy: the noisy values.
         counts: the released ones, which intervals are widened to hold.
         totals: public numbers of individuals.
-        zeros: for each table the cells that no one can be in; what they add to others' noise is counted all the same.
-        noise: for each level that of each table's cells.
+        zeros: for each table the impossible cells; what they add to others' noise is counted all the same.
+        noise: for each table that of its cells on each level.
         confidence: of each interval by itself.
     """
-    effects = [domain.effects(level) for level in noisy]
+    effects = _effects(domain, noisy)
     able = domain.allowed(zeros)
-    found: list[list[Ends]] = [[] for _ in range(tree.depth)]
+    found: list[list[Ends]] = []
     top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     for number, table in enumerate(domain.tables):
         means: list[Floats] = [
             level.margin(table).reshape(width, -1) for level, width in zip(effects, tree.widths, strict=True)
         ]
-        spread = [noise_of_margin(domain, table, level) for level in noise]
+        spread = [noise_of_margin(domain, table, level) for level in zip(*noise, strict=True)]
+        found.append([])
         for level, own in enumerate(least_squares(tree, means, spread)):
             zero = ~able[table].ravel()
             reach = np.broadcast_to(quantile(own.variance, own.fourth, confidence), own.mean.shape)
@@ -211,7 +197,7 @@ def ends_of(
                 mean=np.where(zero, 0.0, own.mean),
                 reach=np.where(zero, 0.0, reach),
                 most=totals[level][:, None] if level < len(totals) else top,
-                released=counts[level][number].reshape(own.mean.shape),
+                released=counts[number][level].reshape(own.mean.shape),
             )
-            found[level].append(ends)
+            found[-1].append(ends)
     return found

@@ -1,24 +1,21 @@
-"""The conformance kit's profile of hierarchical-tables: small problems, neighbours, measurements, an oracle."""
+"""What the conformance kit needs to try hierarchical-tables: small problems, neighbours, measurements, an oracle."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from typing import Any, Final
 
 import numpy as np
 from attrs import evolve
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from privopt.interfaces import Result
-from privopt.testing import GeneratedProblem, Profile, Query, csv_bytes, reorder, to_toml
-from privopt.testing.noise import recorded
-from privopt_hierarchical_dp.kit import BUDGETS, PLANTED
-from privopt_hierarchical_dp.tables.instance import TablesInstance
-from privopt_hierarchical_dp.tables.privacy import draw_tables
-from privopt_hierarchical_dp.tables.release import TablesRelease, true_tables
+from privopt.testing import GeneratedProblem, Profile, csv_bytes, reorder, to_toml
+from privopt_hierarchical_dp.instance import Instance
+from privopt_hierarchical_dp.kit import BUDGETS, PLANTED, draws_of, queries_of
+from privopt_hierarchical_dp.release import HierarchyRelease
 
 __all__ = ["PROFILE", "neighbours", "problems", "related"]
 
@@ -32,7 +29,7 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""Tables: one; numbers of individuals next to one; one within another; two that share one; a ring of three."""
+"""Tables: one; numbers of individuals beside one; one within another; two that share one; a ring of three."""
 
 
 @st.composite
@@ -46,7 +43,7 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in used}
     cells = [(*path, *own) for path in paths for own in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
-    if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is no one
+    if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is nobody
         counts = [1, *[0] * (len(cells) - 1)]
     secrets: Any = []
     if draw_from(st.booleans()):
@@ -108,39 +105,12 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
                 yield from changed((one, -1), (other, 1))
 
 
-def _queries(problem: TablesInstance, method: str) -> Sequence[Query]:
-    """Return the calls of the noise, as the mechanism makes them, with the sensitivity that it computes with."""
-    names, delta = list(problem.declared.hierarchy.tables), problem.declared.relation.sensitivity
-    with recorded() as calls:
-        draw_tables(
-            problem.declared,
-            true_tables(problem.tree, problem.leaves),
-            seed=None,
-            zeros=problem.zeros,
-            start=problem.tree.start,
-        )
-    return [
-        evolve(call, name=f"table {names[number % len(names)]!r}, level {number // len(names) + 1}", sensitivity=delta)
-        for number, call in enumerate(calls)
-    ]
-
-
-def _draws(problem: TablesInstance, method: str, count: int) -> NDArray[Any]:
-    """Noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
-    law = problem.declared.privacy.law
-    return np.concatenate(
-        [
-            law.draw(np.tile(query.values.astype(np.int64), (count, 1)), law.spent(query.scale, 1), 1, seed=None)[0]
-            for query in _queries(problem, method)
-        ],
-        axis=1,
-    )
-
-
-def _oracle(problem: TablesInstance, release: TablesRelease, result: Result) -> Iterator[str]:
+def _oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Check any release by other code: sums over children, and of every pair of tables by dictionaries."""
     attributes = list(problem.declared.hierarchy.attributes)
-    for level, counts in enumerate(release.counts):
+    assert problem.truth is not None  # a problem that was solved
+    truth = problem.truth
+    for level, counts in enumerate(zip(*release.counts, strict=True)):
         told: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         for values, margin in zip(counts, problem.declared.domain.tables, strict=True):
             own: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
@@ -155,22 +125,18 @@ def _oracle(problem: TablesInstance, release: TablesRelease, result: Result) -> 
             told |= own
         exact = problem.declared.relation.exact
         if exact is None or level < exact:
-            for region, leaves in enumerate(_leaves(problem, level)):
-                known = int(problem.leaves[0][leaves].sum())
+            for region in range(truth.tree.widths[level]):
+                known = int(truth.leaves[0][slice(*truth.tree.leaf_range(level, region))].sum())
                 if told[region, ()] != known:
                     yield f"level {level + 1}: region {region} has {told[region, ()]} individuals, the input {known}"
     yield from release.complaints()
 
 
-def _leaves(problem: TablesInstance, level: int) -> list[slice]:
-    return [slice(*problem.tree.leaf_range(level, region)) for region in range(problem.tree.widths[level])]
-
-
 PROFILE = Profile(
     problems=problems(),
     neighbours=neighbours,
-    queries=_queries,
-    draws=_draws,
+    queries=queries_of,
+    draws=draws_of,
     variants={"reordering": reorder(RECORDS)},
     oracle=_oracle,
     skip={"backends-agree": "no model is solved"},

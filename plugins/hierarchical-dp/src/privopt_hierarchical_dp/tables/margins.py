@@ -20,17 +20,13 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt_hierarchical_dp.tree import summed
 
-__all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of", "summed"]
+__all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
 TOTAL: Final[Margin] = ()
 """The margin on nothing: numbers of individuals."""
-
-
-def summed(values: Ints, of: Margin, onto: Margin) -> Ints:
-    """Return a margin (R, ...) of a table (R, ...): sums over the attributes that it lacks."""
-    return np.asarray(values.sum(axis=tuple(1 + axis for axis, own in enumerate(of) if own not in onto)))
 
 
 def _subsets(margin: Margin) -> list[Margin]:
@@ -65,7 +61,7 @@ class Domain:
         return steps_of(self.tables)
 
     def allowed(self, zeros: Sequence[Bools]) -> dict[Margin, Bools]:
-        """For each table and each step's margin the cells that somebody can be in, given those of tables that cannot.
+        """For each table and each step's margin the possible cells, given those of tables that cannot.
 
         Margins are made to agree with each other until nothing changes; since steps go along a tree of cliques, every
         cell that is left is part of some cell of all attributes that is left (Beeri et al., JACM 1983).

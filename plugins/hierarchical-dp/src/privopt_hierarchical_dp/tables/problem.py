@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -13,17 +13,27 @@ from attrs import frozen
 from privopt.declare import File, between, key, non_negative, one_of
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.problem import Privacy, by_level
-from privopt_hierarchical_dp.region_tables import Cells
+from privopt_hierarchical_dp.region_tables import Cells, Form, Layout
+from privopt_hierarchical_dp.relations import TABLE_RELATIONS, TableRelation
 from privopt_hierarchical_dp.tables.margins import Domain, Margin
-from privopt_hierarchical_dp.tables.relations import TABLE_RELATIONS, TableRelation
 
 __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MOST_UNEVEN: Final = 10**6
 """By how much shares may differ."""
+LEAVES: Final = 64
+"""So that no level's errors are more than 2 % above those of the leaves alone: 64 / 63."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
-"""Columns of ``tables/NAME.csv`` next to the attributes."""
+"""Columns of ``tables/NAME.csv`` beside the attributes."""
+IMPOSSIBLE: Final = (
+    " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
+    "same are promised no less, and nothing tells of them."
+)
+BOUNDS: Final = (
+    " Bounds on numbers of individuals are public. Inputs whose exact numbers contradict them are refused, with all "
+    "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
+)
 
 
 def _attributes(value: Any) -> str | None:
@@ -90,7 +100,9 @@ class TablesHierarchy:
         default=None, help="public: region,at_least,at_most numbers of individuals, which every release keeps"
     )
     budget: tuple[Fraction, ...] | None = key(
-        default=None, help="shares of the budget by level, the root's first; left out: equal", check=by_level
+        default=None,
+        help="shares of the budget by level, the root's first; left out: 63/64 for the leaves",
+        check=by_level,
     )
     confidence: float = key(default=0.95, help="that a true count lies between its low and high", check=between(0, 1))
 
@@ -129,17 +141,59 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """Which inputs are alike."""
+        """Return which inputs are alike."""
         own, most = TABLE_RELATIONS[self.privacy.relation], self.privacy.max_household
         return own if most is None else own.of_households(most, self.privacy.kind)
 
+    @property
+    def confidence(self) -> float:
+        """Return the confidence of each interval."""
+        return self.hierarchy.confidence
+
+    @property
+    def layout(self) -> Layout:
+        """Return the files of a release: one for each table, with its intervals."""
+        domain = self.domain
+        forms = [
+            Form(
+                name=name,
+                file=f"tables/{name}.csv",
+                count="count",
+                intervals=f"tables/{name}.csv",
+                private=f"tables/{name}.csv",
+                cells=self.cells(name),
+                shape=domain.shape(margin),
+                margin=margin,
+                noisy=f"noisy.{name}.{{}}",
+                measured=domain.shape(margin),
+            )
+            for name, margin in zip(self.hierarchy.tables, domain.tables, strict=True)
+        ]
+        return Layout(forms=tuple(forms), noun="individuals", totals="totals.{}", by_level=True)
+
+    def exact_levels(self, depth: int) -> Collection[int]:
+        """Return the number of levels, from the root's, whose numbers of individuals are published exactly."""
+        return (depth if self.relation.exact is None else self.relation.exact,)
+
+    def statement(self, method: str) -> str:
+        """Return what releases promise."""
+        return (
+            self.relation.statement(self.privacy.kind)
+            + IMPOSSIBLE * any(table.impossible is not None for table in self.hierarchy.tables.values())
+            + BOUNDS * (self.hierarchy.bounds is not None)
+        )
+
+    def claimed(self, method: str) -> dict[str, Any]:
+        """Return what else a guarantee says of the tables."""
+        return {"tables": list(self.hierarchy.tables)}
+
     def margin(self, name: str) -> Margin:
-        """Return the attributes that a table counts by: their numbers, ascending."""
+        """Return what a table counts by: numbers of attributes, ascending."""
         own = self.hierarchy.tables[name].by
         return tuple(number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in own)
 
     def cells(self, name: str) -> Cells:
-        """Columns that tell the cells of a table apart, in the order in which they are published."""
+        """Return columns that identify the cells of a table, in the order in which they are published."""
         margin, domain = self.margin(name), self.domain
         at = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
         attributes = list(self.hierarchy.attributes.items())
@@ -147,7 +201,7 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and tables; weights follow from the tables' shares of the budget."""
+        """Return the attributes and tables; weights follow from the tables' shares of the budget."""
         tables = self.hierarchy.tables
         return Domain(
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
@@ -156,30 +210,35 @@ class TablesProblem:
         )
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """Return weights of noise for shares of the budget, about in proportion to 1 / variance; the best has 1."""
+        """Return what noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
         law = self.privacy.law
         precision = [law.precision(law.wide(share, 1) if share else None) for share in shares]
         return tuple(float(own / max(precision)) for own in precision)
 
     def level_weights(self, depth: int) -> tuple[float, ...]:
-        """Likewise of the levels."""
+        """Return the same for the levels."""
         return self.weights_of(self.level_shares(depth))
 
     def level_shares(self, depth: int) -> tuple[Fraction, ...]:
-        """Relative shares of the levels."""
-        return self.hierarchy.budget or (Fraction(1),) * depth
+        """Return relative shares of the levels: all but one part of `LEAVES` for the leaves, where the file gives none.
 
-    def budgets(self, depth: int) -> list[tuple[Fraction, ...]]:
-        """For each level each table's part of the budget: in all at most it, exactly."""
+        Errors of the leaves are in proportion to 1 / share, and what is measured above them hardly helps them. What is
+        left keeps the errors of hierarchies with very many leaves from growing with their number.
+        """
+        above = depth - 1
+        return self.hierarchy.budget or (*(Fraction(1),) * above, Fraction(max(1, (LEAVES - 1) * above)))
+
+    def budgets(self, method: str, depth: int) -> tuple[tuple[Fraction, ...], ...]:
+        """Return for each table each level's part of the budget: in all at most it, exactly."""
         from privopt.numbers.noise import split_budget
 
         own = [table.share for table in self.hierarchy.tables.values()]
         shares = [level * table for level in self.level_shares(depth) for table in own]
         parts = split_budget(self.privacy.budget, shares)
-        return [parts[len(own) * level : len(own) * (level + 1)] for level in range(depth)]
+        return tuple(parts[number :: len(own)] for number in range(len(own)))
 
     def checked(self, file: str) -> None:
-        """Whether names fit together.
+        """Return whether names fit together.
 
         Raises:
             InputError: every key that does not.
@@ -208,7 +267,7 @@ class TablesProblem:
             raise InputError(faults)
 
     def _uneven(self, file: str) -> list[Fault]:
-        """Shares that differ so much that the smaller measures nothing, and that doubles cannot weigh together."""
+        """Return faults of shares that differ so much that doubles cannot weigh them together."""
         budget = self.hierarchy.budget or ()
         levels = {f"hierarchy.budget, level {n}": own for n, own in enumerate(budget, start=1) if own}
         named = self.hierarchy.tables.items()

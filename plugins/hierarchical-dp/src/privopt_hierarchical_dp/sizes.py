@@ -1,0 +1,395 @@
+"""Groups by size, one table: what its methods measure, fit and can keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.arrays import Bools, Floats, Ints
+from privopt_hierarchical_dp.bounds import read_limits
+from privopt_hierarchical_dp.design import Design, Solved
+from privopt_hierarchical_dp.fits import qip
+from privopt_hierarchical_dp.fits.fit import Fit, FitInput, fit, fit_at_once
+from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_cumulative, errors_of_leaves, shape_of
+from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals
+from privopt_hierarchical_dp.level_tables import read_regions
+from privopt_hierarchical_dp.measurements import measured
+from privopt_hierarchical_dp.methods import (
+    METHODS,
+    Method,
+    Order,
+    default_shares,
+    order_of,
+    sensitivity,
+    spent_on_a_neighbour,
+)
+from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
+from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.relations import Relation
+from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables
+from privopt_hierarchical_dp.shares import Split, normed
+from privopt_hierarchical_dp.structural_zeros import Zeros, read_zeros, spread
+from privopt_hierarchical_dp.totals import added_by_estimates, estimated_totals, rising, total_complaint
+from privopt_hierarchical_dp.tree import Tree
+
+__all__ = ["SizesDesign", "objective_weights"]
+
+PROGRAM_SCALE: Final = 1 << 20
+"""Squares of noise of this scale are still exact in doubles, which integer programs are given."""
+
+
+def objective_weights(given: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Return weights of the levels: as given, or all 1 as in the paper's models; 0 where nothing is measured.
+
+    Inverse variances measured worse: the constraints bias the leaves (noise below zero is cut off),
+    and a heavy weight there carries the sum of the biases up (README has the figures).
+    """
+    weights = given if given is not None else (Fraction(1),) * len(budgets)
+    return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
+
+
+@frozen(kw_only=True, eq=False)
+class SizesDesign(Design):
+    """What a method of hierarchical-dp measures, and what its fit has to keep.
+
+    Attributes:
+        zeros: sizes that cannot be, and are not measured; None without any.
+    """
+
+    problem: HierarchyProblem
+    zeros: Zeros | None
+
+    @classmethod
+    def of(cls, problem: HierarchyProblem, method: str, tree: Tree, file: str = "problem.toml") -> SizesDesign:
+        """Read the public tables, and decide.
+
+        Raises:
+            InputError: tables of impossible sizes or bounds that cannot be read.
+            InfeasibleError: bounds that clash.
+        """
+        table = problem.hierarchy
+        return cls(
+            problem=problem,
+            file=file,
+            method=method,
+            tree=tree,
+            budgets=problem.budgets(method, tree.depth),
+            zeros=read_zeros(table.impossible, tree, first=table.first_size, last=table.sizes),
+            limits=read_limits(table.bounds, tree),
+        )
+
+    def for_method(self, method: str) -> SizesDesign:
+        """Return the same by another method."""
+        return evolve(self, method=method, budgets=self.problem.budgets(method, self.tree.depth))
+
+    @property
+    def rule(self) -> Method:
+        """Return what the method measures, and what it can keep."""
+        return METHODS[self.method]
+
+    @property
+    def valid(self) -> bool:
+        """Return whether the method's releases are always consistent."""
+        return self.rule.valid
+
+    @property
+    def relation(self) -> Relation:
+        """Return which inputs are alike."""
+        return self.problem.relation
+
+    @property
+    def delta(self) -> int:
+        """Return the sensitivity of one level's measurements."""
+        return sensitivity(self.method, self.problem.settings.max_quantity, self.relation)
+
+    @property
+    def totals(self) -> bool:
+        """Return whether every region's number of groups is published exactly."""
+        return self.problem.publishes_totals(self.method)
+
+    @property
+    def exact(self) -> int:
+        """Return all levels where every region's number is published; the root's alone where the relation fixes it."""
+        return self.tree.depth if self.totals else int(self.relation.exact)
+
+    @property
+    def order(self) -> Order:
+        """Return what is measured: counts, or numbers of groups of size s or less, or more."""
+        return order_of(self.method, totals=self.totals, relation=self.relation)
+
+    @property
+    def weights(self) -> tuple[Fraction, ...]:
+        """Return weights of the levels in the objective."""
+        if self.rule.query == "chain":
+            return (Fraction(1),) * self.tree.depth
+        return objective_weights(self.problem.settings.level_weights, self.budgets[0])
+
+    @property
+    def hides(self) -> bool:
+        """Return whether some region can have two sizes, where its number of groups is exact."""
+        if not self.relation.exact:
+            return True
+        if self.zeros is None:
+            return self.problem.hierarchy.classes > 1
+        return bool(((~self.zeros.levels[-1]).sum(axis=1) > 1).any())
+
+    def where(self, table: int, level: int) -> Bools | None:
+        """Return all but what impossible sizes determine."""
+        return None if self.zeros is None else self.zeros.measured(level, self.order)
+
+    def measured(self, counts: Tables) -> Tables:
+        """Return counts, cumulative counts or the published chain."""
+        return [measured(self.method, counts[0], totals=self.totals, relation=self.relation)]
+
+    def filled(self, table: int, noisy: list[Ints], counts: Sequence[Ints]) -> list[Ints]:
+        """Return noisy values, where those that impossible sizes determine repeat others."""
+        if self.zeros is None:
+            return noisy
+        return [
+            self.zeros.filled(level, self.order, own, np.asarray(true).sum(axis=1))
+            for level, (own, true) in enumerate(zip(noisy, counts, strict=True))
+        ]
+
+    def real_loss(self, release: HierarchyRelease) -> Fraction:
+        """Return what the budgets add up to; more of the published chain."""
+        most, widths = self.problem.settings.max_quantity, self.tree.widths
+        return spent_on_a_neighbour(self.method, widths, self.budgets[0], most, self.relation)
+
+    def fit(
+        self,
+        noisy: Tables,
+        totals: Sequence[Ints],
+        *,
+        gap: float = 1e-3,
+        backend: str = "cbc",
+        at_once: bool = False,
+        report: Callable[[str, int], None] = lambda phase, number: None,
+        root: int | None = None,
+    ) -> Solved:
+        """Fit by the method; numbers of groups that are not public are estimated first.
+
+        Args:
+            noisy, totals, gap, backend, at_once, report: as every design takes them.
+            root: the whole hierarchy's number of groups, where it was estimated before.
+        """
+        known, offset, bounded = self.totals, Fraction(0), self.limits is not None
+        values, sure = list(noisy[0]), list(totals)
+        if not self.relation.exact or (bounded and not known):
+            root = int(sure[0][0]) if self.relation.exact else root
+            scales, limits = self.scales[0], self.limits
+            sure = estimated_totals(
+                self.tree, values, law=self.law, scales=scales, order=self.order, root=root, limits=limits
+            )
+            known = self.order != "counts" or bounded
+            if self.order != "counts":
+                offset = added_by_estimates(sure, values, self.order, self.weights)
+                values = rising(values, sure) if self.order == "more" else [level[:, :-1] for level in values]
+        keep, zeros = None, self.zeros
+        if zeros is not None:
+            keep, zeros = zeros.dropped()
+            values = [level[:, keep[: len(keep) - (level.shape[1] < self.relation.classes)]] for level in values]
+        asked = FitInput(
+            method=self.method,
+            tree=self.tree,
+            noisy=values,
+            zeros=zeros,
+            estimated=not self.relation.exact and not bounded,
+            total=int(sure[0][0]),
+            totals=sure if known else None,
+            weights=self.weights,
+            noise=tuple(self.noise_of(self.scales)[0]),
+            gap=gap,
+            backend=backend,
+        )
+        found: Fit = (fit_at_once if at_once else fit)(asked)
+        least = found.lower_bound
+        return Solved(
+            counts=[found.counts if keep is None else spread(found.counts, keep, self.relation.classes)],
+            solver={"name": found.solver, "iterations": found.iterations},
+            lower_bound=None if least is None or not isfinite(least) else Fraction(least) + offset,
+            proved=found.proved,
+            details=found.details,
+        )
+
+    def bound(self, release: HierarchyRelease, *, gap: float, backend: str) -> tuple[Fraction | None, bool]:
+        """Return what fitting the noisy values once more proves."""
+        root = int(release.counts[0][0].sum())
+        found = self.fit(release.noisy, release.totals, gap=gap, root=root, backend=backend)
+        return found.lower_bound, found.proved
+
+    def weight(self, table: int, level: int) -> Fraction:
+        """Return the weight asked for, or 1; the largest is 1."""
+        return self.weights[level] / max(self.weights)
+
+    def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
+        """Return intervals of least squares; none for the published chain."""
+        if self.rule.query == "chain":
+            return None
+        size, zeros = self.relation.classes, self.zeros
+        keep, noisy, counts = np.arange(size), release.noisy[0], release.counts[0]
+        if zeros is not None:
+            keep, zeros = zeros.dropped()
+            counts = [level[:, keep] for level in counts]
+            noisy = [level[:, keep[: len(keep) - (level.shape[1] < size)]] for level in noisy]
+        found = intervals(
+            release.tree,
+            noisy,
+            counts,
+            release.totals,
+            noise=self.noise_of(release.scales)[0],
+            cumulative=self.rule.query == "cumulative",
+            confidence=self.problem.confidence,
+            zeros=zeros,
+        )
+        return [found if len(keep) == size else [ends.spread(keep, size) for ends in found]]
+
+    def check(self) -> None:
+        """Refuse what the method cannot do, and noise that there is no room for, before anything is drawn.
+
+        Raises:
+            InputError: totals that it must or cannot publish, noise or tables that it was not published with.
+            UsageError: an integer program of a size that it cannot take.
+        """
+        super().check()
+        if self.rule.program:
+            qip.refuse(self.tree, self.relation.classes, self.method, self.rule.program)
+            self.check_noise(PROGRAM_SCALE, self.method)
+
+    def faults(self) -> list[tuple[str, str, str]]:
+        """Return key, what is there and what is wanted, for everything that the method cannot do."""
+        problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
+        printed = f"{method} is as it was printed"
+        faults = []
+        if not self.hides:
+            found = f'"{relation.name}" where groups have one size alone: every number of groups would be exact'
+            wanted = '"individuals" or "groups", which hide numbers of groups; or groups of two sizes or more'
+            faults.append(("privacy.relation", found, wanted))
+        if rule.query == "chain":
+            if self.law is not GEOMETRIC:
+                wanted = f"pure-dp: {printed}, with double geometric noise"
+                faults.append(("privacy.kind", problem.privacy.kind, wanted))
+            if not relation.exact:
+                wanted = f'"sizes": {printed}, with the exact number of groups'
+                faults.append(("privacy.relation", f'"{relation.name}"', wanted))
+            if not all(self.budgets[0]):
+                faults.append(("hierarchical-dp.budget", "a share of 0", f"shares above 0: {printed}"))
+            if self.zeros is not None:
+                faults.append(("hierarchy.impossible", "a file", f"nothing: {printed}"))
+        if self.limits is not None and rule.totals == "never":
+            wanted = f"nothing: {method} does not use region totals, which bounds are kept by"
+            faults.append(("hierarchy.bounds", "a file", wanted))
+        if self.zeros is not None and self.zeros.regional:
+            able = ", ".join(name for name, row in METHODS.items() if row.zeros)
+            same = f"the same for all regions ({method}, exact region totals, bounds)"
+            if not rule.zeros or self.totals or self.limits is not None:
+                found = "sizes that differ from region to region"
+                faults.append(("hierarchy.impossible", found, f"{same}; without these {able} take others"))
+        return [*faults, *self._totals_faults()]
+
+    def _totals_faults(self) -> list[tuple[str, str, str]]:
+        """Return the same for exact numbers of groups."""
+        asked, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
+        if asked and not self.relation.exact:
+            wanted = f'false, or nothing: no number of groups is exact under relation "{self.relation.name}"'
+            return [(key, "true", wanted)]
+        if asked is False and self.relation.exact and self.rule.totals == "always":
+            wanted = f"true, or nothing: {method} publishes every region's number of groups exactly"
+            return [(key, "false", wanted)]
+        if asked and self.rule.totals == "never":
+            return [(key, "true", f"false, or nothing: {method} does not use region totals")]
+        return []
+
+    def shape_faults(self, release: HierarchyRelease) -> list[str]:
+        """Return whether as many values were measured as the method measures; one line for each that fails."""
+        width = self.relation.classes - (self.order == "inner")
+        lines = []
+        if self.totals and len(release.totals) != self.tree.depth:
+            found = f"totals of {len(release.totals)} levels; the method publishes all {self.tree.depth}"
+            lines.append(f"{NOISY}: {found}")
+        return lines + [
+            f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
+            for level, values in enumerate(release.noisy[0])
+            if values.shape[1] != width
+        ]
+
+    def impossible(self, table: int, level: int) -> Bools | None:
+        """Return sizes that regions of a level cannot have."""
+        return None if self.zeros is None else self.zeros.levels[level]
+
+    def misestimated(self, release: HierarchyRelease) -> list[str]:
+        """Return totals that are not those of the noisy values; regions that are not those of the public table."""
+        lines = self._elsewhere(release)
+        if not self.valid or self.totals or (self.relation.exact and self.limits is None):
+            return lines
+        tree, totals, noisy = release.tree, [level.sum(axis=1) for level in release.counts[0]], release.noisy[0]
+        known: dict[str, Any] = {
+            "law": release.law,
+            "scales": release.scales[0],
+            "order": order_of(self.method, totals=False, relation=self.relation),
+            "limits": self.limits,
+        }
+        root = int(totals[0][0])
+        if not self.relation.exact:
+            lines += total_complaint(tree, noisy, released=root, **known)
+        keeps = self.limits is not None or self.rule.totals == "always"
+        again = estimated_totals(tree, noisy, root=root, **known) if keeps else []
+        return lines + [
+            f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"
+            for names, own, wanted in zip(tree.names, totals, again, strict=False)
+            for region in np.flatnonzero(own != wanted).tolist()[:1]
+        ]
+
+    def _elsewhere(self, release: HierarchyRelease) -> list[str]:
+        """Return regions of the release that are not those of the public table, where there is one."""
+        regions = self.problem.hierarchy.regions
+        if regions is None:
+            return []
+        own, table = release.tree, read_regions(regions)[0].tree
+        found, wanted = ({name for level in tree.names for name in level} for tree in (own, table))
+        if found != wanted:
+            name = min(found ^ wanted)
+            return [f"region {name!r} is {'not ' * (name not in found)}there; hierarchy.regions says otherwise"]
+        return ["regions have other parents than in hierarchy.regions"] if own.names != table.names else []
+
+    @property
+    def split(self) -> tuple[Split, Split]:
+        """Return shares of the levels: as asked, or the method's own."""
+        shares = self.problem.settings.budget or default_shares(self.method, self.tree.depth)
+        return normed(shares), (Fraction(1),)
+
+    def with_split(self, levels: Split, tables: Split) -> SizesDesign:
+        """Return the same with other shares of the levels."""
+        settings = evolve(self.problem.settings, budget=tuple(levels))
+        return self.with_problem(evolve(self.problem, settings=settings))
+
+    def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
+        """Return that the one table needs its share."""
+        return [True]
+
+    def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
+        """Return sums of absolute errors of least squares, of differences where cumulative counts are measured."""
+        shape, size = shape_of(self.tree), self._possible
+        if self.rule.query == "cumulative":
+            return errors_of_cumulative(shape, noise[0], size, totals=self.totals)
+        return size * errors_of_counts(shape, noise[0])
+
+    def leaves_only(self) -> Floats:
+        """Return errors by level of counts of the leaves with all of the budget, added up."""
+        delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
+        noise = self.law.moments(self.law.wide(self.problem.privacy.budget, delta))
+        return self._possible * errors_of_leaves(shape_of(self.tree), noise)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the levels, with how many regions they have."""
+        return tuple(f"level {level} ({width})" for level, width in enumerate(self.tree.widths, start=1))
+
+    @property
+    def _possible(self) -> int:
+        """Return how many sizes some region can have."""
+        return self.relation.classes - (0 if self.zeros is None else int(self.zeros.everywhere.sum()))
