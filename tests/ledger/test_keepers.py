@@ -390,7 +390,11 @@ class SharesPlaces(OwnStickyKeeper):
 
     def report(self, rows, source):
         visits = Sticky.visits
-        Sticky.visits = lambda self, mechanism, rows: visits(self, mechanism, [("", place) for _, place in rows])
+
+        def shared(self, mechanism, rows, near=None):
+            return visits(self, mechanism, [("", place) for _, place in rows], near)
+
+        Sticky.visits = shared
         try:
             return super().report(rows, source)
         finally:
