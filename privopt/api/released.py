@@ -131,10 +131,6 @@ class Released:
         """
         raise UsageError(f"{self.result.mechanism} has no places to draw a report for")
 
-    def _map(self) -> str:
-        """Return a small map of the release as SVG, for notebooks; empty without places."""
-        return ""
-
     def sample(
         self,
         input_id: str | None = None,
@@ -267,7 +263,7 @@ class Released:
             facts["warning"] = self.result.mark
         if self.meaning:
             facts["what it comes to"] = " ".join(self.meaning)
-        return card(f"Release of {self.result.mechanism}", facts, more=self._map())
+        return card(f"Release of {self.result.mechanism}", facts)
 
 
 def warn_all(lines: Iterable[str]) -> None:

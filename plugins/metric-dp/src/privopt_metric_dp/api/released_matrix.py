@@ -17,7 +17,6 @@ from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.api import engines, nearest_places
 from privopt_metric_dp.api.nearest_places import Nearest
-from privopt_metric_dp.report.small_map import small_map
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_memory import protected
 from privopt_metric_dp.tables.apply_table import whole_secret
@@ -244,6 +243,3 @@ class ReleasedMatrix(Released):
             prior: as of :meth:`posterior`.
         """
         return nearest_places.radius(self.opened, report, places, confidence, prior)
-
-    def _map(self) -> str:
-        return small_map(self.opened)

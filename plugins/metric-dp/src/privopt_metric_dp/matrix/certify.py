@@ -28,6 +28,7 @@ __all__ = [
     "certify",
     "certify_in_doubles",
     "check_pairs",
+    "exact_ratio",
     "greatest_log_ratios",
     "greatest_ratios",
     "wrong_rows",
@@ -199,16 +200,12 @@ def _decide_pair(left: Unsigned, right: Unsigned, exponent: Fraction, lower: flo
     return failing, len(open_)
 
 
-def _log_ratio_up(left: Unsigned, right: Unsigned, distance: float) -> float:
-    """Return the greatest |log w_ik / w_jk| / d of one pair, rounded up; weights are 0 together or not at all."""
-    a, b = np.maximum(left, right).astype(np.float64), np.maximum(np.minimum(left, right), 1).astype(np.float64)
-    ratios = a / b
-    greatest = Fraction(1)
-    for k in np.flatnonzero(ratios * ROOM >= ratios.max()).tolist():
-        small, large = sorted((int(left[k]), int(right[k])))
-        if small:
-            greatest = max(greatest, Fraction(large, small))
-    return log_bounds(greatest, Fraction(distance))[1]
+def exact_ratio(left: Unsigned, right: Unsigned) -> Fraction:
+    """Return the greatest ratio between two rows whose zeros are in the same columns, either way, exactly."""
+    above, below = np.maximum(left, right), np.maximum(np.minimum(left, right), 1)
+    near = above.astype(np.float64) / below.astype(np.float64)
+    columns = np.flatnonzero(near * ROOM >= near.max()).tolist()
+    return max((Fraction(int(above[k]), int(below[k])) for k in columns if above[k]), default=Fraction(1))
 
 
 def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
@@ -220,7 +217,8 @@ def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: F
     top = np.arange(len(estimates))
     if len(estimates) > _EXACT:
         top = np.sort(np.argpartition(estimates, -_EXACT)[-_EXACT:])
-    exact = [_log_ratio_up(weights[pairs[p, 0]], weights[pairs[p, 1]], float(distances[p])) for p in top.tolist()]
+    ratio_of = ((float(distances[p]), exact_ratio(*weights[pairs[p]])) for p in top.tolist())
+    exact = [log_bounds(ratio, Fraction(distance))[1] for distance, ratio in ratio_of]
     at, value = int(top[int(np.argmax(exact))]), max(exact)
     # a quarter of a millionth below it no error of np.log matters; what lies closer is proved against exp
     near = np.flatnonzero(estimates >= value * (1.0 - 2.0**-22))

@@ -19,7 +19,7 @@ from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import ball_of, exactly, float_down, float_up
-from privopt_metric_dp.matrix.certify import ROOM, Failure, Measured, greatest_ratios, wrong_rows
+from privopt_metric_dp.matrix.certify import ROOM, Failure, Measured, exact_ratio, greatest_ratios, wrong_rows
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, street_growth
 
 __all__ = ["certify_everywhere", "steepest", "steepest_output"]
@@ -109,7 +109,7 @@ def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
     near = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
     near = near[np.argsort(-upper[near], kind="stable")]
     rates = [
-        _rate_up(_ratio(weights[ends[s, 0]], weights[ends[s, 1]]), float(km[s]), region.steps)
+        _rate_up(exact_ratio(weights[ends[s, 0]], weights[ends[s, 1]]), float(km[s]), region.steps)
         for s in near[:_EXACT].tolist()
     ]
     best = int(np.argmax(rates))
@@ -174,14 +174,6 @@ def _rates(ratios: Floats, km: Floats, steps: int) -> Floats:
     grown = np.maximum(ratios - 1.0, 0.0)
     rates: Floats = (grown if steps == 0 else 2 * steps * np.expm1(np.log1p(grown / 2) / steps)) / km
     return rates
-
-
-def _ratio(one: Unsigned, other: Unsigned) -> Fraction:
-    """Return the greatest ratio between two rows whose zeros are in the same columns, either way, exactly."""
-    above, below = np.maximum(one, other), np.maximum(np.minimum(one, other), 1)
-    near = above.astype(np.float64) / below.astype(np.float64)
-    columns = np.flatnonzero(near * ROOM >= near.max()).tolist()
-    return max(Fraction(int(above[k]), int(below[k])) for k in columns if above[k])
 
 
 def _rate_up(ratio: Fraction, km: float, steps: int) -> float:
