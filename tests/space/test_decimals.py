@@ -17,7 +17,8 @@ from privopt.numbers.distances import euclidean, no_less, root_of_squares, roots
 from privopt_metric_dp.problem.read_points import read_points
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric
 from privopt_metric_dp.space.places import Space, grid_points
-from privopt_metric_dp.space.roads import RoadMetric, read_roads
+from privopt_metric_dp.space.road_metric import RoadMetric
+from privopt_metric_dp.space.roads import read_roads
 
 planar = st.decimals(-1000, 1000, places=7) | st.decimals(-10, 10, places=1) | st.decimals("-1e-6", "1e-6", places=25)
 

@@ -19,7 +19,8 @@ from privopt.testing.data import data_path
 from privopt_metric_dp.problem.travel_cost import travel_cost
 from privopt_metric_dp.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.space.roads import RoadMetric, Roads
+from privopt_metric_dp.space.road_metric import RoadMetric
+from privopt_metric_dp.space.roads import Roads
 
 
 def plain(ids: Any) -> Space:

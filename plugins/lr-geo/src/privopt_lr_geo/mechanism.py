@@ -23,7 +23,7 @@ from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.attacks.meaning import worth_of
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
-from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism, matrix_channel
+from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism
 from privopt_metric_dp.region.region import unlike
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import places_at_most
@@ -75,7 +75,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
         """Return the matrix as a channel, with prior, distances and places where it has a row for each record."""
-        return matrix_channel(problem.data, release)
+        return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
         """Return every pair of records (exact), or each user's own matrix."""

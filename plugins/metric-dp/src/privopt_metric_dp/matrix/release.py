@@ -14,7 +14,8 @@ import numpy as np
 from attrs import evolve, field, fields, frozen
 from numpy.typing import NDArray
 
-from privopt.errors import Faults, UnknownNameError
+from privopt.arrays import Ints
+from privopt.errors import DoesNotHoldError, Faults, UnknownNameError
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Channel, Release, SolveContext
 from privopt.numbers.sampling import TOTAL, draw
@@ -23,7 +24,7 @@ from privopt_metric_dp.region.region import ARRAYS, Region, region_of
 from privopt_metric_dp.traces.draw_trace import Walker
 
 if TYPE_CHECKING:
-    from privopt_metric_dp.problem.data import MetricData
+    from privopt_metric_dp.problem.metric_data import MetricData
 else:
     MetricData = Any
 
@@ -216,3 +217,29 @@ class MatrixRelease(Release):
         """Its rows."""
         z = self.probabilities
         return Channel(inputs=self.records.tolist(), outputs=self.outputs.tolist(), probabilities=z)
+
+    def channel_over(self, data: MetricData) -> Channel:
+        """Return its rows with prior, distances and places, where it has a row for each record."""
+        channel = self.channel()
+        if list(data.records.ids) != list(channel.inputs):
+            return channel
+        return evolve(
+            channel,
+            prior=data.prior,
+            distances=data.metric.rows,
+            unit=data.unit,
+            coordinates=data.records.on_map,
+            geographic=data.records.kind == "geographic",
+        )
+
+    def rows_of_outputs(self, whole: MetricData) -> Ints:
+        """Return the records (K,) that are its outputs, of a problem whose outputs are chosen.
+
+        Raises:
+            DoesNotHoldError: its outputs are not as many records as the problem asks for, in the records' order.
+        """
+        place = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
+        rows = np.array([place.get(name, -1) for name in self.outputs.tolist()], dtype=np.int64)
+        if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
+            raise DoesNotHoldError(f"{ARTEFACT}: outputs: not {whole.choose} of the records, in their order")
+        return rows

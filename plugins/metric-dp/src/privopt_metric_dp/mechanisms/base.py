@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 import numpy as np
 from attrs import evolve
 
-from privopt.arrays import Ints
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError, StoppedError
 from privopt.execution.clock import Clock
 from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
@@ -36,7 +35,7 @@ from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_byt
 from privopt_metric_dp.matrix.remap import worse_outputs
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.closing import Dual, MatrixClosing, MatrixIncumbent, MatrixOffers, Released
-from privopt_metric_dp.problem.data import D, MetricData, MetricInstance
+from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
 from privopt_metric_dp.region.region import unlike
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["SAME_WITHIN", "MetricMechanism", "matrix_channel"]
+__all__ = ["SAME_WITHIN", "MetricMechanism"]
 
 CHOSEN: Final = "chosen"
 """What a bound speaks of that holds for mechanisms over the outputs that were chosen alone."""
@@ -117,7 +116,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.whole.choose is not None:
-            problem.choose(chosen_rows(found, problem.whole))
+            problem.choose(found.rows_of_outputs(problem.whole))
         if problem.data.shape != shape:
             wide = " x ".join(map("{:,}".format, problem.data.shape))
             raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
@@ -349,7 +348,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
         """Return the matrix as a channel, with prior, distances and places where it has a row for each record."""
-        return matrix_channel(problem.data, release)
+        return release.channel_over(problem.data)
 
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
         """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
@@ -392,31 +391,3 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         from privopt_metric_dp.report.pages import metric_layer
 
         return metric_layer(release, problem.data, self.utility(problem, result.method))
-
-
-def chosen_rows(release: MatrixRelease, whole: MetricData) -> Ints:
-    """Return the records (K,) that are a release's outputs, of a problem whose outputs are chosen.
-
-    Raises:
-        DoesNotHoldError: its outputs are not as many records as the problem asks for, in the records' order.
-    """
-    place = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
-    rows = np.array([place.get(name, -1) for name in release.outputs.tolist()], dtype=np.int64)
-    if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
-        raise DoesNotHoldError(f"{ARTEFACT}: outputs: not {whole.choose} of the records, in their order")
-    return rows
-
-
-def matrix_channel(data: MetricData, release: MatrixRelease) -> Channel:
-    """Return a matrix as a channel, with prior, distances and places where it has a row for each record."""
-    channel = release.channel()
-    if list(data.records.ids) != list(channel.inputs):
-        return channel
-    return evolve(
-        channel,
-        prior=data.prior,
-        distances=data.metric.rows,
-        unit=data.unit,
-        coordinates=data.records.on_map,
-        geographic=data.records.kind == "geographic",
-    )

@@ -16,7 +16,8 @@ from privopt_metric_dp.problem.kinds import DistanceKind, Ground
 from privopt_metric_dp.space.distance_table import MatrixMetric
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric, Metric
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.space.roads import RoadMetric, Roads, read_roads
+from privopt_metric_dp.space.road_metric import RoadMetric
+from privopt_metric_dp.space.roads import Roads, read_roads
 
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 

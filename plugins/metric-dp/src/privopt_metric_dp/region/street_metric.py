@@ -13,7 +13,8 @@ from privopt_metric_dp.region.region import Region
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import consistent
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.space.roads import RoadMetric, Roads
+from privopt_metric_dp.space.road_metric import RoadMetric
+from privopt_metric_dp.space.roads import Roads
 
 __all__ = ["EdgeMetric"]
 

@@ -10,6 +10,7 @@ has at most one negative entry the shortest-path tree proves that without a pivo
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -100,17 +101,17 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     return kernel
 
 
-def gradients(kernel: Floats, right: Floats, *, steps: int = 60, share: float = 1e-12) -> Floats | None:
-    """Conjugate gradients, down to a share of the right side; None where they need more steps."""
+def gradients(kernel: Floats, right: Floats) -> Floats | None:
+    """Solve by at most 60 conjugate gradients, to 1e-12 of the right side; None where they need more."""
     from scipy.sparse.linalg import cg
 
-    x, failed = cg(kernel, right, rtol=share, atol=0.0, maxiter=steps)
+    x, failed = cg(kernel, right, rtol=1e-12, atol=0.0, maxiter=60)
     return None if failed else np.asarray(x)
 
 
 def _solver(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve, lu_factor, lu_solve
+    """Return an approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
+    from scipy.linalg import lu_factor, lu_solve
 
     if gradients(kernel, np.ones(len(kernel))) is not None:
 
@@ -119,16 +120,10 @@ def _solver(kernel: Floats) -> Callable[[Floats], Floats]:
             return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 
         return iterative
-    try:
-        factor = cho_factor(kernel, lower=True, check_finite=False)
-        return lambda right: np.asarray(cho_solve(factor, right, check_finite=False))
-    except LinAlgError:
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # singularity shows in the residual
-            mixed = lu_factor(kernel, check_finite=False)
-        return lambda right: np.asarray(lu_solve(mixed, right, check_finite=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # singularity shows in the residual
+        mixed = lu_factor(kernel, check_finite=False)
+    return lambda right: np.asarray(lu_solve(mixed, right, check_finite=False))
 
 
 def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:

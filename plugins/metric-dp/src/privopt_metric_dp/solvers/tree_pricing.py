@@ -30,6 +30,8 @@ from privopt_metric_dp.solvers.path_graph import Graph
 
 __all__ = ["Priced", "Trees", "price", "tree_multipliers"]
 
+TOLERANCE = 1e-12
+"""Share of the largest cost up to which wrong signs of accumulated reduced costs pass."""
 ANCHORS = 4
 BEARERS = 50
 
@@ -333,9 +335,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
     return total
 
 
-def price(
-    graph: Graph, cost: Floats, y: Floats, trees: Trees, *, tolerance: float = 1e-12, most: int = 1_000_000
-) -> Priced:
+def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, most: int = 1_000_000) -> Priced:
     """Price outputs exactly, from given trees, which become the optimal ones.
 
     Args:
@@ -343,7 +343,6 @@ def price(
         cost: ``(N, K)`` costs of the outputs available.
         y: ``(N,)`` prices.
         trees: a tree for each output; changed in place.
-        tolerance: wrong signs of accumulated reduced costs up to this share of the largest cost pass.
         most: most pivots for one output.
 
     Returns:
@@ -354,7 +353,7 @@ def price(
     ray = np.empty((outputs, graph.records))
     scale = max(float(np.abs(cost).max()), float(np.abs(y).max()), 1e-300)
     pivots = _price(
-        np.array(cost), np.array(y), tolerance * scale, most, graph.start, graph.other, graph.length,
+        np.array(cost), np.array(y), TOLERANCE * scale, most, graph.start, graph.other, graph.length,
         trees.parent, trees.entry, trees.side, value, ray, good, deficit,
     )  # fmt: skip
     return Priced(value=value, deficit=deficit, ray=ray, optimal=bool(good.all()), pivots=int(pivots))

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from copy import copy
 from fractions import Fraction
-from functools import cached_property, partial
-from typing import Any, cast
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Bools, Floats, Ints, no_doubles, slices
+from privopt.arrays import Floats, Ints, no_doubles, slices
 from privopt.declare.schema import File
 from privopt.declare.tables import road_table
 from privopt.errors import Fault, Faults, InputError
 from privopt.execution.clock import check
-from privopt.numbers.exp_log_bounds import Ball, ball_of
 from privopt.numbers.graphs import edge_matrix, shortest_rows
-from privopt_metric_dp.space.exactly import Ways, between_bounds, decimal_of
-from privopt_metric_dp.space.metrics import Metric
-from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.exactly import Ways, decimal_of
 
-__all__ = ["RoadMetric", "Roads", "read_roads"]
+__all__ = ["Roads", "read_roads"]
 
 _BLOCK = 1 << 20  # lengths held at once; an end of time is looked for between blocks
 _CLOSE = 1e-9  # relative error that snapping may cause in any edge
@@ -268,149 +264,6 @@ def _counted(km: Floats, rest: Floats) -> tuple[Floats, Fraction] | None:
         if left == rest.tolist():
             return whole, unit
     return None
-
-
-class RoadMetric(Metric):
-    """Shortest-path distance over undirected roads, in km; infinite where no road leads.
-
-    Args:
-        roads: undirected; nodes that are not records are used.
-        records, outputs: their ids are nodes (their coordinates play no part); outputs default: the records.
-
-    Raises:
-        InputError: ids that no edge names, or one-way roads.
-    """
-
-    def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
-        if roads.directed:
-            raise InputError([Fault(roads.source, "", "one-way roads", "undirected ones for a distance")])
-        faults: list[Fault] = []
-        places = []
-        for space in (records,) if outputs is None else (records, outputs):
-            try:
-                places.append(roads.positions(space.ids, source=space.source))
-            except InputError as error:
-                faults.extend(error.faults)
-        if faults:
-            raise InputError(faults)
-        self.roads = roads
-        self._places = places[0]
-        self._outputs = places[-1]
-        self._implying: dict[float, tuple[Ints, Floats]] = {}
-        super().__init__(len(places[0]), len(places[-1]), outputs is None)
-        # a path has fewer edges than there are nodes, and each sum is off by 2^-53 of itself at most
-        self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
-
-    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Distances between records i and j: one search for each record that is the lower of some pair."""
-        first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
-        low, high = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
-        starts, group = np.unique(low, return_inverse=True)
-        order = np.argsort(group, kind="stable")
-        bounds = np.searchsorted(group[order], np.arange(len(starts) + 1))
-        result = np.empty(len(low))
-        for part, block in self.roads.lengths(self._places[starts]):
-            rows = order[bounds[part.start] : bounds[part.stop]]
-            result[rows] = block[group[rows] - part.start, self._places[high[rows]]]
-        return self._down(result).reshape(first.shape)
-
-    @cached_property
-    def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Roads by the decimals meant, the number of nodes, and the node of each record; None without decimals."""
-        known = self.roads.streets
-        return None if known is None else (known, len(self.roads), self._places)
-
-    def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the lengths of paths over the roads as given do not exceed."""
-        factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
-        return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
-
-    def exactly(self, pairs: Ints) -> list[Ball]:
-        """Add up the decimals meant: one search for each record that comes first in a pair."""
-        ways = self.roads.meant
-        if ways is None:
-            low = self.between(pairs[:, 0], pairs[:, 1])
-            return [between_bounds(*bounds) for bounds in zip(low.tolist(), self.no_less(low).tolist(), strict=True)]
-        lengths = ways.between(self._places[pairs].tolist())
-        return [partial(ball_of, cast("Fraction", length)) for length in lengths]
-
-    @property
-    def exactness(self) -> str:
-        """Say that they are sums along ways, where the decimals are known."""
-        return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
-
-    def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Near the limit in whole numbers, where roads have such."""
-        sure = super().surely_within(pairs, distances, limit)
-        near = np.flatnonzero(~sure)
-        if near.size and self.roads.counted is not None:
-            roads, unit = self.roads.counted
-            most = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
-            starts, group = np.unique(pairs[near, 0], return_inverse=True)
-            for part, block in roads.lengths(self._places[starts], limit=float(most)):  # nodes have the same numbers
-                rows = np.flatnonzero((group >= part.start) & (group < part.stop))
-                found = block[group[rows] - part.start, self._places[pairs[near[rows], 1]]]
-                sure[near[rows]] = found <= float(most)
-        return sure
-
-    def _down(self, sums: Floats) -> Floats:
-        """Return sums along paths, never above the exact ones."""
-        return sums if self.roads.exact else sums * (1.0 - self._rounding)
-
-    def rows(self, i: npt.ArrayLike) -> Floats:
-        """(B, N) distances from the records i to every record."""
-        chosen = np.asarray(i, dtype=np.int64)
-        if not self.roads.exact:
-            return super().rows(chosen)
-        return self._from(chosen, self._places)
-
-    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances from the records i to every output."""
-        chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
-        if self.own_outputs:
-            return self.rows(chosen)
-        if not self.roads.exact or self.output_size >= chosen.size:
-            return self._from(chosen, self._outputs)
-        result = np.empty((chosen.size, self.output_size))  # either end gives the same doubles: start from the fewer
-        for part, block in self.roads.lengths(self._outputs):
-            result[:, part] = block[:, self._places[chosen]].T
-        return result
-
-    def towards(self, rows: Ints) -> RoadMetric:
-        """See :meth:`Metric.towards`."""
-        found = copy(self)
-        found._outputs, found.output_size, found.own_outputs = self._places[rows], len(rows), False
-        return found
-
-    def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Pairs i < j with a distance of at most `within`, by searches that stop there."""
-        pairs, distances = [], []
-        for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
-            lengths = self._down(block[:, self._places])
-            row, col = np.nonzero(lengths <= within)
-            upper = col > row + part.start
-            row, col = row[upper], col[upper]
-            pairs.append(np.column_stack([row + part.start, col]))
-            distances.append(lengths[row, col])
-        return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
-
-    def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Pairs whose paths pass no third record: they imply all pairs, or all those within a distance.
-
-        Exactly so where the roads are exact; None where they are not.
-        """
-        if not self.roads.exact:
-            return None
-        limit = math.inf if within is None else within
-        if limit not in self._implying:
-            self._implying[limit] = self.roads.between_records(self._places, limit)
-        return self._implying[limit]
-
-    def _from(self, i: Ints, ends: Ints) -> Floats:
-        result = np.empty((len(i), len(ends)))
-        for part, block in self.roads.lengths(self._places[i]):
-            result[part] = self._down(block[:, ends])
-        return result
 
 
 def _lengths(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:

@@ -1,0 +1,217 @@
+"""Hold the arrays of a metric problem, which mechanisms work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Ints, read_only
+from privopt.errors import Fault, InputError, RegistryError
+from privopt_metric_dp.problem.kinds import rounding
+from privopt_metric_dp.region.region import Region
+from privopt_metric_dp.space.metrics import Metric
+from privopt_metric_dp.space.pairs import needed_pairs, required_pairs
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.road_metric import RoadMetric
+
+__all__ = ["MetricData"]
+
+REDUCED: Final = 200_000
+"""Required pairs up to which those that others imply are looked for: 2 s; of scattered points hardly any are."""
+
+
+@frozen(kw_only=True, eq=False)
+class MetricData:
+    """Arrays of a metric problem. N records, K outputs, P required pairs.
+
+    Attributes:
+        records: the secrets.
+        outputs: what may be released; the records themselves where the file has no [outputs].
+        metric: distances that rows are held to; computed where asked for, never an N x N table by itself. Or what makes
+            it, called once where it is first asked for.
+        epsilon: exact, per ``unit``.
+        within: greatest distance of a required pair; None for every pair.
+        unit: of distance.
+        loss_unit: of the cost.
+        prior: (N,) probabilities; of a region's vertices, that they are drawn for somebody.
+        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; of a region's vertex the mean over those
+            for whom it is drawn. Or what computes it, called once where it is first asked for (it may raise an
+            InputError then).
+        file: name of the problem file, for faults.
+        excess: how far a mean cost may lie above the one meant; made from what tells it of each record's costs.
+        shortfall: how far each weighted cost may lie below the one meant; made likewise.
+        crossed: whether distances from records to outputs are known (a matrix metric may lack them).
+        remap: whether what is released is remapped to best guesses under the prior.
+        ground: distances of [distance], where rows are held to others.
+        region: what the guarantee speaks of where it holds between any two points; its vertices are the records then,
+            those of the problem first.
+        choose: how many of the records are to be outputs, where they are chosen by their use; ``outputs`` are then
+            those that are, or all records before any are.
+        over: gives the same problem with some records (K,), in order, for its outputs, where they are chosen.
+        along_streets: whether losses are distances, and these ways along undirected streets.
+        way: by which distance epsilon is, in words behind the unit.
+    """
+
+    records: Space
+    outputs: Space
+    _metric: Metric | Callable[[], Metric]
+    epsilon: Fraction
+    within: float | None
+    unit: str
+    loss_unit: str
+    prior: Floats
+    _cost: Floats | Callable[[], Floats]
+    file: str = "problem"
+    _excess: Callable[[Floats], Floats] | None = None
+    _shortfall: Callable[[Floats], Floats] | None = None
+    crossed: bool = True
+    remap: bool = False
+    ground: Metric | None = None
+    region: Region | None = None
+    choose: int | None = None
+    over: Callable[[Ints], MetricData] | None = None
+    along_streets: bool = False
+    way: str = ""
+
+    @property
+    def distance(self) -> Metric:
+        """Distances of [distance], which losses and figures speak of."""
+        return self.metric if self.ground is None else self.ground
+
+    @cached_property
+    def metric(self) -> Metric:
+        """Distances that rows are held to."""
+        return self._metric if isinstance(self._metric, Metric) else self._metric()
+
+    @cached_property
+    def cost(self) -> Floats:
+        """(N, K) loss of releasing output k for record i, in ``loss_unit``."""
+        return read_only(self._cost() if callable(self._cost) else self._cost)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K)."""
+        return len(self.records), len(self.outputs)
+
+    @cached_property
+    def weighted(self) -> Floats:
+        """(N, K) p_i c_ik."""
+        return read_only(self.prior[:, None] * self.cost)
+
+    @cached_property
+    def excess(self) -> Floats:
+        """(N,) by how much, at most, a record's costs in ``weighted`` exceed those that the files mean."""
+        return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
+
+    def shortfall(self) -> Floats:
+        """(N, K) or (N, 1) by how much, at most, ``weighted`` lies below what the files mean; not kept."""
+        below = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
+        return np.asarray(self.prior[:, None] * below * (1.0 + 2.0**-40))
+
+    def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
+        """(P,) which required pairs (P, 2) are so by their exact distances too, to the last bit of the limit."""
+        return self.metric.surely_within(pairs, distances, np.inf if self.within is None else self.within)
+
+    @cached_property
+    def required(self) -> tuple[Ints, Floats]:
+        """Required pairs (P, 2), i < j in order, and their distances (P,); those of a region's edges are enough."""
+        if self.region is not None:
+            edges = self.region.edges
+            return edges, read_only(self.metric.between(edges[:, 0], edges[:, 1]))
+        pairs, distances = required_pairs(self.metric, self.within)
+        _check_both_ways(self.metric, pairs, distances, self.records)
+        return read_only(pairs), read_only(distances)
+
+    @property
+    def most_pairs(self) -> int:
+        """How many pairs are held at once at most, known before any is looked for where all are required."""
+        if self.region is None and self.within is None:
+            few, count = self.metric.implying(), len(self.records)
+            return count * (count - 1) // 2 if few is None else len(few[0])
+        return len(self.pairs)
+
+    @property
+    def pairs(self) -> Ints:
+        """(P, 2) required pairs, i < j, in order."""
+        return self.required[0]
+
+    @property
+    def distances(self) -> Floats:
+        """(P,) distances of the required pairs."""
+        return self.required[1]
+
+    def between(self, pairs: Ints) -> Floats:
+        """(P,) distances of any pairs (P, 2) of records; those that a certificate stands on are available."""
+        pairs_known, distances = self.standing
+        return distances if np.array_equal(pairs, pairs_known) else self.metric.between(pairs[:, 0], pairs[:, 1])
+
+    def not_above(self, pairs: Ints, distances: Floats) -> Floats:
+        """Take distances (P,) stated of any pairs (P, 2), or those computed where they are above the exact ones."""
+        above = np.flatnonzero(distances > self.between(pairs))
+        found = np.array(distances, dtype=np.float64)
+        if above.size:
+            found[above] = self.metric.not_above(pairs[above], found[above])
+        return found
+
+    @cached_property
+    def needed(self) -> tuple[Ints, Floats]:
+        """Required pairs (S, 2) that a model must hold, and their distances (S,): the others follow, exactly (G1).
+
+        Over roads whose sums are exact no other pair is looked at, so that all N^2 of a city are never there.
+        """
+        pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
+        return read_only(pairs), read_only(distances)
+
+    @cached_property
+    def standing(self) -> tuple[Ints, Floats]:
+        """Required pairs (S, 2) that imply the others, and their distances (S,): what a certificate stands on.
+
+        All of them where finding out would take longer than checking them: many, and no roads that tell.
+        """
+        known = self.metric.implying(self.within) is not None
+        return self.needed if known or len(self.pairs) <= REDUCED else self.required
+
+    def with_outputs(self, rows: Ints) -> MetricData:
+        """Take some records (K,), in order, for the outputs, where outputs are chosen; at this epsilon."""
+        assert self.over is not None  # whoever chooses has looked
+        return evolve(self.over(rows), epsilon=self.epsilon)
+
+    @property
+    def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
+        """Where losses are ways along undirected streets: these by the decimals meant, how many nodes, records' nodes.
+
+        None where they are not, or where no decimals are known.
+        """
+        return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
+
+    @cached_property
+    def to_outputs(self) -> Floats:
+        """(N, K) distances from records to outputs.
+
+        Raises:
+            InputError: a matrix metric without ``distance.output_matrix``.
+        """
+        if not self.crossed:
+            wanted = "the distances from records to outputs, which this mechanism needs"
+            raise InputError([Fault(self.file, "distance.output_matrix", "nothing", wanted)])
+        return self.metric.to_outputs()
+
+
+def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
+    """Hold a third party's distances to what a promise at them means: the same real number there and back."""
+    if type(metric).between.__module__.startswith("privopt_metric_dp."):  # the same double by how it is computed
+        return
+    back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))
+    if back.dtype.kind not in "iuf" or distances.dtype.kind not in "iuf":
+        raise RegistryError(f"{type(metric).__name__}.between() gives values of {back.dtype}, wanted real numbers")
+    off = np.flatnonzero(back != distances)
+    if off.size:
+        i, j = (records.ids[place] for place in pairs[off[0]].tolist())
+        found = f"{distances[off[0]]} from record {i} to {j} and {back[off[0]]} back"
+        raise RegistryError(f"{type(metric).__name__}.between(): there and back differ: {found}, wanted one distance")
