@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
+from privopt.errors import BudgetSpentError, cut
 from privopt.ledger.entries import EPSILON, UNITS, Cost, said
 
-__all__ = ["Account", "Charge", "account_name", "account_parts"]
+__all__ = ["Account", "Charge", "account_name", "account_parts", "refused"]
 
 BETWEEN: Final = "\x1f"
 """What stands between a subject's name, a unit but epsilon, and a period in the name of an account: no name holds a
@@ -91,3 +93,11 @@ def account_parts(account: str) -> tuple[str, str | None, str]:
     name, *rest = account.split(BETWEEN)
     unit = rest.pop(0) if rest and rest[0] in UNITS else EPSILON
     return name, rest[0] if rest else None, unit
+
+
+def refused(ledger: Path, subject: str, cost: Cost, account: Account) -> BudgetSpentError:
+    """Make the error of a charge that was refused: what it takes, and what its subject has left."""
+    left, within = account.left_text, f" in {account.period}" if account.period else ""
+    asked = f"{cost.account} {said(cost.amount)}"
+    found = f"{asked} where {left} is left{within}" if left is not None else "no budget"
+    return BudgetSpentError(f"{ledger}: subject {cut(subject)}: budget spent: found {found}; nothing was charged")

@@ -35,6 +35,7 @@ __all__ = [
     "amount_of",
     "chained",
     "continues",
+    "micros_of",
     "said",
     "sum_of",
     "unit_of",
@@ -247,6 +248,11 @@ class Limit:
     def micros(self) -> int | None:
         """The window in microseconds, rounded up; None for ever."""
         return None if self.hours is None else math.ceil(self.hours * MICROS)
+
+
+def micros_of(hours: Amount | None) -> int | None:
+    """Return a window's length in microseconds, rounded up; None for all time."""
+    return None if hours is None else Limit(amount=Fraction(0), hours=hours).micros
 
 
 @frozen(kw_only=True)

@@ -17,7 +17,7 @@ from attrs.converters import optional
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.ledger import exports as events
-from privopt.ledger.accounts import Account, Charge, account_parts
+from privopt.ledger.accounts import Account, Charge, account_parts, refused
 from privopt.ledger.balances import SCHEMA, Booking, Mark
 from privopt.ledger.check_chain import check_chain, head_of
 from privopt.ledger.entries import (
@@ -29,7 +29,7 @@ from privopt.ledger.entries import (
     Limit,
     Terms,
     continues,
-    said,
+    micros_of,
 )
 from privopt.ledger.log_file import Form, connected, made, said_by, writing
 from privopt.ledger.periods import Calendar
@@ -38,10 +38,6 @@ from privopt.ledger.subject_names import Names, subject_name
 __all__ = ["FORM", "Ledger"]
 
 FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
-
-
-def _micros(hours: Amount | None) -> int | None:
-    return None if hours is None else Limit(amount=Fraction(0), hours=hours).micros
 
 
 @define(eq=False)
@@ -92,17 +88,10 @@ class Ledger:
         self._connection = connected(self.path, FORM)
         try:
             with self._reading() as book:
-                known = book.names
-            self._names = self._named_as(known)
+                self._names = Names.known(self.key, book.names, self.path, make=self.make)
         except BaseException:
             self.close()
             raise
-
-    def _named_as(self, known: str) -> Names:
-        """How subjects are named, where the ledger says already how."""
-        if known == Names().label and self.key is not None:
-            raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
-        return Names.by(self.key, make=self.make and not known)
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         book = Booking(connection=connection, path=self.path, clock=self.clock)
@@ -165,13 +154,7 @@ class Ledger:
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
         """Return the error of a charge that was refused: what it takes, and what its subject has left."""
-        account = self.account(subject, period=period, unit=cost.account)
-        left, within = account.left_text, f" in {account.period}" if account.period else ""
-        asked = f"{cost.account} {said(cost.amount)}"
-        found = f"{asked} where {left} is left{within}" if left is not None else "no budget"
-        return BudgetSpentError(
-            f"{self.path}: subject {cut(subject)}: budget spent: found {found}; nothing was charged"
-        )
+        return refused(self.path, subject, cost, self.account(subject, period=period, unit=cost.account))
 
     def charge_each(
         self,
@@ -195,11 +178,10 @@ class Ledger:
         Raises:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
-        if times is None:
-            return [entry is not None for entry in self.booked(subjects, cost, periods)]
-        some = [number for number, count in enumerate(times) if count]
+        counts = times or [1] * len(subjects)
+        some = [number for number, count in enumerate(counts) if count]
         when = None if periods is None else [periods[number] for number in some]
-        made = self.booked([subjects[number] for number in some], cost, when, [times[number] for number in some])
+        made = self.booked([subjects[number] for number in some], cost, when, [counts[number] for number in some])
         refused = {number for number, entry in zip(some, made, strict=True) if entry is None}
         return [number not in refused for number in range(len(subjects))]
 
@@ -342,13 +324,13 @@ class Ledger:
             book.check_names(self._names.label)
             name, limit = self._names.of(subject), book.limit_of(unit)
             account = book.account_of(name, period, limit, unit)
-            return book.account(account, subject_name(subject), _micros(hours), limit)
+            return book.account(account, subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
         """Every subject's account in a unit, by name as the ledger has it, and by period; see :meth:`account`."""
         unit = unit or self.units[0]
         with self._reading() as book:
-            limit, micros = book.limit_of(unit), _micros(hours)
+            limit, micros = book.limit_of(unit), micros_of(hours)
             parts = [(name, *account_parts(name)) for name in book.accounts()]
             return [book.account(name, whom, micros, limit) for name, whom, _, own in parts if own == unit]
 

@@ -100,6 +100,13 @@ class Names:
         """Names hashed with the key in a file; with None, names as they are."""
         return cls() if path is None else cls(key_at(path, make=make))
 
+    @classmethod
+    def known(cls, path: Path | None, label: str, ledger: Path, *, make: bool) -> Self:
+        """Return the same for a ledger that says already how it names subjects (:attr:`label`); empty: not yet."""
+        if label == cls().label and path is not None:
+            raise InputError([Fault(str(ledger), "subjects", "a key to hash them", "plain names, as charged")])
+        return cls.by(path, make=make and not label)
+
     @property
     def label(self) -> str:
         """What the ledger says of it: a fingerprint of the key, never the key."""
