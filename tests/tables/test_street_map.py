@@ -111,8 +111,8 @@ def test_wrong_files_are_one_line(tmp_path, privopt, name, text, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "one of the two"),
-        (["--osm", "a.osm", "--points", "p.csv"], "one of the two"),
+        ([], "one of the three"),
+        (["--osm", "a.osm", "--points", "p.csv"], "one of the three"),
         (["--points", "p.csv", "--box", "1,2,3,4"], "go with --osm"),
         (["--osm", "a.osm", "--roads", "r.csv"], "brings its own"),
         (["--osm", "a.osm", "--box", "1,2,3,4", "--polygon", "p.geojson"], "not both"),

@@ -145,7 +145,7 @@ def test_each_known_word_is_charged_and_a_shorter_sentence_that_fits_is_reported
     (anna,) = json.loads(out)["subjects"]
     assert (code, Fraction(anna["spent"]), anna["reports"]) == (0, Fraction(3, 2), 2)
     (charged_so,) = [note for note in done.notes if "charges and refusals show how many" in note]
-    assert "at epsilon 0.5 per unit of distance times their number" in charged_so
+    assert "at epsilon 0.5 per unit of distance between vectors times their number" in charged_so
     assert not any("tell nothing of it" in note for note in done.notes)
 
 

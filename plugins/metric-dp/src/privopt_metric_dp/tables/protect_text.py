@@ -168,7 +168,9 @@ class TextProtector(Protecting):
 
             def read(place: int, start: int, count: int) -> bytes:
                 row, at = places[place]
-                return coins.stream("output", first + row, f"word {at}", secrets[place], start, count)
+                return coins.stream(
+                    "output", (first + row).to_bytes(8, "big"), f"word {at}", secrets[place], start, count
+                )
 
             source = RowStreams(read, np.arange(len(places)))
         drawn: list[str] = self.release.outputs[draw_each(self.release.weights, records, source=source)].tolist()
