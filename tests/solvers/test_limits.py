@@ -16,7 +16,7 @@ from privopt.run.solve import solve as solve_problem
 from privopt.run.verify import verify
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.mechanisms.registered import OptimalLP
-from privopt_metric_dp.problem import data as data_module
+from privopt_metric_dp.problem import metric_data as data_module
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.solvers import Instance, auto, dual_bound, interior_point, solve, star
