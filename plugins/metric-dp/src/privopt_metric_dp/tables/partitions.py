@@ -186,7 +186,7 @@ class Partitions:
         return made.cast(pa.schema([(name, types[name]) for name in made.column_names]))
 
     def _frame(self, batch: Any) -> nw.DataFrame[Any]:
-        frame = nw.from_native(pl.from_arrow(batch), eager_only=True)
+        frame: nw.DataFrame[Any] = nw.from_native(pl.from_arrow(batch), eager_only=True)
         names = [name for name in frame.columns if name != _ORDER]
         self.protector.check(names, _TABLE)
         beside = dict(zip(self._named_by, ("the subject of each row", "the id of each row"), strict=True))
