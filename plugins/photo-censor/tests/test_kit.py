@@ -6,7 +6,7 @@ from helpers.kits import OF_SOLVING
 from privopt.testing import conformance
 from privopt_photo_censor.kit import TASKS
 
-OTHERS = ["milp", "greedy", "top-1", "positions"]
+OTHERS = ["milp", "greedy", "top-1"]
 
 test_optimal = conformance("photo-censor", methods=["optimal"], how="dev")
 test_every_task = conformance("photo-censor", profile=TASKS, methods=["optimal"], how="dev")
