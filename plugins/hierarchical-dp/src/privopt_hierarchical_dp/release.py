@@ -13,7 +13,9 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Release
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, NoiseDistribution, Scale
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.region_tables import Layout, read_levels, read_rows, write_arrays, write_rows
+from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree, past_sums, summed
 
 __all__ = [
@@ -42,7 +44,7 @@ class Published(Protocol):
     """What a release is read with: an :class:`.instance.Instance`."""
 
     @property
-    def declared(self) -> Any:
+    def declared(self) -> HierarchyProblem | TablesProblem:
         """Return the problem file."""
 
     @property

@@ -22,8 +22,8 @@ __all__ = ["TablesProblem"]
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MOST_UNEVEN: Final = 10**6
 """By how much shares may differ."""
-LEAVES: Final = 64
-"""So that no level's errors are more than 2 % above those of the leaves alone: 64 / 63."""
+LEAVES: Final = 128
+"""So that no level's errors are more than 2 % above those of the leaves alone, for an epsilon of a table up to 2."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """Columns of ``tables/NAME.csv`` beside the attributes."""
 IMPOSSIBLE: Final = (
@@ -101,7 +101,7 @@ class TablesHierarchy:
     )
     budget: tuple[Fraction, ...] | None = key(
         default=None,
-        help="shares of the budget by level, the root's first; left out: 63/64 for the leaves",
+        help="shares of the budget by level, the root's first; left out: 127/128 for the leaves",
         check=by_level,
     )
     confidence: float = key(default=0.95, help="that a true count lies between its low and high", check=between(0, 1))
