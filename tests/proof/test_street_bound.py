@@ -66,7 +66,7 @@ def optimum(roads, count, epsilon, prior, between):
 
 
 def problem(monkeypatch, folder, seed, **shape):
-    monkeypatch.setattr("test_chosen_outputs.streets", lambda folder: network(folder, seed, **shape))
+    monkeypatch.setattr("helpers.chosen_outputs.streets", lambda folder: network(folder, seed, **shape))
     return data_of(folder, TEXT)
 
 
