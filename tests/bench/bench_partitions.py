@@ -2,7 +2,8 @@
 
 Run as ``python tests/bench/bench_partitions.py [--rows 1000000] [--engines apply dask spark]``. Trips of 10 rows for
 each rider lie in files of Parquet, each with riders of its own; the release is that of bench_tables.py. Seconds are
-processor seconds of all processes, from reading to written files, both passes. Memory is that of the largest process.
+processor seconds of this process and of those that it has waited for, which Spark's and Dask's are not: compare these
+by the wall clock. Memory is that of the largest of the same processes.
 """
 
 from __future__ import annotations
