@@ -9,6 +9,7 @@ import numpy as np
 
 from privopt.arrays import Floats, slices
 from privopt.interfaces import Channel, Guarantee, Release
+from privopt.interfaces.notions import LocalDP
 from privopt.numbers.binomial import epsilon_lower
 
 __all__ = ["attack_channel"]
@@ -43,7 +44,7 @@ def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> 
     output = prior @ z
     positive = output[output > 0]
     guess = math.fsum((prior[:, None] * z).max(axis=0).tolist())
-    per_distance = guarantee.unit.startswith("per ")
+    per_distance = guarantee.unit.startswith("per ") and guarantee.kind != LocalDP.kind  # that is of any two secrets
     known = channel.distances is not None or not per_distance
     achieved, pair = (None, None)
     if known and count > 1 and z.size * count <= MOST:
@@ -100,8 +101,11 @@ def _sampled(channel: Channel, release: Release, pair: tuple[int, int], *, per_d
         for name in (one, two)
     ]
     far = float(_apart(channel, pair[0], per_distance=per_distance)[pair[1]])
+    least = epsilon_lower(drawn[0], drawn[1], CONFIDENCE)
+    if least > 0:  # at distance 0 any difference is one too many
+        least = least / far if far > 0 else math.inf
     return {
-        "epsilon_lower": epsilon_lower(drawn[0], drawn[1], CONFIDENCE) / far if far > 0 else math.inf,
+        "epsilon_lower": least,
         "confidence": CONFIDENCE,
         "draws": 2 * DRAWS,
         "records": [one, two],

@@ -77,6 +77,28 @@ def test_distances_are_divided_by_and_zeros_are_infinite():
     assert attack_channel(split, Answers(channel_of=split), guaranteed(2, "per km"))["epsilon"]["achieved"] == math.inf
 
 
+def test_equal_secrets_at_distance_0_lose_nothing_and_draws_say_so():
+    same = Channel(
+        inputs=["a", "b"],
+        outputs=["a", "b"],
+        probabilities=np.full((2, 2), 0.5),
+        distances=lambda rows: np.zeros((len(rows), 2)),
+        unit="km",
+    )
+    found = attack_channel(same, Answers(channel_of=same), guaranteed(1, "per km"))
+    assert (found["epsilon"]["achieved"], found["statistical"]["epsilon_lower"]) == (0.0, 0.0)
+    apart = evolve(same, probabilities=np.array([[0.9, 0.1], [0.1, 0.9]]))
+    found = attack_channel(apart, Answers(channel_of=apart), guaranteed(1, "per km"))
+    assert (found["epsilon"]["achieved"], found["statistical"]["epsilon_lower"]) == (math.inf, math.inf)
+
+
+def test_local_dp_is_of_any_two_secrets_whoever_its_unit_names():
+    channel = randomised_response(3, 1.0)
+    claimed = evolve(guaranteed(1.0), unit="per sender")
+    found = attack_channel(channel, Answers(channel_of=channel), claimed)
+    assert found["epsilon"]["achieved"] == pytest.approx(1.0, rel=1e-12)
+
+
 def test_the_command_measures_a_release_without_a_matrix(tmp_path, monkeypatch):
     from helpers.charging import said
 

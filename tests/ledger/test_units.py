@@ -6,14 +6,19 @@ import json
 from fractions import Fraction
 
 import mpmath
+import narwhals as nw
+import polars as pl
 import pytest
 from helpers.command import run
 
 from privopt.errors import BudgetSpentError, InputError, UsageError
+from privopt.ledger.batches import Batch, Digest
+from privopt.ledger.charge import Charge
 from privopt.ledger.entries import EPSILON, PAIR, RHO, Cost
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.gaussian import delta_of, epsilon_of
+from privopt_metric_dp.tables.charge_rows import Charging
 
 WHO = "per individual in fixed groups"
 PURE = Cost(epsilon="0.5", unit=WHO, notion="pure-dp")
@@ -237,3 +242,33 @@ def test_road_and_crow_do_not_add_up_and_older_ledgers_take_one_of_them(tmp_path
         book.charge("anna", Cost(epsilon="0.5", unit="per individual"))
         with pytest.raises(InputError):
             book.charge("anna", Cost(epsilon="0.5", unit=WHO))
+
+
+def test_rows_of_tables_go_by_the_limit_of_the_unit_that_they_are_charged_in(tmp_path):
+    with Ledger(tmp_path / "l") as book:
+        book.set_limit(3, per="day")
+        book.set_limit("0.3", unit=RHO)
+    frame = nw.from_native(pl.DataFrame({"who": ["anna"] * 5}), eager_only=True)
+    charging = Charging(to=Charge(ledger=tmp_path / "l", subject="who"), cost=CONCENTRATED)
+    with charging.opened():  # asks for no time, which the limit of epsilon alone has
+        granted, _ = charging.granted(frame)
+        assert granted.tolist() == [True] * 3 + [False] * 2
+        assert "period" not in charging.sequence
+    dated = Charging(to=Charge(ledger=tmp_path / "l", subject="who"), cost=PURE)
+    with pytest.raises(UsageError, match="time COLUMN must be given"), dated.opened():
+        pass
+
+
+@pytest.mark.parametrize("cost", [PURE, CONCENTRATED, BOTH], ids=["epsilon", "rho", "both"])
+def test_a_batch_is_charged_once_in_any_unit(tmp_path, cost):
+    frame = nw.from_native(pl.DataFrame({"who": ["anna", "ben", "anna"]}), eager_only=True)
+    path = tmp_path / "l"
+    for _ in range(2):
+        with Batch(ledger=path, name="one").opened() as batch:
+            charging = Charging(to=Charge(ledger=path, subject="who"), cost=cost)
+            with charging.opened():
+                charging.begin(batch)
+                batch.begin(Digest(batch.key()))
+                assert charging.granted(frame)[0].all()
+    with Ledger(path) as book:
+        assert len(book.charges()) == 3

@@ -71,6 +71,24 @@ def test_a_killed_curve_is_gone_on_with(problem, tmp_path, monkeypatch):
     assert found.table()[same].equals(once.table()[same])
 
 
+@pytest.mark.parametrize("left", ["", "mechan"])
+def test_a_curve_killed_in_its_first_line_is_gone_on_with(problem, tmp_path, left):
+    out = tmp_path / "c.csv"
+    write_curves(problem, NAMES[:1], "1:2:2", out, None, Options())
+    whole = pl.read_csv(out).drop("seconds")
+    out.write_text(left)
+    write_curves(problem, NAMES[:1], "1:2:2", out, None, Options())
+    assert pl.read_csv(out).drop("seconds").equals(whole)
+
+
+def test_a_curve_whose_mark_is_no_text_is_of_another_problem(problem, tmp_path):
+    out = tmp_path / "c.csv"
+    write_curves(problem, NAMES[:1], "1:2:2", out, None, Options())
+    Growing(path=out).mark.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="another problem"):
+        write_curves(problem, NAMES[:1], "1:2:2", out, None, Options())
+
+
 def test_a_finished_curve_is_as_it_was_and_grows_by_a_mechanism(problem, tmp_path, monkeypatch):
     out = tmp_path / "c.csv"
     write_curves(problem, NAMES[:1], "1:4:3", out, None, Options())

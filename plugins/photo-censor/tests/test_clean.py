@@ -360,3 +360,15 @@ def test_a_broken_heic_says_that_it_is_broken_and_no_package_missing(holiday, tm
     lacking = solve("photo-censor", holiday, tmp_path / "two", Options())
     assert "IMG_1.HEIC" in lacking.result.details.facts["left_out"]
     assert "install privopt-photo-censor[heif] to read HEIC photos" in lacking.warnings
+
+
+@pytest.mark.parametrize(("side", "found"), [("S", -43.467444), ("south", -43.467444), ("", 43.467444), ("X", None)])
+def test_a_side_that_names_no_half_of_the_earth_is_no_position(side, found):
+    exif, out = Image.Exif(), io.BytesIO()
+    exif.get_ifd(ExifTags.IFD.GPSInfo).update({**PLACE, 1: side})
+    Image.new("RGB", (8, 8)).save(out, "JPEG", exif=exif.tobytes())
+    copy = clean(out.getvalue(), ".jpg", {"position"})
+    for contents in (out.getvalue(), copy):
+        with Image.open(io.BytesIO(contents)) as photo:
+            place = gps(photo)
+        assert place == (None if found is None else pytest.approx((found, 11.885111), abs=1e-6))

@@ -122,7 +122,7 @@ class Growing:
         cure = f"--out {self.path}: exists already; --force replaces it: it was begun with"
         found: dict[Key, Point] = {}
         if self.begun:
-            if self.mark.read_text("utf-8") != digest:
+            if self.mark.read_bytes() != digest.encode():
                 raise UsageError(f"{cure} another problem, gap or solver")
             for point in self._read():
                 key = (point.mechanism, point.epsilon)
@@ -140,6 +140,8 @@ class Growing:
         kept = whole[: whole.rfind(b"\n") + 1]
         if kept != whole:
             os.truncate(self.path, len(kept))
+        if not kept:  # a kill came before the first line was whole
+            return []
         try:
             table = pl.read_csv(BytesIO(kept), schema=SCHEMA)
             return CurveTable(table).points

@@ -24,7 +24,7 @@ from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import sequence_of, window_text
-from privopt.ledger.entries import Cost, said
+from privopt.ledger.entries import Cost, Limit, said
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, Sticky
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
@@ -71,11 +71,16 @@ class Charging:
         """With the ledger open, and the kept reports next to it where they are asked for."""
         with ExitStack() as stack:
             self._ledger = stack.enter_context(self.to.opened(progress))
-            self._calendar = None if self._ledger.limit is None else self._ledger.limit.calendar
+            self._calendar = None if self._limit is None else self._limit.calendar
             if self._calendar is not None and self.time is None:
                 raise UsageError(f"apply: --time COLUMN must be given: {self.to.path} counts by {self._calendar}")
             self._kept = stack.enter_context(Sticky.beside(self._ledger)) if self.to.sticky else None
             yield self
+
+    @property
+    def _limit(self) -> Limit | None:
+        """The limit of the unit that rows are charged in, whatever others the ledger has."""
+        return self._ledger.limit_of(self.cost.account)
 
     @property
     def subject(self) -> str:
@@ -194,7 +199,7 @@ class Charging:
         """
         called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
         accounts = [
-            account_name(called[name], period)
+            account_name(called[name], period, self.cost.account)
             for name, period in zip(whose, periods if periods else repeat(None, len(whose)), strict=True)
         ]
         granted = [False] * len(whose)
@@ -255,10 +260,10 @@ class Charging:
     def sequence(self) -> str:
         """What holds of all reports of a subject, and what does not, in words."""
         if self.to.within is not None:
-            return f"{SEQUENCE}; {WITHIN}{window_text(self._ledger.limit)}"
+            return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
         if self.to.sticky:
-            return f"{SEQUENCE}{window_text(self._ledger.limit)}"
-        return sequence_of(self.cost, self._ledger.limit, "row with a subject")
+            return f"{SEQUENCE}{window_text(self._limit)}"
+        return sequence_of(self.cost, self._limit, "row with a subject")
 
     @property
     def sequence_of_words(self) -> str:
@@ -267,7 +272,7 @@ class Charging:
         return (
             f"what holds of all words of a subject: as much as of one, at {price} times their number; each row with a "
             "subject is charged for its known words, so charges and refusals show how many it has"
-            f"{window_text(self._ledger.limit)}"
+            f"{window_text(self._limit)}"
         )
 
 

@@ -24,6 +24,7 @@ from privopt.declare.column_texts import texts_of
 from privopt.declare.problems_in_memory import frame_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
+from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch, Digest
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import cost_of
@@ -246,9 +247,10 @@ class PartitionedBatch:
             raise UsageError("release must draw rows one by one, got one of traces: use apply")
         sums, subject = sha256(opened.folder / SUMS), str(charge.subject)
         with Batch(ledger=charge.path, name=name).opened() as batch, charge.opened() as ledger:
-            if ledger.limit is not None and ledger.limit.calendar is not None:
-                raise UsageError(f"{ledger.path} must have a limit in all or by hours, got one by the calendar")
             cost = cost_of(opened.folder, opened.result, opened.relation, "batch").times(max(1, len(asked.positions)))
+            limit = ledger.limit_of(cost.account)
+            if limit is not None and limit.calendar is not None:
+                raise UsageError(f"{ledger.path} must have a limit in all or by hours, got one by the calendar")
             protector = Protector.of(release, problem.data, secret, asked, coins=batch.coins(sums))
             protector = evolve(protector, named_by=(subject, row))
             options = Digest(batch.key())
@@ -311,7 +313,9 @@ class PartitionedBatch:
 
     def _granted(self, counts: Mapping[str, int], paid: Mapping[str, int]) -> dict[str, int]:
         """Charge subjects for as many of their rows as the limit allows; an earlier run's charges are not repeated."""
-        granted = {name: min(rows, paid.get(self.ledger.name_of(name), 0)) for name, rows in counts.items()}
+        unit = self.cost.account
+        called = {name: account_name(self.ledger.name_of(name), unit=unit) for name in counts}
+        granted = {name: min(rows, paid.get(called[name], 0)) for name, rows in counts.items()}
         due = {name: rows for name, rows in counts.items() if not granted[name]}
         while due:
             charged = self.ledger.charge_each(list(due), self.cost, times=list(due.values()))
@@ -320,7 +324,7 @@ class PartitionedBatch:
                 if good:
                     granted[name] = due[name]
                 else:
-                    refused.append((name, self.ledger.account(name).left or 0))
+                    refused.append((name, self.ledger.account(name, unit=unit).left or 0))
             fits = {name: min(due[name] - 1, int(left / self.cost.amount[0])) for name, left in refused}
             due = {name: rows for name, rows in fits.items() if rows}
         return granted

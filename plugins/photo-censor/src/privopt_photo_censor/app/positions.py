@@ -62,21 +62,25 @@ TAGS: Final = {
 def gps(photo: Image.Image) -> tuple[float, float] | None:
     """Latitude and longitude in degrees from a photo's EXIF; None where there is no usable position."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
-    latitude = _degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "S", 90.0)
-    longitude = _degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "W", 180.0)
+    latitude = _degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
+    longitude = _degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
     return None if latitude is None or longitude is None else (latitude, longitude)
 
 
-def _degrees(parts: Any, side: Any, negative: str, most: float) -> float | None:
-    """Degrees, minutes and seconds (rationals) as signed degrees."""
+def _degrees(parts: Any, side: Any, sides: str, most: float) -> float | None:
+    """Degrees, minutes and seconds (rationals) as signed degrees: of the first side, unless a file names the other.
+
+    None where it names neither: half a world away would be as likely.
+    """
+    letter = "" if side is None else str(side).strip("\0 ").upper()[:1]
     try:
         values = [float(part) for part in parts[:4]]
         size = sum(value / 60.0**place for place, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
         return None
-    if not 1 <= len(values) <= 3 or not 0.0 <= size <= most:
+    if not 1 <= len(values) <= 3 or not 0.0 <= size <= most or letter not in sides:
         return None
-    return -size if str(side).strip("\0 ").upper() == negative else size
+    return -size if letter == sides[1] else size
 
 
 def written_gps(latitude: float, longitude: float) -> dict[int, Any]:
