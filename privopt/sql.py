@@ -43,7 +43,8 @@ def register(
             argument: the subject of the row. Rows without one, and rows that would pass the limit, give NULL.
 
     Raises:
-        UsageError: no connection to DuckDB, a release without a report for a row, or a ledger by the calendar.
+        UsageError: no connection to DuckDB, a blank name, a release without a report for a row, or a ledger by the
+            calendar.
         InputError, DoesNotHoldError: a ledger that will not do.
     """
     release.add_to_duckdb(connection, name, ledger)

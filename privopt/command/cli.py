@@ -314,7 +314,7 @@ def check(
     fail_on_skip: bool,
     as_json: bool,
 ) -> int:
-    """Return the conformance kit on an installed mechanism."""
+    """Run the conformance kit on an installed mechanism."""
     from privopt.testing.command import check as run
     from privopt.testing.command import judge_skips, table
 

@@ -89,7 +89,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the variance is checked; that the noise was drawn cannot be."""
+        """Say that the variance is checked, and that no one can check that the noise was drawn."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         drawn = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), drawn]

@@ -82,7 +82,7 @@ class _Additive(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the scale is checked; that the noise was drawn cannot be."""
+        """Say that the scale is checked, and that no one can check that the noise was drawn."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 

@@ -14,6 +14,8 @@ from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.numbers.sampling import draw
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt_clients import export as export_module
 from privopt_clients.artefact import DEGREES, PLANE, Places
 from privopt_clients.client import DamagedArtefactError, open_artefact
@@ -86,6 +88,29 @@ def test_positions_across_the_date_line_are_near():
     assert places.kind == DEGREES
     read = Read(places.ids, DEGREES, tuple(map(tuple, places.points.tolist())), (65536, 65536))
     assert [_nearest(read, 0.0, east) for east in (-179.9, 180.1, -171.0, 188.0, 360.0)] == [0, 0, 1, 1, 1]
+
+
+RIMS = {
+    "id,lat,lon": ("haversine", ["-89.9995,10", "90,0", "12,-180", "12,179.9999"]),
+    "id,x,y": ("euclidean", ["-1000,0", "1000,1000", "0,-1000", "0,0"]),
+}
+
+
+@pytest.mark.parametrize("columns", RIMS)
+def test_places_at_the_rim_of_what_a_position_may_be_are_exported(tmp_path, columns):
+    # vectors lie a little beside records: one below -180 degrees ended export with a traceback
+    kind, places = RIMS[columns]
+    rows = [f"{name},{place}" for name, place in zip("abcd", places, strict=True)]
+    (tmp_path / "points.csv").write_text("\n".join([columns, *rows]) + "\n")
+    (tmp_path / "problem.toml").write_text(
+        f'[records]\npoints = "points.csv"\n[distance]\nkind = "{kind}"\n'
+        '[privacy]\nepsilon = 0.001\n[utility]\nkind = "distance"\n'
+    )
+    solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options())
+    folder = export(tmp_path / "out", tmp_path / "client").folder
+    client = opened(folder)
+    vectors = json.loads((folder / "vectors.json").read_text("utf-8"))
+    assert {client.report_from(each["input"], bytes.fromhex(each["entropy"]))["id"] for each in vectors} > {"a"}
 
 
 @pytest.mark.parametrize("name", KINDS)

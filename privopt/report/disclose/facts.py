@@ -53,5 +53,5 @@ def questions_text(answers: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML: one of JSON, but that DEL may not are in it."""
+    """Return a basic string of TOML: one of JSON in which DEL is escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

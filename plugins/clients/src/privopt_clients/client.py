@@ -32,6 +32,10 @@ PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
 HALF_TURN: Final = 180 * PER_UNIT[DEGREES]
 
+LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
+"""Least and greatest coordinates of a position, by the kind of places."""
+
+
 Report = dict[str, str | float]
 
 
@@ -191,6 +195,11 @@ class Client:
         return [(first / unit, second / unit) for first, second in places.points]
 
     @property
+    def limits(self) -> tuple[tuple[float, float], ...]:
+        """Least and greatest number of each coordinate of a position; none where records have none."""
+        return LIMITS.get(self._records.kind, ())
+
+    @property
     def entropy(self) -> int:
         """Bytes of entropy that :meth:`report` takes."""
         return self._mechanism.entropy
@@ -283,8 +292,7 @@ def _nearest(places: Places, first: float, second: float) -> int:
     Degrees east are as long as at the place's latitude, so that places near a position are told apart well.
     """
     degrees = places.kind == DEGREES
-    limits = ((-90.0, 90.0), (-180.0, 360.0)) if degrees else ((-1000.0, 1000.0), (-1000.0, 1000.0))
-    for number, (low, high) in zip((first, second), limits, strict=True):
+    for number, (low, high) in zip((first, second), LIMITS[places.kind], strict=True):
         if not low <= number <= high:
             raise ValueError(f"a position must lie between {low:g} and {high:g}, got another number")
     unit = PER_UNIT[places.kind]

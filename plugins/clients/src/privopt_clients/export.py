@@ -250,5 +250,7 @@ def _vectors(client: Client, made: bytes) -> Iterator[dict[str, object]]:
         row = number * 7919 % len(ids)
         secret: str | list[float] = ids[row]
         if number % 2 and points:
-            secret = [points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3]
+            near = (points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3)
+            limits = zip(near, client.limits, strict=True)
+            secret = [min(max(at, low), high) for at, (low, high) in limits]  # a place may lie at a pole
         yield {"input": secret, "entropy": entropy.hex(), "report": client.report_from(secret, entropy)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from privopt.errors import UsageError
+from privopt.errors import InputError, UsageError, cut
 from privopt_metric_dp.tables.row_reports import RowReports
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     """Register a function over Arrow batches that no optimiser may repeat or share.
 
     Raises:
-        UsageError: no connection to DuckDB, or DuckDB or pyarrow is not installed.
+        UsageError: no connection to DuckDB, a name that will not do, or DuckDB or pyarrow is not installed.
     """
     try:
         import duckdb
@@ -32,6 +32,8 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         raise UsageError(f"sql.register: {error.name} is not installed: pip install privopt-metric-dp[sql]") from error
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise UsageError(f"connection must be one to DuckDB, got {type(connection).__name__}")
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError(f"name must be that of a function, got {cut(repr(name))}")
     types = {pl.Float64: pa.float64(), pl.String: pa.string()}
     form = pa.struct([(part, types[kind]) for part, kind in rows.fields.items()])
 
@@ -63,7 +65,10 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
         raise UsageError(f"expr must have a column each for {wanted}, got {', '.join(columns) or 'none'}")
 
     def report(given: pl.Series) -> pl.Series:
-        return rows(given.struct.unnest().select(*rows.arguments))
+        try:
+            return rows(given.struct.unnest().select(*rows.arguments))
+        except InputError as error:  # Polars makes an error again from its text; this one is made of faults
+            raise UsageError(str(error)) from None
 
     # Polars shares no expression with an untyped null in it: without one the same expression, standing twice in a
     # query, was drawn once for both (Polars 2.1).

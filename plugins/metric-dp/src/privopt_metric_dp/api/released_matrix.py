@@ -133,7 +133,8 @@ class ReleasedMatrix(Released):
         """Return an expression of Polars that draws a report for each row, eager, lazy or streaming.
 
         It is a structure of the report's id and place, null for a row without a report. Each use in a query draws once
-        for each row; a lazy frame that is collected twice draws twice.
+        for each row; a lazy frame that is collected twice draws twice. Where all its columns are literals, Polars asks
+        for one report and gives it to all rows.
 
         Args:
             columns: latitude and longitude, or x and y in km, or the id, as the release's records have them.

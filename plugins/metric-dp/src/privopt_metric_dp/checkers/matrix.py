@@ -170,7 +170,7 @@ class Matrix:
         return self.region.losses(losses, self.epsilon)
 
     def privacy(self) -> str:
-        """Return stored pairs hold at their distances, and imply all that are required.
+        """Check that stored pairs hold at their distances, and imply all that are required.
 
         w_ik <= exp(epsilon d) w_jk for each stored pair at distance d, both ways, and every output
         k; then required pairs follow over ways of stored ones that are no longer. In a region its
