@@ -32,6 +32,10 @@ class Entropy:
         """So many bytes."""
         return self.stream.randbytes(count) if self.stream else self.system(count)
 
+    def __reduce__(self):
+        """Elsewhere it is the ``os.urandom`` that is there."""
+        return eval, ("__import__('os').urandom",)
+
     @contextmanager
     def of(self, name):
         """Return the stream of that name, from its beginning."""

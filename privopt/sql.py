@@ -9,13 +9,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from privopt.api.released import Released
     from privopt.ledger.ledger import Ledger
+else:  # DuckDB may not be installed, and what solves is loaded late
+    DuckDBPyConnection = Released = Ledger = Any
 
 __all__ = ["register"]
 

@@ -36,6 +36,8 @@ from privopt.run.verify import Opened, open_verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+else:  # may not be installed
+    DuckDBPyConnection = Any
 
 __all__ = ["PrivoptWarning", "Released", "handle_of", "open_release", "solve", "warn_all"]
 

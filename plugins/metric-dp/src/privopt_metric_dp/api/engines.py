@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -13,6 +13,8 @@ from privopt_metric_dp.tables.row_reports import RowReports
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+else:  # may not be installed
+    DuckDBPyConnection = Any
 
 __all__ = ["add_to_duckdb", "expression"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from attrs import frozen
 
@@ -25,8 +25,10 @@ from privopt_metric_dp.tables.partitions import PartitionedBatch, Partitions
 from privopt_metric_dp.tables.row_reports import RowReports
 
 if TYPE_CHECKING:
-    import polars as pl
     from duckdb import DuckDBPyConnection
+    from polars import Expr
+else:  # loaded late, or not installed
+    DuckDBPyConnection = Expr = Any
 
 __all__ = ["ReleasedMatrix"]
 
@@ -129,7 +131,7 @@ class ReleasedMatrix(Released):
         engines.add_to_duckdb(connection, name, rows)
         warn_all(rows.notes)
 
-    def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> pl.Expr:
+    def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> Expr:
         """Return an expression of Polars that draws a report for each row, eager, lazy or streaming.
 
         It is a structure of the report's id and place, null for a row without a report. Each use in a query draws once

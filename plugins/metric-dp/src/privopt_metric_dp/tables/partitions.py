@@ -38,9 +38,9 @@ from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    pa = Any
+    from pyarrow import Schema, Table
+else:  # loaded late
+    Schema = Table = Any
 
 __all__ = ["TALLY", "PartitionedBatch", "Partitions"]
 
@@ -101,12 +101,12 @@ class Partitions:
         own = evolve(self, protector=evolve(self.protector, refused=Counter()))  # a thread may run each task
         return own._over(partition, own._reports)
 
-    def schema(self, schema: pa.Schema) -> pa.Schema:
+    def schema(self, schema: Schema) -> Schema:
         """Return the schema of reports for a table's schema."""
         made, *_ = self._reports(iter([schema.empty_table()]))
         return made.schema
 
-    def _over(self, partition: T, run: Callable[[Iterator[Any]], Iterator[pa.Table]]) -> T:
+    def _over(self, partition: T, run: Callable[[Iterator[Any]], Iterator[Table]]) -> T:
         """Run over batches, or over a frame as one batch whose rows keep their order and index."""
         import pyarrow as pa
 
@@ -121,7 +121,7 @@ class Partitions:
             return cast("T", made.to_pandas())
         return cast("T", made.sort_by(_ORDER).drop_columns(_ORDER).to_pandas().set_index(given.index))
 
-    def _tally(self, batches: Iterator[Any]) -> Iterator[pa.Table]:
+    def _tally(self, batches: Iterator[Any]) -> Iterator[Table]:
         import pyarrow as pa
 
         digest, rows, seen = Digest(self.key), Counter[str](), []
@@ -141,7 +141,7 @@ class Partitions:
         columns = [[None, *rows], [0, *rows.values()], [digest.text, *[None] * len(rows)]]
         yield pa.table([pa.array(column, part.type) for column, part in zip(columns, form, strict=True)], schema=form)
 
-    def _reports(self, batches: Iterator[Any]) -> Iterator[pa.Table]:
+    def _reports(self, batches: Iterator[Any]) -> Iterator[Table]:
         """Draw for rows of subjects that may have all reports at once, and for those of the others at the end."""
         held, last = [], None
         for batch in batches:
@@ -174,7 +174,7 @@ class Partitions:
             raise DoesNotHoldError(f"{_TABLE}: changed: a subject has another number of rows than were counted")
         return rows["place"] <= rows["allowed"]
 
-    def _made(self, frame: nw.DataFrame[Any], good: pl.Series, form: pa.Schema, *, without: pl.Series) -> pa.Table:
+    def _made(self, frame: nw.DataFrame[Any], good: pl.Series, form: Schema, *, without: pl.Series) -> Table:
         """Draw reports for some rows of a part and leave others without, with the types that the table has."""
         import pyarrow as pa
 
