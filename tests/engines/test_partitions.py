@@ -130,6 +130,20 @@ def test_tables_that_will_not_do_are_refused_before_a_charge(release, trips, tmp
     assert charges(tmp_path) == {}
 
 
+def test_nothing_is_drawn_by_what_was_not_charged(release, trips, tmp_path):
+    some = trips.filter(pl.col("who") == "s1").to_arrow()
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        with pytest.raises(UsageError, match="before the charge"):
+            release.map_arrow(iter(some.to_batches()), batch.partitions)
+        counted = tallied(batch.tally, some.to_batches())
+        rows = counted.column_names.index("rows")
+        none = counted.set_column(rows, "rows", pa.array([0] * counted.num_rows, pa.int64()))
+        for wrong in (counted.drop_columns("digest"), none):
+            with pytest.raises(UsageError, match="must be what tally gives"):
+                batch.charge(wrong)
+    assert charges(tmp_path) == {}
+
+
 def test_a_subject_in_two_partitions_is_refused_and_a_row_more_in_the_second_pass(release, trips, tmp_path):
     halves = [trips.head(1500), trips.tail(1500)]
     with (

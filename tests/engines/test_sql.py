@@ -139,7 +139,7 @@ def test_what_a_limit_forbids_is_null_and_no_missing_position_is_told_by_a_charg
 def test_what_cannot_be_registered_is_said(lake, release, tmp_path):
     with po.Ledger(tmp_path / "daily") as ledger:
         ledger.set_limit(1, per="day")
-    with pytest.raises(UsageError, match="counts by day"):
+    with pytest.raises(UsageError, match=r"counts by day .*use apply --time"):
         po.sql.register(lake, release, "daily", ledger=tmp_path / "daily")
     with pytest.raises(UsageError, match="DuckDB"):
         po.sql.register(sqlite3.connect(":memory:"), release)

@@ -207,6 +207,7 @@ class ReleasedMatrix(Released):
         Raises:
             InputError: a column is missing, or a row has no id.
             DoesNotHoldError: rows have changed since they were counted.
+            UsageError: the batch's ``partitions``, for which nothing was charged, in place of a plan.
         """
         return plan.reports(batches)
 

@@ -60,11 +60,13 @@ class Partitions:
         protector: draws, with the batch's coins.
         key: of the batch, for the digest.
         few: subjects that the ledger allows fewer reports than they have rows: their rows, and their reports.
+        charged: whether reports may be drawn.
     """
 
     protector: Protector
     key: bytes = field(repr=False)
     few: Mapping[str, tuple[int, int]] = field(factory=dict)
+    charged: bool = False
 
     @property
     def _named_by(self) -> tuple[str, str]:
@@ -97,7 +99,10 @@ class Partitions:
         Raises:
             InputError: as of :meth:`tally`.
             DoesNotHoldError: a subject has another number of rows than were counted.
+            UsageError: these are of the first pass, and nothing was charged.
         """
+        if not self.charged:
+            raise UsageError("plan must be what charge of the batch returned, got one before the charge")
         own = evolve(self, protector=evolve(self.protector, refused=Counter()))  # a thread may run each task
         return own._over(partition, own._reports)
 
@@ -289,14 +294,19 @@ class PartitionedBatch:
             by id.
 
         Raises:
-            UsageError: a subject has rows in two partitions, or the batch began with another table or other options.
+            UsageError: other tables than the first pass gives, a subject with rows in two partitions, or a batch that
+                began with another table or other options.
             DoesNotHoldError: the batch was charged, and its record is gone.
         """
         found = frame_of(tallies, "tallies")
+        if {"subject", "rows", "digest"} - {*found.columns}:
+            raise UsageError(f"tallies must be what tally gives ({TALLY}), got columns {', '.join(found.columns)}")
         digest = evolve(self.options)
         for text in texts_of(found["digest"]).drop_nulls().to_list():
             digest.add_sum(text)
         counts = pl.DataFrame({"subject": texts_of(found["subject"]), "rows": found["rows"].to_list()}).drop_nulls()
+        if (counts["rows"] < 1).any():
+            raise UsageError("tallies must be what tally gives, got a subject without rows")
         if counts["subject"].is_duplicated().any():
             raise UsageError("rows of a subject must be in one partition, got two: repartition the table by subject")
         before = self.ledger.charges_for(self.cost.purpose)
@@ -309,7 +319,7 @@ class PartitionedBatch:
         )
         self.charged = True
         few = {name: (rows, granted[name]) for name, rows in rows_of.items() if granted[name] < rows}
-        return evolve(self.partitions, few=few)
+        return evolve(self.partitions, few=few, charged=True)
 
     def _granted(self, counts: Mapping[str, int], paid: Mapping[str, int]) -> dict[str, int]:
         """Charge subjects for as many of their rows as the limit allows; an earlier run's charges are not repeated."""

@@ -136,7 +136,17 @@ class RowReports:
 
 
 def _checked(path: Path, key: Path | None) -> Ledger:
-    """Open a ledger, and check it."""
+    """Open a ledger, and check it.
+
+    Raises:
+        UsageError: its limit is by the calendar: rows have no time here.
+    """
     ledger = Ledger(path, key=key)
     ledger.check()
+    if ledger.limit is not None and ledger.limit.calendar is not None:
+        when = ledger.limit.calendar
+        ledger.close()
+        raise UsageError(
+            f"{path} must have a limit in all or by hours, got one that counts by {when}: use apply --time"
+        )
     return ledger
