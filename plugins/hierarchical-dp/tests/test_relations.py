@@ -265,6 +265,14 @@ def test_cumulative_counts_of_whole_groups_are_warned_of(tmp_path):
         assert len(mechanism.warnings(opened, release, done.result)) == number
 
 
+@pytest.mark.parametrize(("most", "warned"), [(1, False), (2, False), (3, True)])
+def test_cumulative_counts_are_warned_of_where_one_change_moves_fewer_counts(tmp_path, most, warned):
+    problem = _problem(tmp_path, relation="individuals", more=f"max_quantity = {most}\n")
+    done = solve("hierarchical-dp", problem, tmp_path / "out", Options(method="cumulative-dp"))
+    said = f"moves up to {most} of the numbers that cumulative-dp measures"
+    assert any(said in line and "of which it moves 2" in line for line in done.warnings) is warned
+
+
 def _declared(path):
     from privopt.declare import load_problem
 

@@ -224,15 +224,17 @@ class HierarchicalDP(CountsMechanism):
         return {**found, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Warn of noise for many cumulative counts of whole groups, too."""
+        """Warn of noise for many cumulative counts, too, of which one change moves more than of counts."""
         lines = super().warnings(problem, release, result)
-        relation = problem.declared.relation
-        if relation.name != "groups" or METHODS[result.method].query == "counts":
+        relation, most = problem.declared.relation, problem.declared.settings.max_quantity
+        moved, counts = (relation.sensitivity(query, most) for query in ("cumulative", "counts"))
+        if METHODS[result.method].query != "cumulative" or moved <= counts:
             return lines
         return [
             *lines,
-            f"a group that appears changes up to {relation.classes} of the numbers that {result.method} measures, and "
-            "the noise is for all; hierarchical-dp and top-down measure counts, of which it changes 1",
+            f"one change that is covered moves up to {moved} of the numbers that {result.method} measures, and the "
+            f"noise is for all; hierarchical-dp and top-down measure counts, of which it moves {counts}, and privopt "
+            "plan tells the errors of each",
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> Mapping[str, Any]:
