@@ -144,6 +144,21 @@ def test_nothing_is_drawn_by_what_was_not_charged(release, trips, tmp_path):
     assert charges(tmp_path) == {}
 
 
+def test_a_frame_keeps_its_own_columns_as_they_are(release, trips, tmp_path):
+    # whole numbers with nulls came back as doubles, and categories of an empty frame as none
+    pandas = pytest.importorskip("pandas")
+    frame = trips.select("trip", "who", "lat", "lon").head(40).to_pandas()
+    frame["count"] = pandas.array([2**60 + 1, None] * 20, dtype="Int64")
+    frame["kind"] = pandas.Categorical(["a", "b"] * 20)
+    frame.index = ["twice"] * 40
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        plan = batch.charge(batch.tally(frame))
+        for part in (frame, frame.iloc[:0]):
+            made, own = release.map_arrow(part, plan), ["trip", "who", "count", "kind"]
+            pandas.testing.assert_frame_equal(made[own], part[own])
+            assert list(made.columns) == [*own, "report", "report_lat", "report_lon"]
+
+
 def test_a_subject_in_two_partitions_is_refused_and_a_row_more_in_the_second_pass(release, trips, tmp_path):
     halves = [trips.head(1500), trips.tail(1500)]
     with (

@@ -124,7 +124,9 @@ class Partitions:
         )
         if _ORDER not in made.column_names:
             return cast("T", made.to_pandas())
-        return cast("T", made.sort_by(_ORDER).drop_columns(_ORDER).to_pandas().set_index(given.index))
+        made = made.sort_by(_ORDER).drop_columns(_ORDER)
+        own = [name for name in given.columns if name in made.column_names]  # with types that Arrow would not give back
+        return cast("T", given[own].assign(**made.drop_columns(own).to_pandas().set_index(given.index)))
 
     def _tally(self, batches: Iterator[Any]) -> Iterator[Table]:
         import pyarrow as pa
