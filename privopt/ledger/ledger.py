@@ -162,6 +162,7 @@ class Ledger:
         cost: Cost,
         periods: Sequence[str] | None = None,
         times: Sequence[int] | None = None,
+        closed: set[str] | None = None,
     ) -> list[bool]:
         """Charge many reports, in order and in one transaction that is durable when this returns.
 
@@ -171,6 +172,8 @@ class Ledger:
             periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
                 now where the limit is by the calendar.
             times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
+            closed: accounts that are charged no more; those that are refused something come to them. None where a
+                smaller report may be charged after one that was refused.
 
         Returns:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
@@ -181,7 +184,8 @@ class Ledger:
         counts = times or [1] * len(subjects)
         some = [number for number, count in enumerate(counts) if count]
         when = None if periods is None else [periods[number] for number in some]
-        made = self.booked([subjects[number] for number in some], cost, when, [counts[number] for number in some])
+        whose = [subjects[number] for number in some]
+        made = self.booked(whose, cost, when, [counts[number] for number in some], closed)
         refused = {number for number, entry in zip(some, made, strict=True) if entry is None}
         return [number not in refused for number in range(len(subjects))]
 
@@ -209,6 +213,7 @@ class Ledger:
         cost: Cost,
         periods: Sequence[str] | None = None,
         times: Sequence[int] | None = None,
+        closed: set[str] | None = None,
     ) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
@@ -220,12 +225,14 @@ class Ledger:
             accounts = {
                 each: book.account_of(names[each[0]], each[1], limit, cost.account) for each in dict.fromkeys(whose)
             }
-            return [
-                (book.head.number, book.head.hash)
-                if book.charge(accounts[each], costs[count], priced[count], limit) and book.head
-                else None
-                for each, count in zip(whose, times or [1] * len(whose), strict=True)
-            ]
+            marks: list[Mark | None] = []
+            for each, count in zip(whose, times or [1] * len(whose), strict=True):
+                account = accounts[each]
+                good = account not in (closed or ()) and book.charge(account, costs[count], priced[count], limit)
+                if closed is not None and not good:
+                    closed.add(account)
+                marks.append((book.head.number, book.head.hash) if good and book.head else None)
+            return marks
 
     @contextmanager
     def _charging(self, cost: Cost) -> Iterator[tuple[Booking, Terms, Limit | None]]:

@@ -272,3 +272,16 @@ def test_a_batch_is_charged_once_in_any_unit(tmp_path, cost):
                 assert charging.granted(frame)[0].all()
     with Ledger(path) as book:
         assert len(book.charges()) == 3
+
+
+def test_a_closed_account_is_charged_no_more(tmp_path):
+    with Ledger(tmp_path / "l") as book:
+        book.set_limit(2)
+        asked = ["anna", "anna", "ben", "anna"], PURE, None, [3, 2, 1, 1]
+        assert book.charge_each(*asked) == [True, False, True, True]
+    with Ledger(tmp_path / "m") as book:
+        book.set_limit(2)
+        closed: set[str] = set()
+        assert book.charge_each(*asked, closed) == [True, False, True, False]
+        assert closed == {"anna"}
+        assert book.charge_each(["anna", "ben"], PURE, closed=closed) == [False, True]

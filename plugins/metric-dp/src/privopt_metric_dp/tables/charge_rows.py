@@ -179,7 +179,8 @@ class Charging:
         self, whose: Sequence[str], cost: Cost, periods: Sequence[str], times: Sequence[int] | None = None
     ) -> list[bool]:
         """Charge a row to each subject, in a period each where there is a calendar; whether the limit allows it."""
-        granted = self._ledger.charge_each(whose, cost, periods if self.by_calendar else None, times)
+        closed = None if self.paid is None else self._refused
+        granted = self._ledger.charge_each(whose, cost, periods if self.by_calendar else None, times, closed)
         self.charged += sum(granted)
         return granted
 
@@ -194,8 +195,7 @@ class Charging:
         """Charge the rows of a batch that no earlier run has charged.
 
         All rows of an account are charged in order, and none after one that was refused. So what earlier runs charged
-        are its first rows that cost anything, and how many they are is in the ledger. Where rows cost alike the ledger
-        itself refuses all after the first; else they are charged in rounds, one row of each account in each.
+        are its first rows that cost anything, and how many they are is in the ledger.
         """
         called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
         accounts = [
@@ -203,28 +203,22 @@ class Charging:
             for name, period in zip(whose, periods if periods else repeat(None, len(whose)), strict=True)
         ]
         granted = [False] * len(whose)
-        rounds: dict[int, list[int]] = {}
-        before: Counter[str] = Counter()
+        due: list[int] = []
         for number, account in enumerate(accounts):
             free = times is not None and not times[number]
             if free or paid[account]:
                 paid[account] -= not free
                 granted[number] = True
-                continue
-            rounds.setdefault(0 if times is None else before[account], []).append(number)
-            before[account] += 1
-        for part in rounds.values():
-            due = [number for number in part if accounts[number] not in self._refused]
-            allowed = self.charge(
-                [whose[number] for number in due],
-                cost,
-                [periods[number] for number in due] if periods else [],
-                None if times is None else [times[number] for number in due],
-            )
-            for number, good in zip(due, allowed, strict=True):
-                granted[number] = good
-                if not good:
-                    self._refused.add(accounts[number])
+            else:
+                due.append(number)
+        allowed = self.charge(
+            [whose[number] for number in due],
+            cost,
+            [periods[number] for number in due] if periods else [],
+            None if times is None else [times[number] for number in due],
+        )
+        for number, good in zip(due, allowed, strict=True):
+            granted[number] = good
         return granted
 
     def _again(
