@@ -45,8 +45,13 @@ def register(
             argument: the subject of the row. Rows without one, and rows that would pass the limit, give NULL.
 
     Raises:
-        UsageError: no connection to DuckDB, a blank name, a release without a report for a row, or a ledger by the
-            calendar.
+        UsageError: no release, no connection to DuckDB, a blank name, a release without a report for a row,
+            or a ledger by the calendar.
         InputError, DoesNotHoldError: a ledger that will not do.
     """
+    from privopt.api.released import Released
+    from privopt.errors import UsageError
+
+    if not isinstance(release, Released):
+        raise UsageError(f"release must be one of privopt.solve or privopt.open, got {type(release).__name__}")
     release.add_to_duckdb(connection, name, ledger)

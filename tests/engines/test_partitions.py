@@ -135,6 +135,9 @@ def test_nothing_is_drawn_by_what_was_not_charged(release, trips, tmp_path):
     with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
         with pytest.raises(UsageError, match="before the charge"):
             release.map_arrow(iter(some.to_batches()), batch.partitions)
+        for table in (some, some.to_batches()):
+            with pytest.raises(UsageError, match="an iterator of Arrow batches"):
+                batch.tally(table)
         counted = tallied(batch.tally, some.to_batches())
         rows = counted.column_names.index("rows")
         none = counted.set_column(rows, "rows", pa.array([0] * counted.num_rows, pa.int64()))

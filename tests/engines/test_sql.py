@@ -143,6 +143,8 @@ def test_what_cannot_be_registered_is_said(lake, release, tmp_path):
         po.sql.register(lake, release, "daily", ledger=tmp_path / "daily")
     with pytest.raises(UsageError, match="DuckDB"):
         po.sql.register(sqlite3.connect(":memory:"), release)
+    with pytest.raises(UsageError, match=r"privopt\.open, got str"):
+        po.sql.register(lake, "folder")
     for name in (" ", None):
         with pytest.raises(UsageError, match="name must be that of a function"):
             po.sql.register(lake, release, name)

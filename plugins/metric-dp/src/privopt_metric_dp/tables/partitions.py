@@ -117,6 +117,9 @@ class Partitions:
 
         given: Any = partition
         if not nw.dependencies.is_pandas_dataframe(given):
+            if not isinstance(given, Iterator):
+                wanted = "an iterator of Arrow batches or a frame of pandas"
+                raise UsageError(f"partition must be {wanted}, got {type(given).__name__}")
             return cast("T", (batch for table in run(iter(given)) for batch in table.to_batches()))
         order = pa.array(range(len(given)), pa.int64())
         made = pa.concat_tables(
