@@ -51,7 +51,8 @@ def others(value: object) -> list:
     if isinstance(value, bool) or value is None:
         return [value is not True, 1, "x"]
     if isinstance(value, (int, float)):
-        return [value * 1.0000001 + 1e-12, value * 0.5, value + 1, -value - 1, None, "inf"]
+        more = 1 if abs(value) < 1e8 else value * 1e-7  # beyond what verify lets pass, 1e-9 of the value
+        return [value * 1.0000001 + 1e-12, value * 0.5, value + more, -value - 1, None, "inf"]
     return [f"{value} ", "", None, 0] if isinstance(value, str) else [None, {"x": 1}, [1]]
 
 
