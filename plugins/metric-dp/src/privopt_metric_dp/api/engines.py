@@ -31,7 +31,8 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         import duckdb
         import pyarrow as pa
     except ImportError as error:
-        raise UsageError(f"sql.register: {error.name} is not installed: pip install privopt-metric-dp[sql]") from error
+        missing = f"{error.name} is not installed: the extra sql of privopt-metric-dp has it"
+        raise UsageError(f"sql.register: {missing}") from error
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise UsageError(f"connection must be one to DuckDB, got {type(connection).__name__}")
     if not isinstance(name, str) or not name.strip():
