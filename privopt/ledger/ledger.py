@@ -172,8 +172,8 @@ class Ledger:
             periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
                 now where the limit is by the calendar.
             times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
-            closed: accounts that are charged no more; those that are refused something come to them. None where a
-                smaller report may be charged after one that was refused.
+            closed: accounts that are charged no more; an account is added at its first refusal. None where a smaller
+                report may be charged after one that was refused.
 
         Returns:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
