@@ -89,8 +89,9 @@ def test_the_best_split_is_told_without_the_luck_that_chose_it(tmp_path, method)
 
     shares, by_part = told.best
     best, own = real(shares), real(told.shares)
-    assert sum(by_part) == pytest.approx(best.mean(), rel=0.1)
-    assert sum(told.errors[Fraction(1, 5)]) == pytest.approx(own.mean(), rel=0.1)
+    # Thirty trials have a standard error of 4.6 % with four fifths of the budget for the leaves; three are allowed.
+    assert sum(by_part) == pytest.approx(best.mean(), rel=0.14)
+    assert sum(told.errors[Fraction(1, 5)]) == pytest.approx(own.mean(), rel=0.14)
     assert shares == told.shares or best.mean() < own.mean()
 
 
