@@ -13,6 +13,8 @@ from helpers.mended_sums import edit
 from privopt import checker
 from privopt.errors import InputError
 from privopt.files import archive
+from privopt.run.options import Options
+from privopt.run.solve import solve
 from privopt_metric_dp.checkers.triangles import triangulates
 from privopt_metric_dp.region.mesh import triangulate
 from privopt_metric_dp.space.places import Space
@@ -51,6 +53,22 @@ def test_places_and_losses_that_are_none_are_named(grid, tmp_path, old, new, why
     code, line = said(folder)
     assert code == 2
     assert why in line
+
+
+def test_roads_that_do_not_join_all_records_need_a_limit(tmp_path):
+    (tmp_path / "points.csv").write_text("id\na\nb\nc\n")
+    (tmp_path / "roads.csv").write_text("from,to,km\na,b,1.0\nb,c,1.0\n")
+    np.save(tmp_path / "c.npy", 1 - np.eye(3))
+    text = '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+    text += '[privacy]\nepsilon = 1.0\n[utility]\nkind = "matrix"\ncost = "c.npy"\n'
+    (tmp_path / "problem.toml").write_text(text)
+    folder = solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options()).folder
+    assert said(folder)[0] == 0
+    roads = folder / "problem" / "roads.csv"
+    roads.write_text(roads.read_text().replace("b,c,1.0", "d,c,1.0"))
+    code, line = said(folder)
+    assert code == 2
+    assert "do not join all records" in line
 
 
 def test_more_of_a_member_than_it_states_is_not_unpacked(tmp_path):
