@@ -40,6 +40,7 @@ __all__ = [
     "MethodSpec",
     "NameSpec",
     "RoleSpec",
+    "Spec",
     "TemplateSpec",
     "TraitSpec",
     "hookimpl",
@@ -290,7 +291,7 @@ class TemplateSpec:
         notion: that its mechanism claims.
         method: name of its one method.
         does: that method, in a line.
-        needs: distributions that the project depends on next to privopt.
+        needs: distributions that the project depends on in addition to privopt.
     """
 
     category: ClassVar[str] = "template"
@@ -301,6 +302,12 @@ class TemplateSpec:
     method: str = field(validator=_name)
     does: str
     needs: tuple[str, ...] = ()
+
+
+Spec = (
+    MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec | CheckSpec | KindCheckSpec | TemplateSpec
+)
+"""Anything that a plugin registers."""
 
 
 class Hooks:

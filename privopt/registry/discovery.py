@@ -16,7 +16,7 @@ from typing import Any, Final
 import pluggy
 from attrs import evolve
 
-from privopt.registry.installed import Broken, Brought, Kind, Registered, Registry, Spec, reason_in
+from privopt.registry.installed import Broken, Brought, Kind, Registered, Registry, reason_in
 from privopt.specs import (
     GROUP,
     CheckSpec,
@@ -28,6 +28,7 @@ from privopt.specs import (
     MethodSpec,
     NameSpec,
     RoleSpec,
+    Spec,
     TemplateSpec,
     TraitSpec,
 )
@@ -162,13 +163,12 @@ def _checked(
 ) -> Registry:
     """Return a registry of what was found, less the mechanisms that claim a notion that nobody registers."""
     kinds = {key: one for key, one in found.items() if isinstance(one, Kind)}
+    notions = {name for role, name in kinds if role == "notion"}
     decomposers = [kind.spec for kind in kinds.values() if kind.spec.role == "decomposer"]
     mechanisms: dict[str, Registered] = {}
     for one in (one for _, one in sorted(found.items()) if isinstance(one, Registered)):
         taken = evolve(one, spec=_with_decomposers(one.spec, decomposers)) if one.spec.decomposes else one
-        missing = {taken.spec.kind_of(method) for method in taken.spec.methods} - {
-            name for role, name in kinds if role == "notion"
-        }
+        missing = {taken.spec.kind_of(method) for method in taken.spec.methods} - notions
         for notion in sorted(missing):
             reason = f"the mechanism {one.spec.name!r} claims {notion!r}, which no plugin registers as a notion"
             broken += (Broken(plugin=one.plugin, version=one.version, reason=reason, fatal=True),)

@@ -10,24 +10,8 @@ import pluggy
 from attrs import evolve, field, frozen
 
 from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageError
-from privopt.specs import (
-    GROUP,
-    CheckSpec,
-    CommandSpec,
-    Hooks,
-    KindCheckSpec,
-    KindSpec,
-    MechanismSpec,
-    MethodSpec,
-    NameSpec,
-    RoleSpec,
-    TemplateSpec,
-    TraitSpec,
-)
+from privopt.specs import GROUP, Hooks, KindSpec, MechanismSpec, MethodSpec, Spec
 
-Spec = (
-    MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec | CheckSpec | KindCheckSpec | TemplateSpec
-)
 S = TypeVar("S", bound=Spec)
 _MECHANISM = "privopt.interfaces:Mechanism"
 
