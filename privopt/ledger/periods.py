@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, Self
@@ -35,11 +34,8 @@ PERIODS: Final[dict[str, Callable[[date], str]]] = {
 """How each kind of period is called: 2026-03-29, 2026-W13 (ISO 8601), 2026-03."""
 
 
-_FORMS: Final = {
-    "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII),
-    "week": re.compile(r"[0-9]{4}-W[0-9]{2}", re.ASCII),
-    "month": re.compile(r"[0-9]{4}-[0-9]{2}", re.ASCII),
-}
+_FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
+"""What is added to a period's name for the ISO 8601 date of its first day."""
 
 
 def _known_period(instance: object, attribute: object, value: str) -> None:
@@ -99,7 +95,11 @@ class Calendar:
         Raises:
             UsageError: it is not.
         """
-        if not _FORMS[self.per].fullmatch(period):
+        try:
+            good = PERIODS[self.per](date.fromisoformat(period + _FIRST_DAY[self.per])) == period
+        except ValueError:
+            good = False
+        if not good:
             raise UsageError(
                 f"period must be a {self.per} such as {self.period_at(date(2026, 3, 29))}, got {cut(period)}"
             )

@@ -271,10 +271,13 @@ def test_times_beyond_the_calendar_and_durations_are_bad_input():
 def test_what_is_no_period_is_not_charged(tmp_path):
     with Ledger(tmp_path / "book") as ledger:
         ledger.set_limit(1, per="day")
-        for period in ("2026-1-1", "rho", "2026-W01", ""):
+        for period in ("2026-1-1", "2026-02-30", "rho", "2026-W01", ""):
             with pytest.raises(UsageError, match="period must be a day"):
                 ledger.charge("anna", HALF, period=period)
         ledger.check()
+    for per, period in (("week", "2026-W54"), ("week", "2026-W1"), ("month", "2026-13"), ("month", "202603")):
+        with pytest.raises(UsageError, match=f"period must be a {per}"):
+            Calendar(per).check(period)
     for zone in ("localtime", "Factory"):
         with pytest.raises(UsageError, match="zone must be"):
             Calendar("day", zone)
