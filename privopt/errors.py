@@ -58,6 +58,7 @@ __all__ = [
     "check_number",
     "cut",
     "faults_in",
+    "number_of",
     "printable",
     "reason_of",
 ]
@@ -104,6 +105,15 @@ _LISTED = 20
 def cut(text: str) -> str:
     """Text as a message shows it: its first 300 characters where it has more."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def number_of(count: int, thing: str) -> str:
+    """Return a count with its noun, whose plural ends in s.
+
+    >>> number_of(1, "report"), number_of(1_200, "report")
+    ('1 report', '1,200 reports')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _line(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
-from privopt.errors import UsageError, cut
+from privopt.errors import UsageError, cut, number_of
 from privopt.interfaces import Progress, Release
 from privopt.ledger.charge import Charge
 from privopt.run.verify import Opened
@@ -93,7 +93,7 @@ def sampled(draw: Draw, count: int, charge: Charge, opened: Opened, progress: Pr
     try:
         reports = in_blocks(draw, granted)
     except UsageError as error:
-        raise UsageError(f"{error}; {granted:,} draws were charged all the same") from error
+        raise UsageError(f"{error}; charged all the same: {number_of(granted, 'draw')}") from error
     refused = None
     if granted < count and left is not None:
         refused = (

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from privopt.command.terminal import complain, say, say_json
 from privopt.declare.exact_text import exact_text
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.cost_of_report import limit_text
 from privopt.ledger.entries import EPSILON, Limit, Sum, added, amount_of, said
@@ -112,7 +112,7 @@ def _say_unit(
     for account in accounts:
         left = "" if account.left is None else f", {account.left_text} left"
         when = "" if account.period is None else f"  {account.period}"
-        line = f"{account.spent_text} spent{since}{left}, {account.reports:,} charges"
+        line = f"{account.spent_text} spent{since}{left}, {number_of(account.reports, 'charge')}"
         if delta is not None:
             line += f"; all accounts: epsilon {_text(totals[account.subject])} at delta {exact_text(delta)}"
         say(f"{account.subject:<{wide}}{when}  {line}")

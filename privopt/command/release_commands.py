@@ -24,7 +24,7 @@ from privopt.command.exit_codes import (
 from privopt.command.ledger_commands import charge_of
 from privopt.command.program import say_result
 from privopt.command.terminal import complain, say_ids, say_json
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,13 +79,18 @@ def sample(
         charge.check_apart(folder)
     say_when_compiling()
     position = at or xy
+    opened: Opened | None = None
     with progress_display(quiet=False) as progress:
-        opened = None if position is None and charge is None else open_verified(folder, progress=progress)
-        alone = open_to_sample(folder, progress=progress) if position is None else None
-    if position is not None and opened is not None:
+        if position is None and charge is None:
+            name, release = open_to_sample(folder, progress=progress)
+        else:
+            opened = open_verified(folder, progress=progress)
+            name, release = opened.registered.spec.name, opened.release
+    if position is None:
+        draw = draw_of(name, release, str(input_id))
+    else:
+        assert opened is not None  # a position is looked up in the problem
         draw = handle_of(opened).draws_at(position, degrees=at is not None, note=lambda said: complain(f"note: {said}"))
-    elif alone is not None:
-        draw = draw_of(*alone, str(input_id))
     drawn = in_blocks(draw, count) if charge is None or opened is None else _charged(draw, count, charge, opened)
     warn_of_no_privacy(folder)
     for block in drawn:
@@ -199,9 +204,10 @@ def estimate(
     for line in made.notes:
         complain(f"note: {line}")
     if made.skipped:
-        complain(f"{reports}: {made.skipped:,} rows without a report were skipped")
+        complain(f"{reports}: skipped {number_of(made.skipped, 'row')} without a report")
     if not quiet:
-        complain(f"{out}: {len(made.ids):,} shares from {made.n:,} reports ({made.method}{made.gaps})")
+        found = f"{number_of(len(made.ids), 'share')} from {number_of(made.n, 'report')}"
+        complain(f"{out}: {found} ({made.method}{made.gaps})")
     if as_json:
         say_json(json.dumps(made.to_json(), indent=2, ensure_ascii=False))
 

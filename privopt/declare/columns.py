@@ -10,7 +10,7 @@ from privopt.arrays import DataFrame
 from privopt.declare.frames import table_of
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_column
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, number_of
 from privopt.files.regular import Unreadable, read_bytes
 
 __all__ = ["read_columns", "write_columns"]
@@ -62,7 +62,7 @@ def read_columns(path: Path, columns: Sequence[Column], *, rows: int | None = No
     if ",".join(frame.columns) != header:
         raise InputError([Fault(str(path), "header", ",".join(frame.columns), header)])
     if rows is not None and frame.height != rows:
-        raise InputError([Fault(str(path), "", f"{frame.height:,} rows", f"{rows:,}")])
+        raise InputError([Fault(str(path), "", number_of(frame.height, "row"), f"{rows:,}")])
     faults = Faults()
     read = [check_column(str(path), frame[column.label], column, faults).alias(column.name) for column in known]
     faults.check()

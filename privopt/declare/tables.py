@@ -30,7 +30,7 @@ from privopt.declare.frames import (
     text_of,
 )
 from privopt.declare.schema import File
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, number_of
 from privopt.files.archive import parse_npy
 
 __all__ = [
@@ -81,7 +81,7 @@ class Column:
         whole: whether numbers must be whole; they are int64 then, as of kind ``"count"``.
         unit: shown in faults.
         rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted next to it: (rows,)
-            what each double omits of its decimal, nearly to the last bit (numbers only).
+            the difference of each double from its decimal, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
         blank: what an empty cell represents; None where it is a fault.
     """
@@ -274,7 +274,7 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
 
 
 def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
-    """Ids, one a line, none of them empty, ``least`` or more: 0 where the file is secret, and no one is a list too.
+    """Ids, one a line, none of them empty, ``least`` or more: 0 of a secret file, since no one is a list too.
 
     Raises:
         InputError: a line is empty, an id occurs twice, or there are too few.
@@ -353,7 +353,7 @@ def each_once(file: File, found: NDArray[Any], ids: Sequence[str]) -> Ints:
     place = check_ids(file, found, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
     missing = np.setdiff1d(np.arange(len(ids)), place)
     if missing.size:
-        nothing = f"no row for {missing.size:,} records ({ids[int(missing[0])]}, ...)"
+        nothing = f"no row for {number_of(missing.size, 'record')} ({ids[int(missing[0])]}, ...)"
         raise InputError([Fault(file.name, "", nothing, "one row for each record")])
     return place
 

@@ -153,7 +153,7 @@ def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subje
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
     """(N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
 
-    Rows of other ids whose count is empty are default: sites where no one is counted.
+    Rows of other ids whose count is empty are omitted: sites where no one is counted.
     """
     file = File(name=path.name, path=path)
     counted = Column(name="count", label=column, unit="people", blank=math.nan)

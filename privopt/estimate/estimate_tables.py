@@ -12,7 +12,7 @@ from attrs import evolve
 from privopt.arrays import Ints
 from privopt.declare.problems_in_memory import frame_of, values_of
 from privopt.declare.table_files import TableSource
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
 from privopt.estimate.page import estimate_page, share_layer
 from privopt.estimate.posterior import channel_of
@@ -49,7 +49,7 @@ def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, seve
     """Return what users of an estimate must know, a sentence each."""
     lines = []
     if repeated:
-        lines.append(f"{repeated:,} reports were left out: their subjects had one already, and several tell less")
+        lines.append(f"{number_of(repeated, 'report')} omitted: their subjects had one already, and several show less")
     if several:
         lines.append(
             "reports to several releases are taken for different people's; where one person sent several, intervals "
@@ -84,7 +84,7 @@ def write_estimate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate, and write the table, and the page where one is asked for.
+    """Estimate, and write the table, and the page and the map if they are asked for.
 
     Args:
         folder: the release; it is checked before it is used.
@@ -96,7 +96,7 @@ def write_estimate(
         groups: a table id,group, or None.
         page: HTML to write, or None.
         geo: GeoJSON to write, a point a record with its share, or its group's, or None.
-        force: replace ``out`` and ``page``.
+        force: replace files that are there.
         progress: called with what is being done.
 
     Raises:
@@ -120,7 +120,7 @@ def write_estimate(
     else:
         tables = [(channel, source), *(_beside(other, path) for other, path in also)]
         made = _estimated(opened, tables, asked, grouped, progress, column=column, subject=subject)
-    with ExitStack() as stack:  # both are made before either gets its name
+    with ExitStack() as stack:  # all are made before any gets its name
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
             path.write_text(estimate_page(made, opened, reports.name, grouped), "utf-8")

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from privopt.arrays import Figure, Floats, Ints
+from privopt.errors import number_of
 from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.report_parts import Layer
@@ -149,34 +150,31 @@ def estimate_page(made: Estimate, opened: Opened, reports: str, groups: Mapping[
     kind = "each holds by itself" if made.each_by_itself else "all hold at once"
     kind += "" if made.intervals == "finite-sample" else ", for many reports"
     lead = (
-        f"{made.n:,} reports ({made.skipped:,} rows without one); {made.method}{made.gaps}; "
+        f"{number_of(made.n, 'report')} ({number_of(made.skipped, 'row')} without one); {made.method}{made.gaps}; "
         f"{made.intervals} intervals at {made.confidence:.4g}: {kind}."
     )
     order = np.argsort(-made.shares, kind="stable")[:LISTED].tolist()
     rows = [(made.ids[g], *(f"{v[g]:.6g}" for v in (made.shares, made.low, made.high))) for g in order]
-    places = _places(made, opened)
-    maps = ""
-    if places is not None:
-        points, degrees = places
-        figure = map_figure(made, points, degrees=degrees)
-        maps = f"<section>{drawing('Estimated and reported', figure)}</section>"
-    channel = opened.mechanism.channel(opened.problem, opened.release)
-    if groups is not None and isinstance(channel, Channel) and channel.coordinates is not None:
-        figures = _by_record(made, channel, groups)
-        figure = district_figure(figures, channel.coordinates, degrees=channel.geographic)
-        maps = f"<section>{drawing('Districts: share, and the ends of its interval', figure)}</section>"
     return document(
         title,
         f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
         f"{mark}{notes}</header>"
-        f"<main>{maps}<section>{drawing('The greatest shares', interval_figure(made))}</section>"
+        f"<main>{_map(made, opened, groups)}<section>{drawing('The greatest shares', interval_figure(made))}</section>"
         f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",
     )
 
 
-def _places(made: Estimate, opened: Opened) -> tuple[Floats, bool] | None:
-    """Coordinates of the records, where the estimate is over all of them and they lie on a map."""
+def _map(made: Estimate, opened: Opened, groups: Mapping[str, Ints] | None) -> str:
+    """Draw the section with the map: of groups, or of all records; empty if they are not on a map."""
     channel = opened.mechanism.channel(opened.problem, opened.release)
-    if made.reported is None or not isinstance(channel, Channel) or channel.coordinates is None:
-        return None
-    return (channel.coordinates, channel.geographic) if list(channel.inputs) == list(made.ids) else None
+    if not isinstance(channel, Channel) or channel.coordinates is None:
+        return ""
+    places, degrees = channel.coordinates, channel.geographic
+    if groups is not None:
+        figure = district_figure(_by_record(made, channel, groups), places, degrees=degrees)
+        title = "Districts: share, and the ends of its interval"
+    elif made.reported is not None and list(channel.inputs) == list(made.ids):
+        figure, title = map_figure(made, places, degrees=degrees), "Estimated and reported"
+    else:
+        return ""
+    return f"<section>{drawing(title, figure)}</section>"

@@ -255,14 +255,17 @@ def _intervals(
     by_programs = finite and few_enough(len(columns), columns.shape[1], functionals.shape[0])
     by_estimators = grouped or not by_programs
     confidence = 0.5 + 0.5 * asked.confidence if by_programs and by_estimators else asked.confidence
-    found = []
+    found: dict[str, tuple[Floats, Floats] | None] = {}
     if by_programs:
-        found.append(_by_programs(observed, functionals, confidence, progress))
+        found["linear programs"] = _by_programs(observed, functionals, confidence, progress)
     if by_estimators:
         counts = [each.counts for each in observed]
-        found.append(linear_intervals(channels, counts, functionals, confidence, finite=finite, progress=progress))
-    method = " and ".join(["linear programs"] * by_programs + ["linear estimators"] * by_estimators)
-    bounds = _narrowest([each for each in found if each is not None]) if None not in found else None
+        found["linear estimators"] = linear_intervals(
+            channels, counts, functionals, confidence, finite=finite, progress=progress
+        )
+    method = " and ".join(found)
+    known = [ends for ends in found.values() if ends is not None]
+    bounds = _narrowest(known) if len(known) == len(found) else None
     if bounds is None:
         note = (
             "no shares at all give reports like these: they come from another release, are not independent (several of "

@@ -78,7 +78,7 @@ def test_groups_subjects_and_a_page(told, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert [row["id"] for row in rows_of(tmp_path / "e.csv")] == ["west", "east"]
     assert json.loads(done.stdout)["n"] == 1_500
-    assert "1,498 reports were left out" in done.stderr
+    assert "1,498 reports omitted" in done.stderr
     assert "<svg" in (tmp_path / "e.html").read_text()
 
 
@@ -106,9 +106,9 @@ def test_a_persons_reports_to_two_releases_count_once(told, tmp_path):
     asked = ("estimate", folder, one, "--also", folder, two, "--subject", "who", "--json", "--out")
     done = run(*asked, tmp_path / "e.csv")
     assert json.loads(done.stdout)["n"] == 3
-    assert "3 reports were left out" in done.stderr
+    assert "3 reports omitted" in done.stderr
     assert "different people" not in done.stderr
-    with pytest.warns(PrivoptWarning, match="3 reports were left out"):
+    with pytest.warns(PrivoptWarning, match="3 reports omitted"):
         found = release.estimate(pl.read_csv(one), also=[(release, pl.read_csv(two))], subject="who")
     assert found.n == 3
 
@@ -225,7 +225,7 @@ def test_in_memory_it_is_the_same(told):
     assert table.skipped == array.skipped == 2
     grouped = release.estimate(frame, by=dict.fromkeys(IDS, "all"))
     assert grouped.shares == pytest.approx([1.0])
-    with pytest.warns(PrivoptWarning, match="left out"):
+    with pytest.warns(PrivoptWarning, match="omitted"):
         release.estimate(frame, subject="who")
     with pytest.raises(InputError, match="row 2"):
         release.estimate(["p99"])

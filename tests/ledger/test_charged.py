@@ -341,7 +341,7 @@ def test_a_name_with_a_line_break_is_one_line_of_budget(tmp_path):
         ledger.charge("anna\nbert  0 spent", po.Cost(epsilon="0.5", unit="per km"))
     code, out, _ = said("budget", tmp_path / "l")
     assert code == 0
-    assert out.splitlines()[1:] == ["anna bert 0 spent  0.5 spent, 1 charges"]
+    assert out.splitlines()[1:] == ["anna bert 0 spent  0.5 spent, 1 charge"]
 
 
 def test_a_cost_that_is_multiplied_holds_in_the_chain(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from attrs import define, field, frozen
 
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.execution.clock import clock, limit
 from privopt.registry import registry
 from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, seen_from
@@ -290,7 +290,9 @@ class _Trial:
                 raise UsageError("inputs: found no two of them to compare, wanted a pair of neighbours at least")
             self.pairs += len(fresh)
             chosen = [*kept[: turn.pairs - len(fresh)], *fresh]
-            self.report(f"round {number + 1} of {len(plan)}: {len(chosen)} pairs, {turn.search:,} draws each")
+            self.report(
+                f"round {number + 1} of {len(plan)}: {number_of(len(chosen), 'pair')}, {turn.search:,} draws each"
+            )
             try:
                 found = [self._search(each, turn.search) for each in chosen]
                 kept = sorted(found, key=lambda each: -each.score)

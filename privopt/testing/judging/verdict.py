@@ -8,6 +8,8 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
+from privopt.errors import number_of
+
 
 @frozen(kw_only=True)
 class Verdict:
@@ -87,7 +89,8 @@ class Verdict:
                 lines.append(
                     f"would have seen an output of probability {self.rarest:.2g} that another input never gives"
                 )
-        lines.append(f"{self.draws:,} draws, {self.pairs} pairs of inputs, {self.seconds:.1f} s, seed {self.seed}")
+        pairs = number_of(self.pairs, "pair")
+        lines.append(f"{self.draws:,} draws, {pairs} of inputs, {self.seconds:.1f} s, seed {self.seed}")
         return "\n".join([*lines, *([f"stopped: {self.stopped}"] if self.stopped else [])])
 
     def _shares(self) -> str:

@@ -21,7 +21,7 @@ from privopt.command.exit_codes import (
 )
 from privopt.command.ledger_commands import charge_of
 from privopt.command.terminal import complain, say_json
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 
 if TYPE_CHECKING:
     from privopt_metric_dp.tables.secret_columns import Secret
@@ -231,8 +231,8 @@ def apply(
         complain(f"warning: {out}: {SEEDED}")
     if done.refused:
         left = done.rows - done.reported
-        complain(f"{table}: {left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}")
+        complain(f"{table}: {left:,} of {number_of(done.rows, 'row')} without a report: {words_of(done.refused)}")
     if as_json:
         say_json(json.dumps(done.to_json(), indent=2))
     if not quiet:
-        complain(f"{out}: {done.reported:,} reports in {done.rows:,} rows")
+        complain(f"{out}: {number_of(done.reported, 'report')} in {number_of(done.rows, 'row')}")

@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.declare.column_texts import REPORT
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.interfaces.result import SEEDED
 from privopt.run.verify import Opened
 from privopt_metric_dp.tables.application import Application, limits_of, words_of
@@ -47,7 +47,7 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
     frames: list[nw.DataFrame[Any]] = []
     done = applied(opened, source, whole_secret(columns, asked.positions), asked, nullcontext(frames.append))
     made, left, result = nw.concat(frames) if len(frames) > 1 else frames[0], done.rows - done.reported, opened.result
-    notes = [f"{left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}"] if left else []
+    notes = [f"{left:,} of {number_of(done.rows, 'row')} without a report: {words_of(done.refused)}"] if left else []
     notes += limits_of(result.guarantee)
     notes += [] if done.sequence is None else [done.sequence]
     notes += [f"this release: {result.mark}"] if result.mark else []

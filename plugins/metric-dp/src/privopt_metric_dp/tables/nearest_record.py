@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.declare.column_texts import texts_of
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
 from privopt.numbers.sampling import RowStreams, Source
 from privopt_metric_dp.region.snap_to_region import Snapped, Snapper
@@ -77,8 +77,8 @@ class Strays:
         if not self.rows:
             return ()
         return (
-            f"{self.rows:,} rows lie more than {self.reach:.4g} km from every record, farther than the records reach "
-            f"(the farthest {self.farthest:,.0f} km), and are reported as what is nearest: are columns swapped, or "
+            f"{number_of(self.rows, 'row')} more than {self.reach:.4g} km from every record, farther than the records "
+            f"reach (the farthest {self.farthest:,.0f} km), reported as what is nearest: are columns swapped, or "
             "positions missing? (max-snap leaves such rows without a report; this note is for the table's owner alone)",
         )
 

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Ints
 from privopt.declare.exact_text import exact_text
-from privopt.errors import Fault, InputError, UsageError, cut
+from privopt.errors import Fault, InputError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Digest
 from privopt_metric_dp.tables.application import words_of
@@ -140,7 +140,7 @@ class Protecting(ABC):
         """Return the error of a table without a single report, and what was charged for it."""
         why = words_of(self.refused) or "it has no rows"
         charged = 0 if self.charging is None else self.charging.charged
-        all_the_same = f"; {charged:,} rows were charged all the same" if charged else ""
+        all_the_same = f"; charged all the same: {number_of(charged, 'row')}" if charged else ""
         return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
 
     @abstractmethod
