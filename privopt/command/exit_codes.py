@@ -132,14 +132,14 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return a finite number above 0."""
+    """Refuse an option that is not a finite number above 0."""
     if value is not None and not (0 < value < float("inf")):
         raise click.BadParameter(f"{value:g} is not a finite number above 0")
     return value
 
 
 def share(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return a number between 0 and 1: a gap of 1 would call anything optimal."""
+    """Refuse an option that is not between 0 and 1: a gap of 1 would call anything optimal."""
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
     return value

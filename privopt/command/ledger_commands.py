@@ -156,7 +156,7 @@ def charge_of(
         command: its name.
         ledger, subject, key, sticky, within: its options.
         whom: the value of ``--subject``, for messages.
-        because: why the one option is wanted next to the other.
+        because: why the one option needs the other.
     """
     given = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
     found = " and ".join(name for name, value in given.items() if value is not None)

@@ -41,7 +41,7 @@ def program(name: str, about: str) -> Program:
 
     ::
 
-        cli = program("privopt-acme", "What acme has next to privopt's own commands.")
+        cli = program("privopt-acme", "What acme adds to privopt's own commands.")
 
 
         @cli.command()

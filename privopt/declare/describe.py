@@ -58,7 +58,7 @@ def _type_name(type_: Any) -> str:
 
 
 def _made_of_keys(default: Any) -> bool:
-    """Return whether a default is made again each time, or is a table, whose keys have rows of their own."""
+    """Return whether a default is made by a factory, or is a table, whose keys have rows of their own."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 

@@ -99,10 +99,10 @@ class Problem:
 
 
 def read_problem(path: Path | str) -> Problem:
-    """Return a problem file, with the files next to it that it names: :meth:`Problem.write` writes them again.
+    """Read a problem file, with the files next to it that it names: :meth:`Problem.write` writes them again.
 
     Raises:
-        InputError: it cannot be read, or is not a TOML.
+        InputError: it cannot be read, or is not TOML.
     """
     path = Path(path)
     source = File.read(path, wanted="a problem file in TOML")
@@ -146,7 +146,7 @@ def problem(**tables: object) -> Problem:
 
         po.problem(hierarchy={"counts": counts, "sizes": 12}, privacy={"epsilon": 0.1})
 
-    Underscores in names of tables represent hyphens. A value may be what TOML holds, a rational, a table of any kind
+    Underscores in names of tables become hyphens. A value may be what TOML holds, a rational, a table of any kind
     (pandas, polars, pyarrow; a dict of columns as ``po.table(columns)``), or an array, which becomes a .npy file.
 
     Raises:

@@ -81,10 +81,10 @@ class File:
     Attributes:
         name: as the problem file gives it.
         path: where it is; None where it was never on disk, or a secret file is absent from a published folder.
-        secret: whether it may be published.
+        secret: whether it goes to ``private/`` alone.
         kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the
             same though somebody edits the file meanwhile.
-        in addition: files in memory that it may name, by name; they come before those on disk.
+        beside: files in memory that it may name, by name; they come before those on disk.
         seen: what was read of it so far.
     """
 
@@ -113,7 +113,7 @@ class File:
 
     @property
     def absent(self) -> bool:
-        """Whether it is a secret file that is not a part of what was published."""
+        """Whether it is a secret file that was not published."""
         return self.path is None and self.kept is None
 
     @property
@@ -160,7 +160,7 @@ def key(
         secret: the file it names goes to ``private/`` only.
         name: the key as written in the file where it is not a Python name (``"lr-geo"``).
         check: further condition; see :func:`positive` and its neighbours.
-        factory: default made again each time.
+        factory: makes the default, each time.
         kinds: role of registered kinds (:class:`privopt.specs.RoleSpec`), for a table whose key ``kind`` chooses one of
             them, and with it which other keys the table has.
         kind: the kind where that key is omitted; without one it is required.

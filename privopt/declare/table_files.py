@@ -1,7 +1,7 @@
 """Tables from any source; CSV and Parquet files read in batches that fit memory, and written batch by batch.
 
-Cells of a CSV file are text and stay what they are, to the letter: an id 007 is none 7, and 1.10 no 1.1. A line with
-nothing in it is not a row; one of commas alone is. No message quotes a cell: it may be the secret.
+Cells of a CSV file are text and stay what they are, to the letter: the id 007 is not 7, and 1.10 is not 1.1. A line
+with nothing in it is not a row; one of commas alone is. No message quotes a cell: it may be the secret.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class TableSource:
 
     @classmethod
     def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
-        """Return a table in memory: one batch."""
+        """Make a source of a table in memory: one batch."""
         return cls(name=name, columns=tuple(frame.columns), batches=lambda: iter([frame]))
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Return a table in a file, whose header alone is read now.
+        """Make a source of a table in a file, whose header alone is read now.
 
         Raises:
             UsageError: its name ends otherwise.

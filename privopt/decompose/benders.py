@@ -178,7 +178,7 @@ class _Run:
         return self.result(form, status)
 
     def loop(self) -> str:
-        """Return rounds, until there is a reason to stop."""
+        """Run rounds until there is a reason to stop, and return it: the status."""
         stuck = 0
         for _ in range(self.options.rounds):
             if self.done():
@@ -325,10 +325,10 @@ class _Run:
         return True
 
     def unbounded(self, what: str) -> None:
-        """Return what it means, on the whole form.
+        """Raise what an unbounded part means for the whole form.
 
         Raises:
-            UnboundedError, InfeasibleError, SolverError: see there.
+            UnboundedError, InfeasibleError, SolverError: as of :func:`privopt.decompose.diagnose.tell_unbounded`.
         """
         tell_unbounded(self.split, self.options.solver, what, LARGEST_BOX)
 

@@ -18,7 +18,7 @@ FEASIBLE: Final = 1e-6
 
 @frozen(kw_only=True, eq=False)
 class Start:
-    """Where to begin, or what to use as well as what is known.
+    """A point and multipliers to begin with, or to add during the rounds.
 
     Attributes:
         x: (n,) a feasible point of the whole form, or None.

@@ -260,7 +260,7 @@ class Running(Generic[T]):
 
 
 def in_thread(function: Callable[[], T], *, within: Clock | None = None) -> Running[T]:
-    """Begin a function next to the caller, in a copy of the caller's context.
+    """Begin a function in a thread of its own, in a copy of the caller's context.
 
     Args:
         function: of no arguments.

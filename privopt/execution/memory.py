@@ -29,7 +29,7 @@ def resident() -> int:
 
 
 def available() -> int:
-    """Bytes that this process may take next to what it holds: the least of what is free and of every limit on it."""
+    """Bytes that this process may take on top of what it holds: the least of what is free and of every limit on it."""
     return max(0, min(_free(), _under_rlimits(), _under_cgroups()))
 
 

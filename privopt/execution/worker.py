@@ -68,7 +68,7 @@ def _starter(process: int) -> SimpleQueue[Callable[[], None]]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the worker imports what this process can import, and takes one thread."""
+    """Return a worker's environment: it imports what this process can import, and takes one thread."""
     home = str(Path(__file__).parents[2])
     path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), home])
     return os.environ | dict.fromkeys(VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}

@@ -114,7 +114,7 @@ class _Attending:
         self._last = time.monotonic()
 
     def close(self) -> bool:
-        """Certify and prove what was found, while there is time for it next to writing; whether there was enough."""
+        """Certify and prove what was found, while that leaves time to write; return whether there was enough."""
         incumbent, cost = self.incumbent, self.incumbent.cost
         while (enough := self._fits(cost["certify"])) and not self._content and incumbent.certify():
             pass

@@ -151,7 +151,7 @@ class Mechanism(ABC, Generic[P, R]):
         """Return the loss that the method's release is judged by."""
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
-        """About how many bytes a method takes next to what the process holds, with all that follows it; None: unknown.
+        """Estimate the bytes that a method takes on top of what the process holds, later steps included; None: unknown.
 
         From public sizes alone, and rather more than less: what ``--memory`` has no room for is not begun. A method
         that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin. Left as it is:
@@ -194,7 +194,7 @@ class Mechanism(ABC, Generic[P, R]):
         """Return replacements for problem files that hold secrets, by the name the problem file gives them.
 
         A file declared ``secret`` goes to ``private/`` alone unless it has a replacement here, which
-        then is in ``problem/`` in its place.
+        is then in ``problem/`` in its place.
         """
         return {}
 

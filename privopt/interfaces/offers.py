@@ -140,7 +140,7 @@ class Offers(ABC, Generic[C, P]):
 
     @abstractmethod
     def confirm(self) -> bool:
-        """Whether the gap is reached by what is certified and proved now: a claim is believed by no one."""
+        """Whether the gap is reached by what is certified and proved now: claims do not count."""
 
     @abstractmethod
     def note(self, said: str, **figures: object) -> None:

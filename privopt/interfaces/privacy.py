@@ -1,4 +1,4 @@
-"""Interfaces that a plugin implements next to its mechanism: a release, a notion of privacy, a loss."""
+"""Interfaces that a plugin implements in addition to its mechanism: a release, a notion of privacy, a loss."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @property
     def relation(self) -> str:
-        """What a ledger's amounts are for, which no other adds up to: the guarantee's unit, and by which distance."""
+        """What a ledger's amounts are for: the guarantee's unit, with its distance. No others are added to them."""
         return self.guarantee.unit
 
     def emit(self, model: Model, **symbols: Any) -> None:

@@ -77,7 +77,7 @@ class SolveContext:
         method: name of one of the spec's methods.
         solver: backend for models: ``"cbc"`` or ``"highs"``.
         gap: relative gap asked for.
-        search_time: the scope of time that a search stands in; what comes after it (repair, proof, files) is in the
+        search_time: the scope of time that a search is in; what comes after it (repair, proof, files) is in the
             scope around.
         stand_by: called under a limit with what is certified when it has become better: it is written, read back and
             published should the rest not come to its end in time; None where nothing is.
@@ -122,7 +122,7 @@ class SolveContext:
 
     @property
     def room(self) -> float:
-        """Bytes that may be taken next to those that the process, with all loaded, holds; infinite without a limit."""
+        """Bytes that may be taken on top of those that the loaded process holds; infinite without a limit."""
         from privopt.execution.memory import PROGRAM, resident
 
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM))

@@ -56,7 +56,7 @@ LONGEST: Final = 1_000
 """Characters of the longest subject, unit or purpose."""
 
 PER_DISTANCE: Final = ("per km", "per unit of distance")
-"""Units of metric differential privacy. Behind them stands by which distance; older versions left that out."""
+"""Units of metric differential privacy. The distance's name follows; older versions omitted it."""
 
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
@@ -167,7 +167,7 @@ class Cost:
     Attributes:
         epsilon: exactly; text is read as a decimal or a quotient. None where the notion is counted by rho.
         rho: of zero-concentrated DP, exactly.
-        delta: next to epsilon, of approximate DP.
+        delta: of approximate DP, in addition to epsilon.
         unit: whom it is for, as the notion has it: the relation of neighbours. A ledger has one.
         notion: name of the notion of privacy; empty where it has none.
         mechanism: SHA-256 of what is drawn from: of a folder's SHA256SUMS, or of a problem file.
@@ -223,7 +223,7 @@ class Limit:
         calendar: the periods in each of which it may be spent.
 
     Raises:
-        UsageError: amounts that are none, or a window next to a calendar.
+        UsageError: amounts that are none, or both a window and a calendar.
     """
 
     amount: Fraction = field(converter=_limit)

@@ -48,7 +48,7 @@ WITHIN: Final = (
     "the position within one cell, and anyone who knows positions at which reports were or were not renewed learns the "
     "cell"
 )
-"""What is left of that where a kept report is given again near its cell."""
+"""What remains of that guarantee if a kept report is given again near its cell."""
 
 
 @define

@@ -186,8 +186,8 @@ class Ledger:
         when = None if periods is None else [periods[number] for number in some]
         whose = [subjects[number] for number in some]
         made = self.booked(whose, cost, when, [counts[number] for number in some], closed)
-        refused = {number for number, entry in zip(some, made, strict=True) if entry is None}
-        return [number not in refused for number in range(len(subjects))]
+        denied = {number for number, entry in zip(some, made, strict=True) if entry is None}
+        return [number not in denied for number in range(len(subjects))]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
         """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
@@ -290,7 +290,7 @@ class Ledger:
 
         Args:
             amount: that each subject may spend, exactly: text, whole number or rational.
-            delta: next to it, where epsilon and delta add up.
+            delta: in addition, where epsilon and delta add up.
             unit: one of :data:`privopt.ledger.entries.UNITS`; None: that of the charges, which must be one.
             hours: in each window of that length, however it lies; what all windows together add up to is not limited.
                 None: once, for ever, or by the calendar.
@@ -299,7 +299,7 @@ class Ledger:
             zone: of the calendar, such as Europe/Rome.
 
         Raises:
-            UsageError: no such amounts, a window next to a calendar, or another calendar than that of charges that
+            UsageError: no such amounts, both a window and a calendar, or another calendar than that of charges that
                 there are: they would have to be counted again.
         """
         if unit is None:

@@ -102,7 +102,7 @@ class Names:
 
     @classmethod
     def known(cls, path: Path | None, label: str, ledger: Path, *, make: bool) -> Self:
-        """Return the same for a ledger that says already how it names subjects (:attr:`label`); empty: not yet."""
+        """Return the names for a ledger whose label (:attr:`label`) is known; empty for a ledger without one yet."""
         if label == cls().label and path is not None:
             raise InputError([Fault(str(ledger), "subjects", "a key to hash them", "plain names, as charged")])
         return cls.by(path, make=make and not label)

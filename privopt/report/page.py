@@ -147,7 +147,7 @@ def _certificate(result: Result) -> Section:
 
 
 def _tiles(result: Result) -> str:
-    """Return the few numbers to take away."""
+    """Return the report's main figures as tiles."""
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
     unit = f" <small>{shown(objective.unit)}</small>"
     tiles = {}

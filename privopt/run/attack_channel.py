@@ -1,4 +1,4 @@
-"""What an attacker gets from a release that states how its reports come from secrets, with or without a matrix."""
+"""Measure what an attacker learns from a release whose channel is public."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ABOVE: Final = math.ulp(0.0)
 
 
 def _checked(found: Any, own: Attribute[Any]) -> Any:
-    """Return a number that is one, NumPy's too, which JSON would not take."""
+    """Return a plain number, of NumPy's too, which JSON would not take."""
     if found is None:
         return None
     check_number(own.name, found, own.metadata["wanted"], least=own.metadata["least"], whole=own.metadata["whole"])

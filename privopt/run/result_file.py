@@ -41,7 +41,7 @@ def result_of(document: Mapping[str, Any], file: str) -> Result:
 
 
 def _exactly(text: object) -> Decimal | Fraction | None:
-    """Return the rational that :func:`privopt.declare.exact_text.exact_text` wrote; who takes it looks at its size."""
+    """Return the rational that :func:`privopt.declare.exact_text.exact_text` wrote; callers check its size."""
     if text is None:
         return None
     if isinstance(text, str):

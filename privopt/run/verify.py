@@ -71,7 +71,7 @@ class Opened:
 
     @property
     def relation(self) -> str:
-        """What a ledger's amounts are for that charges its draws (:attr:`PrivacyConstraint.relation`)."""
+        """The relation for which a ledger charges draws (:attr:`PrivacyConstraint.relation`)."""
         return str(self.mechanism.privacy(self.problem, self.method.name).relation)
 
 

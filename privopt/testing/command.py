@@ -58,7 +58,7 @@ def check(
         waiting = iter(names)
 
         def begin(worker: int) -> dict[Future[CheckResult], int]:
-            """Return the next method's checks, all on one worker, which keeps what it solved."""
+            """Submit the next method's checks, all to one worker, which keeps what it solved."""
             return {
                 executor.submit(worker, _one, home, mechanism, name, check, len(names), seed): worker
                 for name in islice(waiting, 1)

@@ -9,7 +9,7 @@ import pytest
 
 
 def data_path(*parts: str) -> Path:
-    """Return the file or folder `parts` of the data folder, or a skipped test that names what is missing.
+    """Return the file or folder `parts` of the data folder; skip the test if it is missing, and say what.
 
     The folder is named by the environment variable PRIVOPT_DATA; without it, it is `shared/data`
     next to the checkout.

@@ -12,7 +12,7 @@ from privopt.dsl.form import StandardForm
 from privopt.testing.checks.base import CheckFailedError
 
 TOLERANCE: Final = 1e-6
-"""Room for a solver's own tolerances, relative to the numbers available, which are all small."""
+"""Room for a solver's own tolerances, relative to the models' numbers, which are all small."""
 
 
 @st.composite

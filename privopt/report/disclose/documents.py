@@ -47,8 +47,16 @@ REGISTRY: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 """Fields of an entry by tier of transparency, as the registry groups them, each with the sentences that fill it."""
 
 PROPERTIES: Final = (
-    *("release.verdict", "release.kind", "release.epsilon", "release.unit", "release.loss", "maker.made"),
-    *("owner.name", "owner.description", "owner.published", "owner.curator"),
+    "release.verdict",
+    "release.kind",
+    "release.epsilon",
+    "release.unit",
+    "release.loss",
+    "maker.made",
+    "owner.name",
+    "owner.description",
+    "owner.published",
+    "owner.curator",
 )
 """Sentences that the card has for machines too; of the owner's those that are answered."""
 

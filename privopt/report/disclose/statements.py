@@ -22,7 +22,7 @@ LOCAL: Final = "local-dp"
 """The kind whose promise holds against the server, by its definition (Kasiviswanathan et al. 2011)."""
 
 BUDGETS: Final = ("rho", "delta")
-"""Further parameters of a guarantee next to epsilon."""
+"""Further parameters of a guarantee, in addition to epsilon."""
 
 
 @frozen(kw_only=True)
@@ -116,10 +116,8 @@ def _release(opened: Opened, verdict: str) -> Iterator[Told]:
     yield from _loss(result)
     made = {"mechanism": result.mechanism, "method": result.method, "privopt": result.privopt}
     yield "maker.made", made | {"plugin": result.plugin.name, "version": result.plugin.version}
-    yield (
-        "maker.domain",
-        {"file": json.dumps(result.problem.file, ensure_ascii=False)},
-    )  # quoted: any words may be in it
+    file = json.dumps(result.problem.file, ensure_ascii=False)  # quoted: any words may be in it
+    yield "maker.domain", {"file": file}
     yield "release.files", {"sums": sha256(opened.folder / SUMS)}
 
 
@@ -212,7 +210,7 @@ def _owner(facts: Mapping[str, str]) -> Iterator[Statement]:
 
 
 def _number(value: object) -> str:
-    """Return a figure to six digits; what is unknown or without end is said so."""
+    """Show a figure to six digits, or say that it is unknown or has no bound."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):

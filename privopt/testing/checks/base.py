@@ -113,7 +113,7 @@ def at_one(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def at_little(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with next to no epsilon or rho, where equal outcomes are chance alone."""
+    """Return the same problem with almost no epsilon or rho, where equal outcomes are chance alone."""
     return _at(problem, LITTLE)
 
 
@@ -140,7 +140,7 @@ def _nothing(subject: Subject) -> str | None:
 
 
 def has(field: str) -> Callable[[Subject], str | None]:
-    """Return the need of a check that the profile has a field: returns why not, or None."""
+    """Make the need of a check for a field of the profile: it returns why the check cannot run, or None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 

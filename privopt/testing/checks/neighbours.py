@@ -255,7 +255,7 @@ def own_scale(trial: Trial) -> None:
 
 @check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, least=3)
 def fresh_noise(trial: Trial) -> None:
-    """Without a seed, noise is drawn again each time.
+    """Check that without a seed noise is drawn afresh each time.
 
     An outcome may be all but certain, and then it is so for neighbours, too: only where one input always gives one
     thing and its neighbour always another is nothing drawn.

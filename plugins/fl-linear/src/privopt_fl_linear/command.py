@@ -110,7 +110,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
 @click.option("--out", type=PATH, metavar="CSV", help="Left out: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file.")
 def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: bool) -> None:
-    """Return what privacy will cost over epsilon and alpha, from public data alone: at the problem's mean_clients."""
+    """Predict the cost of privacy over epsilon and alpha, from public data alone: at the problem's mean_clients."""
     import csv
     import io
 

@@ -149,7 +149,7 @@ class Privacy:
         }
 
     def checked(self, file: str) -> None:
-        """Return whether the notion has the keys that say how much, and no others.
+        """Check that the notion has the keys that say how much, and no others.
 
         Raises:
             InputError: it has not.
@@ -290,7 +290,7 @@ class HierarchyProblem:
         return self.relation.exact and (rule == "always" or (rule == "option" and asked))
 
     def checked(self, file: str) -> None:
-        """Return whether the notion has its keys, and the relation a sense.
+        """Check that the notion has its keys, and that the relation makes sense.
 
         Raises:
             InputError: a key is missing, too many, or contradicts another; individuals that join or leave, and vacant

@@ -238,7 +238,7 @@ class TablesProblem:
         return tuple(parts[number :: len(own)] for number in range(len(own)))
 
     def checked(self, file: str) -> None:
-        """Return whether names fit together.
+        """Check that names fit together.
 
         Raises:
             InputError: every key that does not.

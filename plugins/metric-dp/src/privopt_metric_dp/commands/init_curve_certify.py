@@ -141,7 +141,7 @@ def curve(
     jobs: int | None,
     time_limit: float | None,
 ) -> int:
-    """Loss and proved bound over epsilon, mechanism next to mechanism."""
+    """Compare mechanisms: loss and proved bound over epsilon."""
     from privopt.run.options import Options
     from privopt_metric_dp.studies.curve_page import write_curves
 

@@ -1,6 +1,6 @@
 """Solve programs with too many outputs: start with few, add others by their prices.
 
-Any output may be default: what remains is a mechanism for all records. A sample by farthest points costs little (400
+Any output may be omitted: what remains is a mechanism for all records. A sample by farthest points costs little (400
 cells of Rome at epsilon 1 with a quarter of the cells .9377 for .9156 with all; the optimum itself puts 99 % of its
 mass on 173 outputs). Its program says nothing of the outputs omitted, so it gives no bound. Of 2,032 street nodes
 under a limit of 15 processor seconds its loss was .614, where all outputs at once came to 1.02, and the exponential

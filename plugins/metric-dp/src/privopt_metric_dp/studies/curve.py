@@ -1,4 +1,4 @@
-"""Loss and proved bound over epsilon, mechanism next to mechanism.
+"""Compare mechanisms: loss and proved bound over epsilon.
 
 What is certified at one epsilon is private at every larger one, and what is proved for one epsilon bounds every smaller
 one from below. So for mechanisms that seek the optimum both curves fall, and the bounds of one hold for all that

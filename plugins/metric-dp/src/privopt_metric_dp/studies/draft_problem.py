@@ -148,7 +148,7 @@ def draft(
         mechanism: that it is for.
         points: CSV, Parquet or GeoParquet: a list of places, each with an id, or any table of positions, over which a
             grid is laid.
-        in addition: the folder that it will lie in.
+        beside: the folder that it will lie in.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
         within: km within which somebody shall be hidden; three times the distance between neighbours by default.
         factor: by which one report may change the odds between two places so far apart.

@@ -32,7 +32,7 @@ class Secret:
         kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
         columns: one for ids; latitude and longitude, or x and y; one for geometries.
         also: further columns that tell it, such as the box around each geometry.
-        in addition: columns of geometries that stay, for a second apply.
+        beside: columns of geometries that stay, for a second apply.
     """
 
     kind: Kind
