@@ -128,8 +128,8 @@ def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation
     real, draw = SizesDesign.fit, SizesDesign.draw
     truth = [0]
 
-    def planted(self, noisy, totals, *, root=None, **more):
-        return real(self, noisy, totals, root=truth[0] if root is None else root, **more)
+    def planted(self, noisy, totals, how, *, root=None):
+        return real(self, noisy, totals, how, root=truth[0] if root is None else root)
 
     def watched(self, counts, *, seed):
         truth[0] = int(counts[0][0].sum())

@@ -11,6 +11,7 @@ import pytest
 from helpers.command import run
 
 from privopt.declare import File
+from privopt_hierarchical_dp.design import FitOptions
 from privopt_hierarchical_dp.plan import expected, least_split
 from privopt_hierarchical_dp.problem import Privacy
 from privopt_hierarchical_dp.tables.design import TablesDesign
@@ -117,7 +118,7 @@ def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path,
     for split in (([Fraction(1)] * 2, [Fraction(1)] * 3), best):
         design, errors = problem.with_split(*map(tuple, split)), []
         for seed in range(20):
-            counts = design.fit(design.draw(truth, seed=seed)[0], [], gap=1e-4).counts
+            counts = design.fit(design.draw(truth, seed=seed)[0], [], FitOptions(gap=1e-4)).counts
             errors.append(
                 [np.abs(a - b).sum() for x, y in zip(counts, truth, strict=True) for a, b in zip(x, y, strict=True)]
             )

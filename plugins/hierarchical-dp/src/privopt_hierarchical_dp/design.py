@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, Faults, InputError
@@ -29,11 +29,31 @@ from privopt_hierarchical_dp.shares import Split
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["CountsProblem", "Design", "Solved"]
+__all__ = ["CountsProblem", "Design", "FitOptions", "Solved"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
 D = TypeVar("D", bound="Design")
+
+
+@frozen(kw_only=True, eq=False)
+class FitOptions:
+    """How a fit works; a design takes the options that its methods have.
+
+    Attributes:
+        gap: relative gap to stop at.
+        backend: of integer programs.
+        at_once: whether to take the quickest method that gives a release of the same form.
+        report: called with what is fitted, and its number.
+    """
+
+    gap: float = 1e-3
+    backend: str = "cbc"
+    at_once: bool = False
+    report: Callable[[str, int], None] = lambda phase, number: None
+
+
+DEFAULT: Final = FitOptions()
 
 
 @frozen(kw_only=True, eq=False)
@@ -64,7 +84,6 @@ class Design(ABC):
         file: its name, for faults.
         method: its name.
         tree: the regions.
-        budgets: for each table each level's part of the budget.
         limits: public bounds on regions' numbers; None without any.
     """
 
@@ -72,7 +91,6 @@ class Design(ABC):
     file: str
     method: str
     tree: Tree
-    budgets: tuple[tuple[Fraction, ...], ...]
     limits: Limits | None
 
     @property
@@ -86,6 +104,12 @@ class Design(ABC):
         """Return the files of a release."""
         layout: Layout = self.problem.layout
         return layout
+
+    @cached_property
+    def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
+        """Return for each table each level's part of the budget."""
+        budgets: tuple[tuple[Fraction, ...], ...] = self.problem.budgets(self.method, self.tree.depth)
+        return budgets
 
     @property
     @abstractmethod
@@ -115,10 +139,6 @@ class Design(ABC):
     def noise_of(self, scales: Sequence[Sequence[Scale]]) -> list[list[Noise]]:
         """Return moments of noise of scales, for each table on each level."""
         return [list(map(self.law.moments, own)) for own in scales]
-
-    def with_problem(self: D, problem: CountsProblem) -> D:
-        """Return the same for a problem that differs in its budget and its split alone."""
-        return evolve(self, problem=problem, budgets=problem.budgets(self.method, self.tree.depth))
 
     # --- what is measured ---------------------------------------------------------------------------------
 
@@ -180,29 +200,17 @@ class Design(ABC):
     # --- what is made of it -------------------------------------------------------------------------------
 
     @abstractmethod
-    def fit(
-        self,
-        noisy: Tables,
-        totals: Sequence[Ints],
-        *,
-        gap: float = 1e-3,
-        backend: str = "cbc",
-        at_once: bool = False,
-        report: Callable[[str, int], None] = lambda phase, number: None,
-    ) -> Solved:
+    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Solved:
         """Make consistent counts of noisy values; projections end at the point reached when time is over.
 
         Args:
             noisy: for each table, for each level the noisy values.
             totals: for each level (R_l,) exact numbers, of as many levels as have them.
-            gap: relative gap to stop at.
-            backend: of integer programs.
-            at_once: whether to take the quickest method that gives a release of the same form.
-            report: called with what is fitted, and its number.
+            how: gap, solver, speed, progress.
         """
 
     @abstractmethod
-    def bound(self, release: HierarchyRelease, *, gap: float, backend: str) -> tuple[Fraction | None, bool]:
+    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | None, bool]:
         """Return what the noisy values of a release prove of its objective, and whether it is reached."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
@@ -129,7 +129,7 @@ class SizesInstance(Instance):
         if not isinstance(known, SizesDesign) or known.tree is not tree:
             known = SizesDesign.of(self.declared, method, tree, self.file)
         elif known.method != method:
-            known = known.for_method(method)
+            known = evolve(known, method=method)
         _DESIGNS[self] = known
         return known
 

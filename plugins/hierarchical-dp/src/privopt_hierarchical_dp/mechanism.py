@@ -8,7 +8,7 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from attrs import AttrsInstance, evolve
@@ -18,7 +18,7 @@ from privopt.execution.clock import clock, limit
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.numbers.noise import NoiseRecord
-from privopt_hierarchical_dp.design import CountsProblem
+from privopt_hierarchical_dp.design import CountsProblem, FitOptions, Solved
 from privopt_hierarchical_dp.instance import Instance, SizesInstance, TablesInstance
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS
@@ -50,7 +50,6 @@ BYTES_PER_CELL: Final = 600.0
 """Likewise a region's cell of one of several tables."""
 ROOM: Final = Fraction(1, 10**9)
 """Share by which less is stated than a fit proves: machines round its sums differently."""
-F = TypeVar("F")
 
 
 class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
@@ -95,11 +94,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             counts = [add_up(design.tree, own) for own in problem.truth.leaves]
             public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
-        fitted = partial(
-            design.fit, noisy, public, gap=max(context.gap, GAP), backend=context.solver, report=context.report
-        )
+        how = FitOptions(gap=max(context.gap, GAP), backend=context.solver, report=context.report)
         with context.timed("solve"):
-            found, stopped = _fit_in_time(fitted, partial(fitted, at_once=True), context)
+            found, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
         stopped |= bool(found.details.get("stopped"))
         release = HierarchyRelease(
             tree=design.tree,
@@ -143,7 +140,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         design, asked = problem.design(result.method, release.tree), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
-        found = design.bound(release, gap=max(asked.gap, GAP), backend=asked.solver)
+        found = design.bound(release, FitOptions(gap=max(asked.gap, GAP), backend=asked.solver))
         return _bound(self.utility(problem, result.method), release, found)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
@@ -324,18 +321,18 @@ class HierarchicalTables(CountsMechanism):
         }
 
 
-def _fit_in_time(fitted: Callable[[], F], at_once: Callable[[], F], context: SolveContext) -> tuple[F, bool]:
+def _fit_in_time(fit: Callable[[FitOptions], Solved], how: FitOptions, context: SolveContext) -> tuple[Solved, bool]:
     """Fit noisy values, or at once where an interrupt comes; and tell whether that or a limit ended it early.
 
     Raises:
         StoppedError: nothing could be fitted: a library whose import was broken off may fail in any way.
     """
     with suppress(KeyboardInterrupt), limit(context.remaining):
-        found = fitted()
+        found = fit(how)
         return found, clock().left == 0.0
     try:
         with limit(0.0):
-            return at_once(), True
+            return fit(evolve(how, at_once=True)), True
     except Exception as error:
         raise StoppedError("stopped before anything could be fitted; nothing written") from error
     raise StoppedError("stopped before anything could be fitted; nothing written")

@@ -155,7 +155,7 @@ def _asked(design: Design, split: Splits, budget: Fraction | None = None) -> Des
     if budget is not None:
         privacy = other.problem.privacy
         more = evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
-        other = other.with_problem(evolve(other.problem, privacy=more))
+        other = evolve(other, problem=evolve(other.problem, privacy=more))
     try:
         other.check()
     except InputError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from math import isfinite
 from typing import Any, Final
@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.bounds import read_limits
-from privopt_hierarchical_dp.design import Design, Solved
+from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, Solved
 from privopt_hierarchical_dp.fits import qip
 from privopt_hierarchical_dp.fits.fit import Fit, FitInput, fit, fit_at_once
 from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_cumulative, errors_of_leaves, shape_of
@@ -78,14 +78,9 @@ class SizesDesign(Design):
             file=file,
             method=method,
             tree=tree,
-            budgets=problem.budgets(method, tree.depth),
             zeros=read_zeros(table.impossible, tree, first=table.first_size, last=table.sizes),
             limits=read_limits(table.bounds, tree),
         )
-
-    def for_method(self, method: str) -> SizesDesign:
-        """Return the same by another method."""
-        return evolve(self, method=method, budgets=self.problem.budgets(method, self.tree.depth))
 
     @property
     def rule(self) -> Method:
@@ -164,17 +159,14 @@ class SizesDesign(Design):
         self,
         noisy: Tables,
         totals: Sequence[Ints],
+        how: FitOptions = DEFAULT,
         *,
-        gap: float = 1e-3,
-        backend: str = "cbc",
-        at_once: bool = False,
-        report: Callable[[str, int], None] = lambda phase, number: None,
         root: int | None = None,
     ) -> Solved:
         """Fit by the method; numbers of groups that are not public are estimated first.
 
         Args:
-            noisy, totals, gap, backend, at_once, report: as every design takes them.
+            noisy, totals, how: as every design takes them.
             root: the whole hierarchy's number of groups, where it was estimated before.
         """
         known, offset, bounded = self.totals, Fraction(0), self.limits is not None
@@ -203,10 +195,10 @@ class SizesDesign(Design):
             totals=sure if known else None,
             weights=self.weights,
             noise=tuple(self.noise_of(self.scales)[0]),
-            gap=gap,
-            backend=backend,
+            gap=how.gap,
+            backend=how.backend,
         )
-        found: Fit = (fit_at_once if at_once else fit)(asked)
+        found: Fit = (fit_at_once if how.at_once else fit)(asked)
         least = found.lower_bound
         return Solved(
             counts=[found.counts if keep is None else spread(found.counts, keep, self.relation.classes)],
@@ -216,10 +208,10 @@ class SizesDesign(Design):
             details=found.details,
         )
 
-    def bound(self, release: HierarchyRelease, *, gap: float, backend: str) -> tuple[Fraction | None, bool]:
+    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | None, bool]:
         """Return what fitting the noisy values once more proves."""
         root = int(release.counts[0][0].sum())
-        found = self.fit(release.noisy, release.totals, gap=gap, root=root, backend=backend)
+        found = self.fit(release.noisy, release.totals, how, root=root)
         return found.lower_bound, found.proved
 
     def weight(self, table: int, level: int) -> Fraction:
@@ -365,7 +357,7 @@ class SizesDesign(Design):
     def with_split(self, levels: Split, tables: Split) -> SizesDesign:
         """Return the same with other shares of the levels."""
         settings = evolve(self.problem.settings, budget=tuple(levels))
-        return self.with_problem(evolve(self.problem, settings=settings))
+        return evolve(self, problem=evolve(self.problem, settings=settings))
 
     def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return that the one table needs its share."""

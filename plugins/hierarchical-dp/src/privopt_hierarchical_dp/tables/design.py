@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Final
@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, Faults, InputError
 from privopt_hierarchical_dp.bounds import read_limits
-from privopt_hierarchical_dp.design import Design, Solved
+from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, Solved
 from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_leaves, shape_of
 from privopt_hierarchical_dp.least_squares import Ends, Noise
 from privopt_hierarchical_dp.level_tables import read_regions
@@ -78,7 +78,6 @@ class TablesDesign(Design):
             file=file,
             method=method,
             tree=tree,
-            budgets=problem.budgets(method, tree.depth),
             limits=read_limits(hierarchy.bounds, tree),
             regions=regions,
             zeros=zeros,
@@ -123,16 +122,7 @@ class TablesDesign(Design):
         """Return for each level the scale of a table that was measured there, which weighs it; None without any."""
         return [next((own for own in level if own is not None), None) for level in zip(*scales, strict=True)]
 
-    def fit(
-        self,
-        noisy: Tables,
-        totals: Sequence[Ints],
-        *,
-        gap: float = 1e-3,
-        backend: str = "cbc",
-        at_once: bool = False,
-        report: Callable[[str, int], None] = lambda phase, number: None,
-    ) -> Solved:
+    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Solved:
         """Fit least squares over margins, then whole numbers, one margin after another."""
         levels = self.problem.level_weights(self.tree.depth)
         counts = fit_tables(
@@ -144,9 +134,9 @@ class TablesDesign(Design):
             zeros=self.zeros,
             law=self.law,
             scales=self._level_scales(self.scales),
-            gap=gap,
+            gap=how.gap,
             limits=self.limits,
-            progress=report,
+            progress=how.report,
         )
         return Solved(
             counts=counts,
@@ -159,7 +149,7 @@ class TablesDesign(Design):
         off = [[a - b for a, b in zip(*own, strict=True)] for own in zip(noisy, counts, strict=True)]
         return Fraction(least_objective(self.tree, self.domain, self.problem.level_weights(self.tree.depth), off))
 
-    def bound(self, release: HierarchyRelease, *, gap: float, backend: str) -> tuple[Fraction | None, bool]:
+    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | None, bool]:
         """Return what least squares over the noisy values gives once more."""
         return (None if release.complaints() else self._least(release.noisy, release.counts)), False
 
@@ -217,7 +207,8 @@ class TablesDesign(Design):
         hierarchy = self.problem.hierarchy
         named = zip(hierarchy.tables.items(), tables, strict=True)
         own = {name: evolve(table, share=share) for (name, table), share in named}
-        return self.with_problem(evolve(self.problem, hierarchy=evolve(hierarchy, budget=tuple(levels), tables=own)))
+        hierarchy = evolve(hierarchy, budget=tuple(levels), tables=own)
+        return evolve(self, problem=evolve(self.problem, hierarchy=hierarchy))
 
     def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether no table that has a share holds all attributes of one: else that one is a sum of its cells."""
