@@ -119,7 +119,7 @@ def _by_record(made: Estimate, channel: Channel, groups: Mapping[str, Ints] | No
 
 @themed
 def interval_figure(made: Estimate) -> Figure:
-    """Return the greatest shares, each with its interval and, where there is one, the share of raw reports."""
+    """Draw the greatest shares, each with its interval and, where there is one, the share of raw reports."""
     top = np.argsort(-made.shares, kind="stable")[:SHOWN][::-1]
     figure, axes = axes_of(7.2, 1.3 + 0.18 * len(top))
     at = np.arange(len(top))

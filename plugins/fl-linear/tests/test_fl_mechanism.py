@@ -274,7 +274,7 @@ def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch, settings)
 
 
 def _sealed(out, result, auto):
-    """Return the folder with another text on how the radius was chosen, checksums included."""
+    """Write into the folder another text on how the radius was chosen, checksums included."""
     result["details"]["told"]["auto"] = auto
     edit(out, lambda stated: stated.update(result))
 

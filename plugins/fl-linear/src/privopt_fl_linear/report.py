@@ -65,7 +65,7 @@ def _places(problem: FLInstance) -> tuple[Floats, tuple[str, str]] | None:
 
 @themed
 def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
-    """Return locations by what they reported, facilities by their capacity, and who is served by whom.
+    """Draw locations by what they reported, facilities by their capacity, and who is served by whom.
 
     Raises:
         ValueError: a matrix of more locations than are laid out.
@@ -136,7 +136,7 @@ def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, flo
 
 @themed
 def cost_over_delta(rows: Sequence[tuple[float, float, float]], delta: float | None) -> Figure:
-    """Return costs by radius (:func:`costs_by_radius`); ``delta``, where known, is marked."""
+    """Draw costs by radius (:func:`costs_by_radius`); ``delta``, where known, is marked."""
     radii, capacity, connection = np.array(rows).T
     figure, axes = axes_of(7.6, 3.8)
     axes.plot(radii, capacity + connection, color=INK, marker="o", markersize=3, label="total")

@@ -104,7 +104,7 @@ def ascend(
 
 @jit()
 def priced(start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools) -> float:
-    """Return opening the facilities taken and serving each client from its cheapest, in doubles."""
+    """Return the cost of the facilities taken and of serving each client from its cheapest, in doubles."""
     total = 0.0
     least = far.copy()
     for i in range(len(start) - 1):

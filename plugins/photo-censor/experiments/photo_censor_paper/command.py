@@ -63,7 +63,7 @@ class Effort:
 
     @classmethod
     def quick(cls) -> Effort:
-        """Return a minute, for tests: shows that everything runs, not what it finds."""
+        """Return the effort of a minute, for tests: it shows that everything runs, not what it finds."""
         return cls(
             counts={"R-16": 6, "R-32": 3, "R-64": 2, "R-128": 1, "Albums": 3},
             singles=200,

@@ -67,7 +67,7 @@ def telling(album: Album) -> Floats:
 
 @themed
 def guess_figure(album: Album, kept: Bools, title: str, places: Places = NOWHERE) -> Figure:
-    """Return the classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
+    """Draw the classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
     chances, place = belief(album, kept), rank(album, kept)
     order = np.argsort(-chances, kind="stable")[:PLACES].tolist()
     labels = [places.label(j) for j in order]

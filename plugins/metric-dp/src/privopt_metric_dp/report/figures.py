@@ -133,7 +133,7 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 
 @themed
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Return the expected loss of each record, over the map."""
+    """Draw the expected loss of each record, over the map."""
     return _map(layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", least=0.0)
 
 
