@@ -70,6 +70,7 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
     """``apply`` without a ledger, with one, and with reports that are kept."""
     from privopt.ledger.charge import Charge
     from privopt.run.solve import solve
+    from privopt_metric_dp.tables.application import Application
     from privopt_metric_dp.tables.apply_file import apply
     from privopt_metric_dp.tables.secret_columns import Secret
 
@@ -90,7 +91,7 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
         ("kept reports, again", Charge(ledger=folder / "b", subject="who", sticky=True)),
     ):
         clock, cpu = time.perf_counter(), time.process_time()
-        apply(out, folder / "t.csv", folder / "o.csv", Secret.of(id="place"), charge=charge, force=True)
+        apply(out, folder / "t.csv", folder / "o.csv", Secret.of(id="place"), Application(charge=charge), force=True)
         said(f"apply, {rows:,} rows, {name}", time.perf_counter() - clock, time.process_time() - cpu)
 
 

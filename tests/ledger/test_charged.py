@@ -20,13 +20,16 @@ from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.tables import apply_file as module
+from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.protect import Protector
 
 
 def test_every_row_is_charged_to_its_subject(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,p2", ",p1", " ,p1"])
-    done = apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
+    done = apply(
+        town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who"))
+    )
     assert done.refused == {"no subject": 2}
     assert [name for name, _ in charged(tmp_path / "l")] == ["anna", "bert", "anna"]
     cost = charged(tmp_path / "l")[0][1]
@@ -83,7 +86,7 @@ def test_what_is_charged_and_refused_is_no_function_of_the_secret(town, data):
         charge = Charge(ledger=folder / side / "l", subject="who")
         said("budget", charge.ledger, "--set", "1.4")
         try:
-            apply(town, source, folder / side / "o.csv", BY_PLACE, max_snap=2.0, charge=charge)
+            apply(town, source, folder / side / "o.csv", BY_PLACE, Application(max_snap=2.0, charge=charge))
         except UsageError:  # no row could be reported
             assert not (folder / side / "o.csv").exists()
         spent = said("budget", charge.ledger, "--json")[1]
@@ -104,7 +107,7 @@ def test_all_charges_are_durable_before_anything_is_drawn(town, tmp_path, monkey
 
     monkeypatch.setattr(Protector, "_drawn", watched)
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,nowhere"])
-    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
+    apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
     assert seen == [(3, 3)]
 
 
@@ -112,14 +115,22 @@ def test_nobody_is_charged_for_a_table_that_will_not_do(town, tmp_path):
     charge = Charge(ledger=tmp_path / "l", subject="who")
     rows = [f"s{n},p1" for n in range(1500)]
     with pytest.raises(InputError, match="row 1502"):
-        apply(town, table(tmp_path / "t.csv", [*rows, "anna,p0,7"]), tmp_path / "o.csv", BY_ID, charge=charge)
+        apply(
+            town, table(tmp_path / "t.csv", [*rows, "anna,p0,7"]), tmp_path / "o.csv", BY_ID, Application(charge=charge)
+        )
     with pytest.raises(InputError, match=r"a name of 1,001 characters \(1 such rows\)"):
-        apply(town, table(tmp_path / "t.csv", [*rows, "x" * 1001 + ",p0"]), tmp_path / "o.csv", BY_ID, charge=charge)
+        apply(
+            town,
+            table(tmp_path / "t.csv", [*rows, "x" * 1001 + ",p0"]),
+            tmp_path / "o.csv",
+            BY_ID,
+            Application(charge=charge),
+        )
     assert charged(tmp_path / "l") == []
     for column, found in (("nobody", "no such column"), ("place", "the secret")):
         wrong = Charge(ledger=tmp_path / "m", subject=column)
         with pytest.raises(InputError, match=f"column {column}: found {found}"):
-            apply(town, table(tmp_path / "t.csv", rows), tmp_path / "o.csv", BY_ID, charge=wrong)
+            apply(town, table(tmp_path / "t.csv", rows), tmp_path / "o.csv", BY_ID, Application(charge=wrong))
         with pytest.raises(InputError, match=f"column {column}: found {found}"):
             po.open(town).apply({"place": ["p0"]}, id="place", ledger=tmp_path / "m", subject=column)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "t.csv"]
@@ -132,7 +143,7 @@ def test_an_interrupt_leaves_charges_and_no_table(town, tmp_path, monkeypatch):
     monkeypatch.setattr(module.TableWriter, "write", interrupted)
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     with pytest.raises(StoppedError):
-        apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
+        apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
     assert (len(charged(tmp_path / "l")), (tmp_path / "o.csv").exists()) == (1, False)
 
 
@@ -185,10 +196,10 @@ def test_a_ledger_is_a_file_of_its_own(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     for place, found in ((town / "l", "holds the release alone"), (tmp_path / "o.csv", "found the name of a table")):
         with pytest.raises(UsageError, match=found):
-            apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=place, subject="who"))
+            apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=place, subject="who")))
         key = Charge(ledger=tmp_path / "l", subject="who", key=place)
         with pytest.raises(UsageError, match=found):
-            apply(town, rows, tmp_path / "o.csv", BY_ID, charge=key)
+            apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=key))
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
@@ -231,7 +242,7 @@ def test_tables_in_memory_are_charged_too(town, tmp_path):
         assert ledger.account("carl").reports == 1
     with pytest.raises(UsageError, match="wanted both"):
         release.apply(frame, id="place", subject="who")
-    with pytest.raises(UsageError, match="seed: found one beside a ledger"):
+    with pytest.raises(UsageError, match="seed must be omitted with a ledger"):
         release.apply(frame, id="place", subject="who", ledger=tmp_path / "l", seed=1)
     with pytest.raises(UsageError, match="found an array, wanted a table"):
         release.apply(frame["place"].to_numpy(), subject="who", ledger=tmp_path / "l")
@@ -309,7 +320,7 @@ def test_what_draws_no_noise_or_gives_no_privacy_is_not_charged(census, town, tm
 
 def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
-    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=Charge(ledger=tmp_path / "l", subject="who"))
+    apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
     with Ledger(tmp_path / "l") as ledger:
         with pytest.raises(UsageError, match="found charges of metric-dp, per km as the crow flies"):
             ledger.to_opendp("anna")

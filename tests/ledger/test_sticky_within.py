@@ -12,6 +12,7 @@ from helpers.toys import grid_text
 from privopt.errors import UsageError
 from privopt.ledger.charge import Charge
 from privopt.run.solve import solve
+from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.secret_columns import Secret
 
@@ -34,7 +35,7 @@ def rows(path, who, places):
 
 def kept(cells, table, out, ledger, within):
     charge = Charge(ledger=ledger, subject="who", sticky=True, within=within)
-    return apply(cells, table, out, POSITION, charge=charge)
+    return apply(cells, table, out, POSITION, Application(charge=charge))
 
 
 def test_homes_under_noise_are_charged_about_once(cells, tmp_path):

@@ -153,7 +153,7 @@ def test_tables_that_are_none_are_refused(release):
     ):
         with pytest.raises(UsageError, match=words):
             release.apply(table, id="id")
-    with pytest.raises(UsageError, match="seed: found -1"):
+    with pytest.raises(UsageError, match="seed must be a whole number of at least 0, got -1"):
         release.apply({"id": ["a"]}, id="id", seed=-1)
 
 
@@ -167,6 +167,9 @@ def test_arrays_come_back_as_arrays(release):
     assert reported.shape == (2, 2)
     assert {tuple(row) for row in reported.tolist()} <= {(41.9, 12.4), (41.9, 12.41), (41.91, 12.4)}
     assert set(release.apply(np.array(["a", "c"])).tolist()) <= set("abc")
+    for more in ({"text": "id"}, {"prefix": "end"}, {"positions": {"end": ["id"]}}):
+        with pytest.raises(UsageError, match="must be omitted with an array: they name columns"):
+            release.apply(np.array(["a"]), **more)
     with pytest.raises(UsageError, match=r"shape \(3, 3\)"):
         release.apply(np.zeros((3, 3)))
 

@@ -63,8 +63,8 @@ def test_each_row_is_charged_before_it_is_drawn(line, tmp_path):
     )
     epsilon = open_verified(line).result.guarantee.epsilon
     said("budget", tmp_path / "book", "--set", str(3 * epsilon))
-    asked = {"charge": Charge(ledger=tmp_path / "book", subject="who")}
-    done = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"), **asked)
+    asked = Application(charge=Charge(ledger=tmp_path / "book", subject="who"))
+    done = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"), asked)
     assert done.refused == {"unknown id": 1, "budget spent": 2}
     assert Counter(name for name, _ in charged(tmp_path / "book")) == {"anna": 3, "bert": 1}
 

@@ -18,6 +18,7 @@ from privopt.ledger.charge import Charge
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
+from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.protect_text import MASK
 from privopt_metric_dp.tables.secret_columns import Secret
@@ -104,7 +105,7 @@ def test_nothing_of_a_sentence_survives_but_protected_words_and_masks(words, tmp
     assert [len((text or "").split(" ")) for text in out["said"][:2]] == [4, 1]
     assert out["said"][2:].is_null().all()
     assert {word for text in out["said"][:2] for word in text.split(" ")} <= set(WORDS)
-    masked = apply(words, rows, tmp_path / "m.csv", TEXT, text="said", unknown="mask")
+    masked = apply(words, rows, tmp_path / "m.csv", TEXT, Application(text="said", unknown="mask"))
     assert masked.to_json() | {"refused": {}} == {
         "rows": 4,
         "reported": 3,
@@ -120,7 +121,7 @@ def test_nothing_of_a_sentence_survives_but_protected_words_and_masks(words, tmp
 
 def test_words_are_as_likely_as_certified_and_of_their_own_coins(words, tmp_path):
     rows = table(tmp_path / "t.csv", *["cat cat sat"] * 6_000)
-    apply(words, rows, tmp_path / "o.csv", TEXT, text="said")
+    apply(words, rows, tmp_path / "o.csv", TEXT, Application(text="said"))
     release = open_verified(words).release
     parted = [text.split(" ") for text in pl.read_csv(tmp_path / "o.csv")["said"]]
     for at, word in enumerate(["cat", "cat", "sat"]):
@@ -137,7 +138,11 @@ def test_each_known_word_is_charged_and_a_shorter_sentence_that_fits_is_reported
     said("budget", tmp_path / "book", "--set", "2")
     rows = table(tmp_path / "t.csv", "the cat", "the cat sat", "30 40", "don't 30")
     done = apply(
-        words, rows, tmp_path / "o.csv", TEXT, text="said", charge=Charge(ledger=tmp_path / "book", subject="who")
+        words,
+        rows,
+        tmp_path / "o.csv",
+        TEXT,
+        Application(text="said", charge=Charge(ledger=tmp_path / "book", subject="who")),
     )
     assert done.to_json()["refused"] == {"no known word": 1, "budget spent": 1}
     assert done.counts == {"words": 3, "dropped": 1}
@@ -153,7 +158,7 @@ def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_p
     said("budget", tmp_path / "book", "--set", "3")
     texts = ["cat cat", "30", "the cat sat", "Rome", "sat sat"] * 3
     rows = table(tmp_path / "t.csv", *texts, who=["anna", "bert", "anna", "bert", "anna"] * 3)
-    asked = {"text": "said", "charge": Charge(ledger=tmp_path / "book", subject="who"), "batch": "one"}
+    asked = Application(text="said", charge=Charge(ledger=tmp_path / "book", subject="who"), batch="one")
     from privopt_metric_dp.tables.protect_text import TextProtector
 
     drawn = []
@@ -166,9 +171,9 @@ def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_p
     with monkeypatch.context() as patch:
         patch.setattr(TextProtector, "protect", killed)
         with pytest.raises(StoppedError):
-            apply(words, rows, tmp_path / "o.csv", TEXT, **asked)
+            apply(words, rows, tmp_path / "o.csv", TEXT, asked)
     before = charged(tmp_path / "book")
-    done = apply(words, rows, tmp_path / "o.csv", TEXT, **asked)
+    done = apply(words, rows, tmp_path / "o.csv", TEXT, asked)
     assert charged(tmp_path / "book") == before
     out = pl.read_csv(tmp_path / "o.csv")["said"].to_list()
     assert out == drawn[0]["said"].to_list()
@@ -177,7 +182,7 @@ def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_p
     for name in ("anna", "bert"):
         known = [text for text, who in zip(out, whose, strict=True) if text and who == name]
         assert sum(Fraction(len(text.split(" ")), 2) for text in known) <= 3
-    again = apply(words, rows, tmp_path / "o.csv", TEXT, **asked)
+    again = apply(words, rows, tmp_path / "o.csv", TEXT, asked)
     assert again.counts == done.counts
 
 
@@ -197,7 +202,7 @@ def test_what_a_sentence_cannot_have_says_so(words, tmp_path, more, words_of_err
     code, _, err = said("apply", words, rows, "--id", "said", "--unknown", "mask", "--out", tmp_path / "o.csv")
     assert (code, "--unknown must be given with --text" in err) == (2, True)
     with pytest.raises(UsageError, match="drop or mask"):
-        apply(words, rows, tmp_path / "o.csv", TEXT, text="said", unknown="keep")
+        apply(words, rows, tmp_path / "o.csv", TEXT, Application(text="said", unknown="keep"))
 
 
 def test_in_memory(words):

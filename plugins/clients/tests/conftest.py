@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +97,29 @@ def exported(releases, tmp_path_factory) -> dict[str, Path]:
     made["columns"] = tmp_path_factory.mktemp("exported") / "columns"
     export(releases["streets"], made["columns"], form="columns")
     return made
+
+
+@pytest.fixture
+def same_reports(tmp_path) -> Callable[[Path, int, Callable[[Path, int], str]], None]:
+    """Return a check that a client in another language reports what the client in Python does."""
+    from privopt_clients.client import open_artefact
+
+    def check(folder: Path, count: int, hash_of: Callable[[Path, int], str]) -> None:
+        """Compare the SHA-256 of ids reported from ``count`` strings of entropy, over all records in turn.
+
+        ``hash_of`` is the other client's: it takes a file of entropy and the bytes of each string.
+        """
+        client = open_artefact((folder / "mechanism.bin").read_bytes())
+        ids, size = client.ids, min(client.entropy, 28)  # of column weights two blocks, of which sometimes none counts
+        entropy = random.Random(count).randbytes(size * count)
+        reported = hashlib.sha256()
+        for at in range(count):
+            try:
+                report = client.report_from(ids[at % len(ids)], entropy[at * size : (at + 1) * size])["id"]
+            except ValueError:
+                report = "no block counts"
+            reported.update(f"{report}\n".encode())
+        (tmp_path / "entropy.bin").write_bytes(entropy)
+        assert hash_of(tmp_path / "entropy.bin", size) == reported.hexdigest()
+
+    return check

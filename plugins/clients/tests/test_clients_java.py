@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import random
 import shutil
 import subprocess
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,33 +65,17 @@ def test_vectors_hold_in_java(jars, name, tmp_path):
         assert [output, *found] == list(vector["report"].values())
 
 
-def same_reports(jars, name, count, folder):
-    """Compare the hash of reports of so many strings of entropy, over all records in turn."""
-    client = open_artefact((jars[name] / "mechanism.bin").read_bytes())
-    ids, size = client.ids, min(client.entropy, 28)  # of column weights two blocks, of which sometimes none counts
-    entropy = random.Random(count).randbytes(size * count)
-    told = hashlib.sha256()
-    for at in range(count):
-        try:
-            report = client.report_from(ids[at % len(ids)], entropy[at * size : (at + 1) * size])["id"]
-        except ValueError:
-            report = "no block counts"
-        told.update(f"{report}\n".encode())
-    (folder / "entropy.bin").write_bytes(entropy)
-    assert replay(jars, name, "hash", folder / "entropy.bin", size) == told.hexdigest()
-
-
 @needs_jdk
 @pytest.mark.parametrize("name", KINDS)
-def test_entropy_leads_to_the_same_reports_as_in_python(jars, name, tmp_path):
-    same_reports(jars, name, 2_000, tmp_path)
+def test_entropy_leads_to_the_same_reports_as_in_python(jars, name, same_reports):
+    same_reports(jars[name], 2_000, partial(replay, jars, name, "hash"))
 
 
 @pytest.mark.slow
 @needs_jdk
 @pytest.mark.parametrize("name", KINDS)
-def test_a_million_strings_do(jars, name, tmp_path):
-    same_reports(jars, name, 10**6 if name != "columns" else 10**5, tmp_path)
+def test_a_million_strings_do(jars, name, same_reports):
+    same_reports(jars[name], 10**6 if name != "columns" else 10**5, partial(replay, jars, name, "hash"))
 
 
 @needs_jdk

@@ -100,11 +100,6 @@ class ReleasedMatrix(Released):
         """
         if (ledger is not None and subject is None) or (sticky and ledger is None):
             raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
-        columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
-        if text is not None:
-            if found := next((name for name, column in columns.items() if column is not None), None):
-                raise UsageError(f"apply: {found} must be omitted with text: sentences are the secret")
-            columns["id"] = text
         charge = None
         if ledger is not None:
             charge = Charge(ledger=ledger, subject=subject, sticky=sticky, within=sticky_within)
@@ -121,6 +116,7 @@ class ReleasedMatrix(Released):
             text=text,
             unknown=unknown,
         )
+        columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
         made, notes = protected(self.opened, table, columns, asked)
         warn_all(notes)
         return made

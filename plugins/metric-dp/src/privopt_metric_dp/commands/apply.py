@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -23,9 +22,6 @@ from privopt.command.ledger_commands import charge_of
 from privopt.command.terminal import complain, say_json
 from privopt.errors import UsageError, number_of
 
-if TYPE_CHECKING:
-    from privopt_metric_dp.tables.secret_columns import Secret
-
 __all__ = ["apply"]
 
 
@@ -41,28 +37,6 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
             raise click.BadParameter(f"{name.strip()} must name one position, got it twice")
         found[name.strip()] = names
     return found
-
-
-def _secret_of(
-    columns: Mapping[str, str | None],
-    positions: Mapping[str, list[str]],
-    text: str | None,
-    unknown: str | None,
-) -> Secret | None:
-    """Return the column of sentences, where there is one.
-
-    Raises:
-        UsageError: other columns of the secret next to it, or what becomes of unknown words without it.
-    """
-    from privopt_metric_dp.tables.secret_columns import Secret
-
-    if text is None:
-        if unknown is not None:
-            raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
-        return None
-    if found := [f"--{name}" for name, column in {**columns, "position": positions or None}.items() if column]:
-        raise UsageError(f"{found[0]} must be omitted with --text: sentences are the secret")
-    return Secret.of(id=text)
 
 
 @click.command()
@@ -187,11 +161,13 @@ def apply(
     """
     from privopt.command.terminal import progress_display
     from privopt.interfaces.result import SEEDED
-    from privopt_metric_dp.tables.application import words_of
+    from privopt_metric_dp.tables.application import Application, words_of
     from privopt_metric_dp.tables.apply_file import apply as run
     from privopt_metric_dp.tables.apply_table import whole_secret
 
-    secret = _secret_of({"id": id_, **columns}, given, text, unknown) or whole_secret({"id": id_, **columns}, given)
+    if unknown is not None and text is None:
+        raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
+    secret = whole_secret({"id": id_, **columns}, given, text, dashes="--")
     if within is not None and not sticky:
         raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
     charge = None
@@ -203,25 +179,20 @@ def apply(
     if seed is not None and charge is not None:
         raise UsageError("--seed: found one beside --ledger, wanted none: no epsilon covers what a seed draws")
     say_when_compiling(quiet=quiet)
+    asked = Application(
+        max_snap=max_snap,
+        seed=seed,
+        charge=charge,
+        subject=subject,
+        time=time,
+        prefix=prefix,
+        positions=given,
+        batch=batch,
+        text=text,
+        unknown=unknown or "drop",
+    )
     with progress_display(quiet=quiet) as progress:
-        done = run(
-            folder,
-            table,
-            out,
-            secret,
-            max_snap=max_snap,
-            seed=seed,
-            charge=charge,
-            subject=subject,
-            time=time,
-            prefix=prefix,
-            positions=given,
-            batch=batch,
-            text=text,
-            unknown=unknown or "drop",
-            force=force,
-            progress=progress,
-        )
+        done = run(folder, table, out, secret, asked, force=force, progress=progress)
     warn_of_no_privacy(folder)
     for line in done.notes:
         complain(f"note: {line}")

@@ -40,6 +40,8 @@ SCHEMA: Final = {
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
     """A row a point: ``mechanism``, ``epsilon`` as its exact text, and the figures of :class:`Point`.
 
+    What is selected from it may be a plain table of polars, which has no units and does not draw itself.
+
     Attributes:
         unit: of losses, bounds and an adversary's errors.
         distance_unit: of the other errors, and what epsilon is per.

@@ -90,14 +90,18 @@ def positions_are_planar(data: MetricData) -> bool:
 
 
 def check_asked(positions: Sequence[tuple[str | None, Secret]], asked: Application, *, traces: bool) -> None:
-    """Refuse batches, and several positions, where they cannot be; ``traces`` are what the release reports.
+    """Refuse seeds, batches and several positions where they cannot be; ``traces`` are what the release reports.
 
     Raises:
-        UsageError: a batch without a ledger, or of reports that depend on earlier ones; several positions next to a
-            prefix of one, kept reports or traces; or columns that stand twice.
+        UsageError: a seed below 0 or with a ledger. A batch without a ledger, or of reports that depend on earlier
+            ones. Several positions next to a prefix of one, kept reports or traces. A column given twice.
     """
     if asked.prefix is not None and not asked.prefix.strip():
         raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
+    if asked.seed is not None and asked.seed < 0:
+        raise UsageError(f"seed must be a whole number of at least 0, got {asked.seed}")
+    if asked.seed is not None and asked.charge is not None:
+        raise UsageError("seed must be omitted with a ledger, got both: no epsilon covers what a seed draws")
     if asked.batch is not None and (traces or asked.charge is None or asked.charge.sticky):
         found = "no ledger" if asked.charge is None else "traces" if traces else "kept reports"
         raise UsageError(f"batch must have a ledger and fresh reports, got {found}: those depend on more than one row")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import narwhals as nw
 
@@ -14,7 +14,6 @@ from privopt.errors import Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress
 from privopt.ledger.batches import Batch
-from privopt.ledger.charge import Charge
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
@@ -30,17 +29,8 @@ def apply(
     table: Path,
     out: Path,
     secret: Secret,
+    asked: Application | None = None,
     *,
-    max_snap: float | None = None,
-    seed: int | None = None,
-    charge: Charge | None = None,
-    subject: str | None = None,
-    time: str | None = None,
-    prefix: str | None = None,
-    positions: Mapping[str, Sequence[str]] | None = None,
-    batch: str | None = None,
-    text: str | None = None,
-    unknown: Literal["drop", "mask"] = "drop",
     force: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
@@ -51,8 +41,7 @@ def apply(
         table: CSV or Parquet.
         out: the same, by its own ending; written whole or not at all.
         secret: the columns that hold it, of all positions.
-        max_snap, seed, charge, subject, time, prefix, positions, batch, text, unknown: as of
-            :class:`Application`.
+        asked: how; None for no options.
         force: replace ``out``.
         progress: called with how many rows are done.
 
@@ -62,27 +51,16 @@ def apply(
         UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
         StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
     """
-    asked = Application(
-        max_snap=max_snap,
-        seed=seed,
-        charge=charge,
-        subject=subject,
-        time=time,
-        prefix=prefix,
-        positions=positions or {},
-        batch=batch,
-        text=text,
-        unknown=unknown,
-    )
+    asked = asked or Application()
     ending = ending_of(out, "--out")
-    if batch is None:
+    if asked.batch is None:
         return _apply_file(folder, table, out, ending, secret, asked, None, force=force, progress=progress)
-    if charge is None:
+    if asked.charge is None:
         raise UsageError("--batch NAME must have --ledger FILE and --subject COLUMN beside it, got it alone")
-    with Batch(ledger=charge.path, name=batch, target=out).opened() as begun:
+    with Batch(ledger=asked.charge.path, name=asked.batch, target=out).opened() as begun:
         if (counts := begun.counts) is not None:
             _check_same(begun, folder, table)
-            done = f"batch {batch} is finished: {out} is as it was written, and nothing was charged again"
+            done = f"batch {asked.batch} is finished: {out} is as it was written, and nothing was charged again"
             return Applied(**counts, notes=(done,), warnings=())
         begun.check_open()
         force = force or begun.left_target

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import narwhals as nw
 import numpy as np
-from attrs import evolve
 
 from privopt.declare.column_texts import REPORT
 from privopt.errors import UsageError, number_of
@@ -40,12 +39,14 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
         UsageError, InputError: as of :meth:`privopt.api.released.Released.apply`.
     """
     if isinstance(table, np.ndarray):
-        return _array(opened, table, asked)  # type: ignore[return-value]
+        reports, notes = _array(opened, table, asked)
+        return cast("T", reports), notes
     source = GeoSource.of_memory(table)
-    if source.active is not None and not any(columns.values()):
+    if source.active is not None and asked.text is None and not any(columns.values()):
         columns = {"geometry": source.active}
     frames: list[nw.DataFrame[Any]] = []
-    done = applied(opened, source, whole_secret(columns, asked.positions), asked, nullcontext(frames.append))
+    secret = whole_secret(columns, asked.positions, asked.text)
+    done = applied(opened, source, secret, asked, nullcontext(frames.append))
     made, left, result = nw.concat(frames) if len(frames) > 1 else frames[0], done.rows - done.reported, opened.result
     notes = [f"{left:,} of {number_of(done.rows, 'row')} without a report: {words_of(done.refused)}"] if left else []
     notes += limits_of(result.guarantee)
@@ -54,7 +55,7 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
     notes += [f"this table: {SEEDED}"] if asked.seed is not None else []
     notes += done.warnings
     if isinstance(table, Mapping):
-        return made.to_dict(as_series=False), notes  # type: ignore[return-value]
+        return cast("T", made.to_dict(as_series=False)), notes
     native = _bare(made.to_native())
     if source.active is not None and isinstance(done.protector, Protector):
         native = _with_points(table, native, source.active, done.protector)
@@ -64,8 +65,9 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
 def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
     if asked.subject is not None:
         raise UsageError("table: found an array, wanted a table with a column of subjects")
+    if asked.text is not None or asked.prefix is not None or asked.positions:
+        raise UsageError("text, prefix and positions must be omitted with an array: they name columns of a table")
     release, problem = matrix_of(opened)
-    asked = evolve(asked, prefix=None, positions={})
     if given.ndim == 1:
         ids, notes = protected(opened, {"id": given.tolist()}, {"id": "id"}, asked)
         return np.array(ids[REPORT], dtype=object), notes

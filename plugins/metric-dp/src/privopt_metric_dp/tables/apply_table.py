@@ -17,6 +17,7 @@ from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress, Release
 from privopt.ledger.batches import Batch, Coins, Digest
 from privopt.ledger.cost_of_report import cost_of
+from privopt.ledger.entries import Cost
 from privopt.run.verify import Opened
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricInstance
@@ -30,7 +31,7 @@ from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.table_source import GeoSource
 from privopt_metric_dp.tables.trace_rows import check_subject
 
-__all__ = ["Applied", "applied", "matrix_of", "whole_secret"]
+__all__ = ["Applied", "applied", "cost_of_row", "matrix_of", "whole_secret"]
 
 SAMPLED: Final = 1_000
 """Rows that a release draws for at once where it draws for itself: then it is said how far it is."""
@@ -69,16 +70,31 @@ class Applied:
         return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **self.counts, **more}
 
 
-def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
+def matrix_of(opened: Opened, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
     """Return the matrix in a folder, and its problem.
 
+    Args:
+        opened: the release.
+        traces: whether it may be one that reports traces, whose rows depend on one another.
+
     Raises:
-        UsageError: the folder's mechanism has none.
+        UsageError: the folder's mechanism has none, or it reports traces.
     """
     if not isinstance(opened.release, MatrixRelease) or not isinstance(opened.problem, MetricInstance):
         name = opened.registered.spec.name
         raise UsageError(f"{opened.folder}: {name} writes no {ARTEFACT} to draw from: its release is one result")
+    if opened.release.walker is not None and not traces:
+        raise UsageError("release must draw rows one by one, got one of traces: use apply")
     return opened.release, opened.problem
+
+
+def cost_of_row(opened: Opened, asked: Application, purpose: str) -> Cost:
+    """Return what each row is charged: the cost of a report, once for each position.
+
+    Raises:
+        UsageError: a release that cannot be charged.
+    """
+    return cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(asked.positions)))
 
 
 def applied(
@@ -101,8 +117,7 @@ def applied(
     check_subject(walker, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
     secret, charging = source.whole(secret), None
     if asked.charge is not None:
-        cost = cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(asked.positions)))
-        charging = Charging(to=asked.charge, cost=cost, time=asked.time)
+        charging = Charging(to=asked.charge, cost=cost_of_row(opened, asked, purpose), time=asked.time)
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
     protector = _protector_of(opened, secret, asked, charging, coins)
@@ -211,12 +226,24 @@ def _protector_of(
     return SampledProtector.of(release, secret, asked, charging)
 
 
-def whole_secret(columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]]) -> Secret:
-    """Return the columns that hold the secret: of one position, or of all that are named.
+def whole_secret(
+    columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]], text: str | None = None, dashes: str = ""
+) -> Secret:
+    """Return the columns that hold the secret: of one position, of all that are named, or of sentences.
+
+    Args:
+        columns: of one position, by what they hold.
+        positions: the columns of each of several.
+        text: the column of sentences.
+        dashes: before the names of options in messages.
 
     Raises:
-        UsageError: no position, one of several kinds, or positions together with one.
+        UsageError: nothing of these, one of several kinds, or several of these.
     """
+    if text is not None:
+        if found := [name for name, column in {**columns, "position": positions or None}.items() if column is not None]:
+            raise UsageError(f"{dashes}{found[0]} must be omitted with {dashes}text: sentences are the secret")
+        return Secret.of(id=text)
     if not positions:
         return Secret.of(**columns)
     if beside := [name for name, column in columns.items() if column is not None]:

@@ -31,7 +31,7 @@ from privopt.ledger.periods import Calendar, periods_of
 from privopt.ledger.subject_columns import subjects_of
 from privopt_metric_dp.tables.nearest_record import REASONS
 
-__all__ = ["Charging", "Drawn", "Places"]
+__all__ = ["Charging", "Drawn", "Places", "check_no_calendar"]
 
 
 Drawn = tuple[Ints, Ints]
@@ -268,6 +268,22 @@ class Charging:
             "subject is charged for its known words, so charges and refusals show how many it has"
             f"{window_text(self._limit)}"
         )
+
+
+def check_no_calendar(ledger: Ledger, account: str) -> None:
+    """Refuse a ledger whose limit is by the calendar, where rows have no time.
+
+    Args:
+        ledger: that is to be charged.
+        account: the unit that it is charged in.
+
+    Raises:
+        UsageError: it has such a limit.
+    """
+    limit = ledger.limit_of(account)
+    if limit is not None and limit.calendar is not None:
+        found = f"one that counts by {limit.calendar}"
+        raise UsageError(f"{ledger.path} must have a limit in all or by hours, got {found}: use apply --time")
 
 
 def _by_period(periods: Sequence[str]) -> list[Ints]:

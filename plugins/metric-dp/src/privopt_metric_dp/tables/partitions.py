@@ -27,13 +27,13 @@ from privopt.files.release_folder import SUMS, sha256
 from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch, Digest
 from privopt.ledger.charge import Charge
-from privopt.ledger.cost_of_report import cost_of
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.subject_columns import row_names, subjects_of
 from privopt.run.verify import Opened
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_table import matrix_of
+from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of
+from privopt_metric_dp.tables.charge_rows import check_no_calendar
 from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 
@@ -162,7 +162,8 @@ class Partitions:
             held.append(_chosen(frame, few))
         if last is not None and self.few:
             frame = nw.concat(held)
-            yield self._made(frame, good := self._first(frame), last, without=~good)
+            first = self._first(frame)
+            yield self._made(frame, first, last, without=~first)
 
     def _first(self, frame: nw.DataFrame[Any]) -> pl.Series:
         """Mark the rows that have a report of those subjects that may have few: the first ones by their ids.
@@ -252,15 +253,11 @@ class PartitionedBatch:
             UsageError: a release without a matrix or of traces, a batch that is over, or a ledger by the calendar.
             InputError, DoesNotHoldError: a ledger, or a batch, that will not do.
         """
-        release, problem = matrix_of(opened)
-        if release.walker is not None:
-            raise UsageError("release must draw rows one by one, got one of traces: use apply")
+        release, problem = matrix_of(opened, traces=False)
         sums, subject = sha256(opened.folder / SUMS), str(charge.subject)
         with Batch(ledger=charge.path, name=name).opened() as batch, charge.opened() as ledger:
-            cost = cost_of(opened.folder, opened.result, opened.relation, "batch").times(max(1, len(asked.positions)))
-            limit = ledger.limit_of(cost.account)
-            if limit is not None and limit.calendar is not None:
-                raise UsageError(f"{ledger.path} must have a limit in all or by hours, got one by the calendar")
+            cost = cost_of_row(opened, asked, "batch")
+            check_no_calendar(ledger, cost.account)
             protector = Protector.of(release, problem.data, secret, asked, coins=batch.coins(sums))
             protector = evolve(protector, named_by=(subject, row))
             options = Digest(batch.key())

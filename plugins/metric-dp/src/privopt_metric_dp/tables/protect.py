@@ -31,7 +31,7 @@ from privopt_metric_dp.tables.application import Application, check_asked, limit
 from privopt_metric_dp.tables.charge_rows import Charging, Drawn, Places
 from privopt_metric_dp.tables.near_cells import Near
 from privopt_metric_dp.tables.nearest_record import Snap, Strays
-from privopt_metric_dp.tables.protecting import SEEDED, Protecting, several
+from privopt_metric_dp.tables.protecting import SEEDED, Protecting
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
 from privopt_metric_dp.tables.trace_rows import Traced, Tracer
 from privopt_metric_dp.traces.interpolate import Ways
@@ -108,10 +108,6 @@ class Protector(Protecting):
             UsageError: a blank prefix, positions that the records do not have, a distance or a seed that is none, or
                 a seed or kept reports where they cannot be.
         """
-        if asked.seed is not None and asked.seed < 0:
-            raise UsageError(f"seed: found {asked.seed}, wanted a whole number of at least 0")
-        if asked.seed is not None and charging is not None:
-            raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
         positions = positions_asked(secret, asked, data)
         kind = positions[0][1].kind
         check_asked(positions, asked, traces=release.walker is not None)
@@ -123,7 +119,7 @@ class Protector(Protecting):
         snap = Snap(ids=release.records, places=places, region=around, source=source, farthest=asked.max_snap)
         for _, columns in positions:
             snap.check(columns)
-        outputs = _places(release.outputs.tolist(), data.outputs)
+        outputs = _located(release.outputs.tolist(), data.outputs)
         if outputs is not None and outputs.projection is not None and kind == "geographic":
             outputs = _on_earth(outputs, outputs.projection)
         return cls(
@@ -282,8 +278,7 @@ class Protector(Protecting):
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Return what publishers of such a table must know about the guarantee, a sentence each."""
-        less = (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)))
-        less = (*less, *several(len(self.positions), guarantee))
+        less = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return less
         if self.snap.region is not None:
@@ -326,7 +321,7 @@ def _on_earth(space: Space, projection: Projection) -> Space:
     return Space(ids=space.ids, coordinates=degrees, kind="geographic", source=space.source)
 
 
-def _places(ids: list[str], space: Space) -> Space | None:
+def _located(ids: list[str], space: Space) -> Space | None:
     """Return the coordinates of some of a space's ids; None where it has none on a map."""
     points = space.on_map
     if points is None or list(space.ids) == ids:

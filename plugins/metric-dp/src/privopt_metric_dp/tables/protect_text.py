@@ -18,7 +18,7 @@ from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, secrets_of
 from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables.application import Application, check_asked, limits_of
+from privopt_metric_dp.tables.application import Application, check_asked
 from privopt_metric_dp.tables.charge_rows import Charging
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.protecting import SEEDED, Protecting
@@ -47,7 +47,7 @@ class TextProtector(Protecting):
         source: of random bytes.
         marked: whether a seed is that source.
         coins: of a batch, from which each word has a stream of its own; None for ``source``.
-        said: how many words were reported, dropped and masked so far.
+        word_counts: how many words were reported, dropped and masked so far.
     """
 
     release: MatrixRelease
@@ -56,7 +56,7 @@ class TextProtector(Protecting):
     source: Source
     marked: bool
     coins: Coins | None = None
-    said: dict[str, int] = field(factory=lambda: {"words": 0, "dropped": 0, "masked": 0})
+    word_counts: dict[str, int] = field(factory=lambda: {"words": 0, "dropped": 0, "masked": 0})
 
     @classmethod
     def of(
@@ -91,9 +91,6 @@ class TextProtector(Protecting):
             raise UsageError("text must be of words that are reported one by one, got a release that reports traces")
         if asked.unknown not in ("drop", "mask"):
             raise UsageError(f"unknown must be drop or mask, got {asked.unknown!r}")
-        if asked.seed is not None and (asked.seed < 0 or charging is not None):
-            wanted = "a whole number of at least 0, and no ledger beside it: no epsilon covers what a seed draws"
-            raise UsageError(f"seed must be {wanted}, got {asked.seed}")
         check_asked((), asked, traces=False)
         return cls(
             release=release,
@@ -124,7 +121,7 @@ class TextProtector(Protecting):
     @property
     def counts(self) -> dict[str, int]:
         """Words that were reported, dropped, and masked where they are."""
-        return {name: count for name, count in self.said.items() if name != "masked" or self.masks}
+        return {name: count for name, count in self.word_counts.items() if name != "masked" or self.masks}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
         """Draw for the known words of rows whose subjects were charged, where they are to be."""
@@ -145,8 +142,8 @@ class TextProtector(Protecting):
             parts = [next(reports) if number >= 0 else MASK for number in words[row] if number >= 0 or self.masks]
             made[row] = " ".join(parts)
             unknown = len(words[row]) - int(known[row])
-            self.said["words"] += int(known[row])
-            self.said["masked" if self.masks else "dropped"] += unknown
+            self.word_counts["words"] += int(known[row])
+            self.word_counts["masked" if self.masks else "dropped"] += unknown
         order = frame.columns
         marks = [pl.Series(SEEDED, [True] * len(made), dtype=pl.Boolean)] if self.marked else []
         text = pl.Series(self.secret.columns[0], made, dtype=pl.String)
@@ -178,19 +175,15 @@ class TextProtector(Protecting):
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Say what is public of a sentence, and what its words add up to."""
-        alike = (
-            "row by row, the same pattern of known and unknown words"
-            if self.masks
-            else "row by row, the same number of known words"
-        )
+        if self.masks:
+            alike = "pattern of known and unknown words"
+            public = "the words' number, their order and the masks stay visible"
+        else:
+            alike = "number of known words"
+            public = "how many known words a sentence has, and their order, stay visible"
         each = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} times"
-        public = (
-            "the words' number, their order and the masks stay visible"
-            if self.masks
-            else ("how many known words a sentence has, and their order, stay visible")
-        )
-        lines = [
+        sentence = (
             f"what holds of a sentence adds up over its words,{each} the sum of their distances, between tables whose "
-            f"rows have, {alike}: {public}"
-        ]
-        return (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)), *lines)
+            f"rows have, row by row, the same {alike}: {public}"
+        )
+        return (*super().notes(guarantee), sentence)

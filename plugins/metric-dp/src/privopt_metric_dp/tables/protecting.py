@@ -18,14 +18,14 @@ from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Digest
-from privopt_metric_dp.tables.application import words_of
+from privopt_metric_dp.tables.application import limits_of, words_of
 from privopt_metric_dp.tables.charge_rows import Charging
 from privopt_metric_dp.tables.column_names import like_places, like_positions
 from privopt_metric_dp.tables.leaky_columns import Telling
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.secret_columns import Secret
 
-__all__ = ["SEEDED", "Protecting", "several"]
+__all__ = ["SEEDED", "Protecting"]
 
 SEEDED: Final = "seeded"
 """The column that marks a table that a seed drew."""
@@ -143,9 +143,10 @@ class Protecting(ABC):
         all_the_same = f"; charged all the same: {number_of(charged, 'row')}" if charged else ""
         return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
 
-    @abstractmethod
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Return what the publisher of such a table must know, a sentence each, from what the release promises."""
+        sequence = () if self.sequence is None else (self.sequence,)
+        return (*limits_of(guarantee), *sequence, *_several(len(self.secrets), guarantee))
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return what the table's owner must look at before publishing it, a sentence each.
@@ -154,9 +155,8 @@ class Protecting(ABC):
             names: of the table's columns before, and of its index.
         """
         gone = {*self.secret.columns, *self.secret.also, *self.secret.beside}
-        left = [name for name in names if name not in gone]
         copies = [name for name in self.telling.same if name not in gone]
-        left = [name for name in left if name not in copies]
+        left = [name for name in names if name not in {*gone, *copies}]
         positions = [*like_positions(left), *self.telling.positions]
         places = [*like_places(left), *self.telling.places]
         return (
@@ -167,7 +167,7 @@ class Protecting(ABC):
         )
 
 
-def several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
+def _several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
     """Say what holds of a row with several positions, in a sentence; nothing of one."""
     if count < 2:
         return ()

@@ -14,18 +14,16 @@ import polars as pl
 from attrs import define, evolve, field
 
 from privopt.declare.column_texts import REPORT
-from privopt.errors import UsageError
 from privopt.execution import Executor
 from privopt.execution.local import threads
 from privopt.ledger.charge import Charge
-from privopt.ledger.cost_of_report import cost_of
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
 from privopt.run.verify import Opened
 from privopt_metric_dp.problem.read_points import COORDINATES
 from privopt_metric_dp.tables.application import Application, limits_of, positions_are_planar
-from privopt_metric_dp.tables.apply_table import matrix_of
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of
+from privopt_metric_dp.tables.charge_rows import Charging, check_no_calendar
 from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 
@@ -35,7 +33,7 @@ SUBJECT: Final = "subject"
 
 
 @define(kw_only=True, eq=False)
-class _Apart(Charging):
+class _InOneThread(Charging):
     """Charges in the one thread that the ledger is open in, whatever thread asks.
 
     All else is done in the thread that asks. Polars's threads wait for one another, and would wait for ever for work
@@ -78,9 +76,7 @@ class RowReports:
                 is by the calendar.
             InputError, DoesNotHoldError: a ledger that will not do.
         """
-        release, problem = matrix_of(opened)
-        if release.walker is not None:
-            raise UsageError("release must draw rows one by one, got one of traces: use apply")
+        release, problem = matrix_of(opened, traces=False)
         thread, data = threads(1), problem.data
         book: Ledger | None = None
         charge: Charge | None = None
@@ -90,10 +86,10 @@ class RowReports:
         secret = Secret.at(names if data.records.coordinates is not None else ["id"], planar=planar)
         if ledger is not None:
             path, key = (ledger.path, ledger.key) if isinstance(ledger, Ledger) else (Path(ledger), None)
-            book = thread.submit(0, _checked, path, key).result()
+            cost = cost_of_row(opened, Application(), purpose)
+            book = thread.submit(0, _checked, path, key, cost.account).result()
             charge = Charge(ledger=book, subject=SUBJECT)
-            cost = cost_of(opened.folder, opened.result, opened.relation, purpose)
-            charging = _Apart(to=charge, cost=cost, thread=thread)
+            charging = _InOneThread(to=charge, cost=cost, thread=thread)
         protector = Protector.of(release, data, secret, Application(charge=charge), charging)
         mark = [f"this release: {opened.result.mark}"] if opened.result.mark else []
         made = cls(protector=protector, notes=(*limits_of(opened.result.guarantee), *mark))
@@ -135,18 +131,16 @@ class RowReports:
         return made.select(pl.when(pl.col(REPORT).is_not_null()).then(report)).to_series()
 
 
-def _checked(path: Path, key: Path | None) -> Ledger:
-    """Open a ledger, and check it.
+def _checked(path: Path, key: Path | None, account: str) -> Ledger:
+    """Open a ledger, and check it; it is closed again where it will not do.
 
     Raises:
         UsageError: its limit is by the calendar: rows have no time here.
+        InputError, DoesNotHoldError: it will not do otherwise.
     """
-    ledger = Ledger(path, key=key)
-    ledger.check()
-    if ledger.limit is not None and ledger.limit.calendar is not None:
-        when = ledger.limit.calendar
-        ledger.close()
-        raise UsageError(
-            f"{path} must have a limit in all or by hours, got one that counts by {when}: use apply --time"
-        )
-    return ledger
+    with ExitStack() as stack:
+        ledger = stack.enter_context(Ledger(path, key=key))
+        ledger.check()
+        check_no_calendar(ledger, account)
+        stack.pop_all()
+        return ledger

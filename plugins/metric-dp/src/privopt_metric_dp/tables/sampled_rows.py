@@ -12,11 +12,11 @@ from attrs import frozen
 
 from privopt.declare.column_texts import REPORT, prefixed, texts_of
 from privopt.errors import UnknownNameError, UsageError
-from privopt.interfaces import Guarantee, Release
-from privopt_metric_dp.tables.application import Application, check_asked, limits_of
+from privopt.interfaces import Release
+from privopt_metric_dp.tables.application import Application, check_asked
 from privopt_metric_dp.tables.charge_rows import Charging
 from privopt_metric_dp.tables.nearest_record import REASONS
-from privopt_metric_dp.tables.protecting import Protecting, several
+from privopt_metric_dp.tables.protecting import Protecting
 from privopt_metric_dp.tables.secret_columns import Secret
 
 __all__ = ["SampledProtector"]
@@ -109,8 +109,3 @@ class SampledProtector(Protecting):
             for row, report in zip(rows, drawn, strict=True):
                 found[row] = report
         return found
-
-    def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Say what the release does not promise, and what holds of sequences and of several positions."""
-        sequence = () if self.sequence is None else (self.sequence,)
-        return (*limits_of(guarantee), *sequence, *several(len(self.positions), guarantee))
