@@ -274,7 +274,7 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
 
 
 def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
-    """Ids, one a line, none of them empty, ``least`` or more: 0 of a secret file, since no one is a list too.
+    """Return ids, one a line, none of them empty, ``least`` or more: 0 for a secret file, whose list may be empty.
 
     Raises:
         InputError: a line is empty, an id occurs twice, or there are too few.

@@ -42,7 +42,7 @@ ZERO = 2.0**-200
 #: Pairs times outputs below which an executor is left alone: workers would take longer to start.
 WORTH_SENDING = 50_000_000
 _COLUMNS = 128
-#: Rows of so many columns that a processor has available; with more, pairs are taken in another order.
+#: Rows up to which a block of `_COLUMNS` columns stays in a processor's cache; with more, pairs are in another order.
 IN_CACHE = 2_000
 #: Pairs times outputs up to which compiled code is not worth its loading.
 FEW = 10_000

@@ -1,4 +1,4 @@
-"""Solve programs with too many outputs: start with few, add others by their prices.
+"""Solve programs with too many outputs over a few of them, far from one another.
 
 Any output may be omitted: what remains is a mechanism for all records. A sample by farthest points costs little (400
 cells of Rome at epsilon 1 with a quarter of the cells .9377 for .9156 with all; the optimum itself puts 99 % of its

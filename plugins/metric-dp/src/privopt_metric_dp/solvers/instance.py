@@ -207,9 +207,9 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     """Lower bound on the optimum that given multipliers prove, with the lengths as they are in doubles.
 
     With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
-    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers. Those of rows whose
-    ``exp(eps d)`` is not a double count as 0, as do those of an output where a sum is none; and what no multipliers
-    prove, every record's cheapest output, is the answer where it is more. So it is in
+    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers. They count as 0
+    where ``exp(eps d)`` of a row, or a sum of an output, is too large for a double. Where the cost of every record's
+    cheapest output, which needs no multipliers, is a greater bound, it is the answer. So it is in
     `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Returns:
