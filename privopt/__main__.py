@@ -10,7 +10,7 @@ from contextlib import suppress
 class _End:
     """End the process once all that was registered after it has run: first in, last out.
 
-    To take the interpreter apart took .3 s of processor time, and 1.0 to 2.6 s next to five busy processes on two
+    To take the interpreter apart took .3 s of processor time, and 1.0 to 2.6 s with five busy processes on two
     processors (a 7 x 7 grid by `optimal-lp`, numba loaded): time that a limit does not have.
     """
 

@@ -33,7 +33,7 @@ _OUTCOMES = {
 def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
     """Return a scaled form by columns, as the worker loads it.
 
-    Rows without entries are omitted of integer models, which have no duals to give back: CBC's preprocessing aborts
+    Rows without entries are omitted from integer models, which have no duals to give back: CBC's preprocessing aborts
     on them.
     """
     form = conditioned.form

@@ -145,7 +145,7 @@ def _scan_parquet(path: Path | list[Path]) -> pl.LazyFrame:
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Batches of a CSV file without its blank lines, which polars takes for rows whose cells are all empty (``,,``).
 
-    Which is which is seen by reading the file once more next to them, as far as there are such rows; what is in doubt
+    Which is which is seen by reading the file again in step with them, as far as there are such rows; what is in doubt
     stays a row.
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:

@@ -80,7 +80,7 @@ class Column:
         one_of: values allowed, where these can be listed: texts, or numbers.
         whole: whether numbers must be whole; they are int64 then, as of kind ``"count"``.
         unit: shown in faults.
-        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted next to it: (rows,)
+        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted too: (rows,)
             the difference of each double from its decimal, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
         blank: what an empty cell represents; None where it is a fault.

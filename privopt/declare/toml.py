@@ -379,7 +379,7 @@ def load_problem(
         public: read a published copy, from which secret files may be absent, and which names no file outside
             its own folder.
         closed: open no secret file, though it is there.
-        ignore: tables of other mechanisms, which one file may hold next to this one's.
+        ignore: tables of other mechanisms, which one file may hold in addition to this one's.
     """
     if isinstance(source, Path):
         source = File.read(source, wanted="a problem file in TOML")

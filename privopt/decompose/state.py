@@ -18,7 +18,7 @@ CROSSED: Final = 1e-6
 
 @define(eq=False)
 class State:
-    """All that a round goes on from, next to the cuts in the master (scaled costs, minimised).
+    """The state between rounds, apart from the cuts in the master (scaled costs, minimised).
 
     Attributes:
         lower, upper: proved and found.

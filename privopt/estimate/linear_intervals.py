@@ -151,7 +151,7 @@ def _parted(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
 
 
 def _roots(channel: Floats, apart: Ints) -> Floats:
-    """(K,) roots of the outputs' probabilities, as those set apart tell them next to uniform shares; never 0."""
+    """(K,) roots of the outputs' probabilities, estimated from the reports set apart and uniform shares; never 0."""
     even = channel.mean(axis=0)
     likely = apart + 0.5 * len(even) * even
     roots: Floats = np.sqrt(np.maximum(likely / likely.sum(), 1e-300))

@@ -208,7 +208,7 @@ def estimate(
 
 
 def _heard(observed: Sequence[Observed]) -> tuple[Floats, Floats]:
-    """Channels of all releases next to one another (N, K), and how often each output was reported (K,)."""
+    """Channels of all releases side by side (N, K), and how often each output was reported (K,)."""
     ids = list(observed[0].channel.inputs)
     if any(list(other.channel.inputs) != ids for other in observed[1:]):
         raise UsageError("releases: found different records, or the same in another order; wanted the same records")
@@ -285,7 +285,7 @@ def _narrowest(found: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] 
 def _by_programs(
     observed: Sequence[Observed], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Intervals by linear programs over what is possible next to the counts of outputs."""
+    """Intervals by linear programs over the shares that the counts of outputs allow."""
     alpha = (1.0 - confidence) / sum(each.channel.probabilities.shape[1] for each in observed)
     sides = [
         (

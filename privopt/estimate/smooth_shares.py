@@ -135,7 +135,7 @@ def _resolutions(rows: Rows, count: int) -> Iterator[float]:
 def _at(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
 ) -> tuple[Resolved, int] | None:
-    """Return the maximum at a resolution, and how many bumps next to one it takes; None where these are too many."""
+    """Return the maximum at a resolution, and how many bumps beyond one it takes; None if these are too many."""
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
     shapes = bumps(rows, len(columns), resolution)

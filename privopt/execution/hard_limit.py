@@ -1,8 +1,8 @@
 """The watchdog of a time limit: it ends the process if work ignores the clock, with nothing written.
 
 Compiled and native code cannot be interrupted, and a busy machine may take seconds over what takes a tenth elsewhere.
-A thread waits next to the work, and behind it the kernel (:mod:`privopt.execution.kernel_timer`), for code that holds
-the interpreter's lock; once anything has its name (:func:`settling`) they wait for nothing any more.
+A thread waits while the work runs, and behind it the kernel (:mod:`privopt.execution.kernel_timer`), for code that
+holds the interpreter's lock; once anything has its name (:func:`settling`) they wait for nothing any more.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz",
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _HEADER: Final = 4096
-"""Bytes that a member of an archive takes next to its values, at most."""
+"""Bytes that a member of an archive takes in addition to its values, at most."""
 _TEXT: Final = 1024
 """Bytes of a text in an archive, at most."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76

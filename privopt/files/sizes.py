@@ -55,7 +55,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
     try:
         head = stream.read(HEAD)
         stream.seek(0)
-    except OSError:  # anyone who reads it says why not
+    except OSError:  # the reader says why not
         return 0.0
     if head.startswith(b"\x93NUMPY"):
         try:

@@ -26,7 +26,7 @@ def read_result(folder: Path) -> Result:
 def result_of(document: Mapping[str, Any], file: str) -> Result:
     """Parse a result.json.
 
-    What follows from other leaves (the status, epsilon as a double, the warning next to a seed) is not read: ``verify``
+    What follows from other leaves (the status, epsilon as a double, the warning about a seed) is not read: ``verify``
     compares it with :meth:`Result.to_json`.
     """
     stated = {name: value for name, value in document.items() if name != "status"}

@@ -18,7 +18,7 @@ class Effort:
     Attributes:
         name: dev, ci or nightly.
         examples: problems that each check draws at most.
-        seconds: of a processor for all checks of all methods of a mechanism together, next to what their first
+        seconds: of a processor for all checks of all methods of a mechanism together, on top of what their first
             examples take: each check has its share, and draws no further problem after it, its least number aside.
         shrinking: seconds for finding a smaller example of a failure.
         draws: samples of each side for the statistical attack.

@@ -30,7 +30,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
     Args:
         profile: of the mechanism.
         problem: any.
-        secret: names of its secret files; those that end in ``.csv`` and have a header are written again.
+        secret: names of its secret files; those that end in ``.csv`` and have a header are rewritten.
         chance: of the order.
     """
     tables = {name: table for name in secret if (table := csv_table(problem, name)) is not None}

@@ -193,7 +193,7 @@ def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
     """Make :mod:`privopt.numbers.noise` return the same numbers in this block whatever the noise is added to.
 
     The numbers follow from how many values each call has, and from how many calls with as many came before it. What
-    a mechanism publishes inside is the same for two inputs, unless something next to the noisy values depends on them.
+    a mechanism publishes inside is the same for two inputs, unless more than the noisy values depends on them.
 
     Args:
         tied: one number for all, in whatever order the values came.

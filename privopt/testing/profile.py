@@ -48,7 +48,7 @@ class Query:
 
 
 def _epsilon(problem: Any) -> Fraction:
-    """Return the ``privacy.epsilon`` of a problem, which is next to what was loaded where that is another object."""
+    """Return the ``privacy.epsilon`` of a problem; where another object was loaded, that of its declaration."""
     return Fraction(getattr(problem, "declared", problem).privacy.epsilon)
 
 
@@ -78,7 +78,7 @@ class Profile:
             the problem file by other code than the mechanism's own; distance 1 where there is none. Default: the
             pairs of the problem or of the release, else every two secrets.
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
-            faster way exists than solving again.
+            faster way exists than to solve for each.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
         variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``): the same problem said otherwise, or None
             where that cannot be done with the one given.

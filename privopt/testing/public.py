@@ -38,7 +38,7 @@ def artefact(folder: Path) -> dict[str, bytes]:
 
 
 def beside(folder: Path) -> dict[str, bytes]:
-    """Return what is next to the artefact: result.json without its times, value by value, lists also whole."""
+    """Return what accompanies the artefact: result.json without its times, value by value, lists also whole."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)
     return {f"{RESULT}: {place}": json.dumps(value).encode() for place, value in _leaves(result, "")}

@@ -178,6 +178,24 @@ def strings(nodes):
     return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
+ENTRY = re.compile(r"^    (\S.*?):(?: |$)", re.MULTILINE)
+SECTION = re.compile(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", re.MULTILINE)
+
+
+def test_docstrings_describe_what_is_there():
+    """Each entry of Args and Attributes is a name, and nothing that gives None is said to return something."""
+    found = []
+    for path, node in nodes(ast.FunctionDef, ast.ClassDef):
+        text = ast.get_docstring(node) or ""
+        given = getattr(node, "returns", None)
+        if text.startswith("Return ") and isinstance(given, ast.Constant) and given.value is None:
+            found.append((path, node))
+        entries = [entry for section in SECTION.findall(text) for entry in ENTRY.findall(section)]
+        if not all(name.strip("*").isidentifier() for entry in entries for name in re.split(r", | and ", entry)):
+            found.append((path, node))
+    assert lines(found) == []
+
+
 def test_no_module_of_the_core_lists_kinds_or_asks_for_a_notion_by_name():
     core = [name for name in modules() if name.split(".")[0] == "privopt" and name not in LISTS]
     assert {name: found for name in core if (found := list(lists_of_kinds(trees()[name])))} == {}

@@ -199,7 +199,7 @@ def _always_different(
     yield from suspects.items()
 
 
-# --- what is next to a release ----------------------------------------------------------------------
+# --- what accompanies a release -----------------------------------------------------------------------
 
 
 FAR: Final = 60
@@ -246,7 +246,7 @@ def _away(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
 def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> bool:
     """Compare under noise that is answered alike; False where that does not make the release follow from it.
 
-    The second look at each input says what is drawn again all the same; what still differs after it is looked at for
+    The second look at each input shows what is drawn afresh all the same; what still differs after it is looked at for
     as long as a coin might. Inputs take turns, so that the time of day changes on both sides.
     """
     sides: tuple[list[Alike], list[Alike]] = ([], [])
@@ -287,7 +287,7 @@ def _stably_different(sides: tuple[list[Alike], list[Alike]]) -> dict[str, tuple
 
 
 def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> None:
-    """Compare what is next to releases that came out equal: a few runs to suspect something, many to say it."""
+    """Compare what accompanies releases that came out equal: a few runs to suspect something, many to say it."""
     found: list[dict[str, list[dict[str, bytes]]]] = [{}, {}]
     for number in range(EQUAL):
         for side, each in zip(found, (problem, other), strict=True):
@@ -311,7 +311,7 @@ def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedPr
 def _apart(
     found: Sequence[Mapping[str, list[dict[str, bytes]]]], least: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield files that are always one thing next to one input's release and always another next to the other's."""
+    """Yield files that always have one content with one input's release, and another with the other's."""
     for release in found[0].keys() & found[1].keys():
         runs = [side[release] for side in found]
         counts = list(map(len, runs))

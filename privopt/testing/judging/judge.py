@@ -158,7 +158,7 @@ def judge(
         inputs: a list, a Hypothesis strategy, or a function of a generator.
         neighbours: of an input, the inputs that the claim makes alike with it: a list, or a strategy; None: any two
             inputs (local DP, metric DP).
-        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them next to a
+        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to a
             delta (:attr:`PrivacyConstraint.tails`).
         epsilon: claimed, above 0; per unit of distance where the notion goes by it.
         delta: claimed, from 0.

@@ -360,7 +360,7 @@ class SizesDesign(Design):
         return evolve(self, problem=evolve(self.problem, settings=settings))
 
     def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return that the one table needs its share."""
+        """Return that the table needs its share: it is the only one."""
         return [True]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:

@@ -43,7 +43,7 @@ class Task:
 
 @frozen(kw_only=True)
 class Listing:
-    """What a folder of photos holds next to the pictures that were scored.
+    """What a folder of photos holds apart from the pictures that were scored.
 
     Attributes:
         left_out: what was not scored, so that no guarantee speaks of it: files of other formats, subfolders (their

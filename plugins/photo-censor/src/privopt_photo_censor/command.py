@@ -24,7 +24,7 @@ def places(classifier: Path, references: Path, force: bool) -> None:
     """Write the table of places of a model that embeds, from a folder of photos for each place.
 
     CLASSIFIER is the TOML next to the model, with output = "embedding"; its cells and places are written there. Cells
-    that are there already, with names, stay. It says how often a photo, omitted, is nearest to its own place.
+    that are there already, with names, stay. It says how often a photo that is held out is nearest to its own place.
     """
     from privopt_photo_censor.app.places import place_table
 

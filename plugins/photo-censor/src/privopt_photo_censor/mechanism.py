@@ -50,12 +50,12 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
 
     def own_method(self, declared: object) -> str | None:
         """``positions`` of a folder without a classifier."""
-        assert isinstance(declared, PhotoProblem)  # anyone who asks read it as such
+        assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.scored else POSITIONS
 
     def reading(self, declared: object) -> str:
         """Return that photos are looked at, and scored."""
-        assert isinstance(declared, PhotoProblem)  # anyone who asks read it as such
+        assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return super().reading(declared)
         return "reading and scoring photos" if declared.scored else "reading photos"

@@ -77,7 +77,7 @@ class Scored:
     Attributes:
         names: file names of the photos, or their rows from 0.
         album: the scores.
-        listing: what the folder holds next to the pictures scored; None without a folder.
+        listing: what the folder holds apart from the pictures scored; None without a folder.
         thumbnails: small JPEGs of the photos of a folder; none where they were not read.
         digests: SHA-256 of the photos' files as scored; none where they were not read.
         places: names and positions of the places, as far as they are known.
@@ -196,7 +196,7 @@ class FolderInstance:
     Attributes:
         declared: what the problem file says.
         file: name of the problem file, for faults.
-        metadata: what each photo tells next to its picture, in the folder's order.
+        metadata: what each photo tells apart from its picture, in the folder's order.
         listing: what else the folder holds, and which photos tell a position or a place.
         thumbnails: small JPEGs of the photos; none where they were not read.
         digests: SHA-256 of the photos' files; none where they were not read.

@@ -41,7 +41,7 @@ class Deletions(Release):
         kept: (N,) True where the photo may be posted.
         scores: (N, M) where they were computed from a folder, so that DIR stands alone; else None.
         true: column of the true location, with `scores`.
-        listing: what the folder holds next to the pictures scored, with `scores`.
+        listing: what the folder holds apart from the pictures scored, with `scores`.
         thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
         places: names and positions of the places, with `scores`.
         copies: clean copies that were made of the photos kept; None where none were.

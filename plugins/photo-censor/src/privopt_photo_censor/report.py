@@ -228,7 +228,7 @@ def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list
 
 
 def _metadata(problem: PhotoInstance, release: Deletions) -> str:
-    """Describe what the files of the photos kept contain next to their pictures, and which of them may be posted."""
+    """Describe what the files of the photos kept contain apart from their pictures, and which of them may be posted."""
     if release.copies is not None:
         wishes = problem.declared.photos.copies_keep
         left = (

@@ -105,7 +105,7 @@ class Multipliers:
         return cls(blocks=blocks, part=(own, rows))
 
     def read(self, pairs: int, outputs: int) -> int:
-        """How many numbers anyone who evaluates them goes through, of P pairs and K outputs."""
+        """How many numbers an evaluation goes through, of P pairs and K outputs."""
         if self.few is not None:
             return 0
         return 2 * outputs * (pairs if self.part is None else len(self.part[1]))

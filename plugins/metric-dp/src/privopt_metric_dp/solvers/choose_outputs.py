@@ -47,7 +47,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     Raises:
         OutOfTime: the end of the scope around has come.
     """
-    assert data.over is not None  # anyone who calls has looked
+    assert data.over is not None  # the caller has looked
     assert data.choose is not None
     count, records, own = data.choose, len(data.records), len(data.outputs)
     if count == own:

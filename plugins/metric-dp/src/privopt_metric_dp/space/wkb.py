@@ -177,4 +177,4 @@ def _name(system: object) -> str:
     known = system.get("id", {})
     if isinstance(known, Mapping) and known:
         return f"{known.get('authority')}:{known.get('code')}"
-    return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # omitted it means that
+    return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # if omitted it means that

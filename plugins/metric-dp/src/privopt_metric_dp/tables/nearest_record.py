@@ -176,7 +176,7 @@ class Snap:
         return self._around(secret).snap(positions_of(frame, secret)[0])
 
     def _around(self, secret: Secret) -> Snapper:
-        assert self.region is not None  # anyone who asks has looked
+        assert self.region is not None  # the caller has looked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     @property

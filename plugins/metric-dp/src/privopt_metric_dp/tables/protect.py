@@ -256,7 +256,7 @@ class Protector(Protecting):
 
     def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
         """(B, K) steps from the positions of some rows to all outputs."""
-        assert self.ways is not None  # anyone who asks has looked
+        assert self.ways is not None  # the caller has looked
         return self.ways.of_points(self.snap.snapped(frame[rows], self.first_position))
 
     def _places(self, frame: nw.DataFrame[Any]) -> Places:

@@ -108,7 +108,7 @@ class Secret:
             active: the one that is replaced in any case.
 
         Raises:
-            InputError: columns of geometries next to ids or coordinates, whose place they may tell exactly.
+            InputError: columns of geometries in addition to ids or coordinates, whose place they may tell exactly.
         """
         gone = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
@@ -159,7 +159,7 @@ class Secret:
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_beside(self, says: Mapping[str, str], names: list[str], table: str) -> None:
-        """Refuse a table without columns that are wanted next to the secret's, or one whose secret they are.
+        """Refuse a table without columns that are wanted in addition to the secret's, or one whose secret they are.
 
         Args:
             says: what each of them says of a row.

@@ -29,7 +29,7 @@ class GeoSource(TableSource):
         geo: GeoParquet's metadata, where it has any.
         geometries: columns of geometries that it says it has, and those of the boxes around them.
         active: a GeoDataFrame's own geometry.
-        index: names of what is next to the columns, the levels of an index of pandas.
+        index: names of the levels of an index of pandas, which are not columns.
     """
 
     place: str = TABLE
@@ -80,7 +80,7 @@ class GeoSource(TableSource):
         """Return the secret with all columns that tell it: the boxes around its geometries too.
 
         Raises:
-            InputError: geometries that would stay next to ids or coordinates, or in another reference system than
+            InputError: geometries that would stay with ids or coordinates, or in another reference system than
                 longitude and latitude, where the metadata name one: also of those that stay, as the metadata do not.
             UsageError: an index of pandas that says what the secret's columns say: it would stay.
         """

@@ -51,7 +51,7 @@ class Ways:
     def of(cls, data: MetricData) -> Ways:
         """Return the ways of a problem whose guarantee holds at every point."""
         region = data.region
-        assert region is not None  # anyone who asks has looked
+        assert region is not None  # the caller has looked
         if isinstance(region, Plane):
             space = data.outputs
             if space.coordinates is None or space.kind not in ("planar", "geographic"):

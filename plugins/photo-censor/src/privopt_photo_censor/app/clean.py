@@ -1,8 +1,8 @@
 """Clean copies of photos: the scored picture, encoded again, and nothing else of its file.
 
-Whatever a file carries next to its pixels (position, time, thumbnail, comments, further pictures, films after its end)
-cannot pass, since none of its bytes are taken: the picture that was scored, flattened, is encoded again. What encoding
-changes of it is seen by scoring the copies.
+Nothing that a file carries apart from its pixels (position, time, thumbnail, comments, further pictures, films after
+its end) can pass, since none of its bytes are taken: the picture that was scored, flattened, is encoded again. What
+encoding changes of it is seen by scoring the copies.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _wished(photo: Image.Image, wishes: Collection[str]) -> Image.Exif | None:
 
 
 def metadata_of(photo: Image.Image) -> set[str]:
-    """Return what a file contains next to its picture, in words: position, time, thumbnail, and the like."""
+    """Return what a file contains apart from its picture, in words: position, time, thumbnail, and the like."""
     exif = photo.getexif()
     found = set()
     if exif.get_ifd(ExifTags.IFD.GPSInfo):

@@ -37,7 +37,7 @@ class SeenFolder:
     """Photos of a folder, by name.
 
     Attributes:
-        metadata: what each photo tells next to its picture; its name is its file's, in subfolders a path.
+        metadata: what each photo tells apart from its picture; its name is its file's, in subfolders a path.
         listing: what else the folder holds, and whose metadata tell a position.
         thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
         digests: SHA-256 of the files, as they were read.

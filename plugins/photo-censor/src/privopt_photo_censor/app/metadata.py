@@ -1,4 +1,4 @@
-"""Read what photos reveal next to their pictures: position, time, camera, serial number, thumbnail, name."""
+"""Read what photos reveal apart from their pictures: position, time, camera, serial number, thumbnail, name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 @frozen(kw_only=True)
 class Metadata:
-    """What a photo's file tells next to its picture.
+    """What a photo's file tells apart from its picture.
 
     Attributes:
         photo: its name.

@@ -47,7 +47,7 @@ class PlaceTable:
         points: (M, 2) latitude and longitude: the middle of their photos' positions; None where a table of cells has
             them already.
         counts: (M,) photos of each.
-        right: photos whose nearest place is their own, each omitted from it, of places with two photos or more.
+        right: photos whose nearest place is their own, each held out of it, of places with two photos or more.
         tried: such photos.
     """
 
@@ -161,7 +161,7 @@ def _embedded(model: Model, folder: Path) -> tuple[Floats, tuple[float, float] |
 
 
 def _left_out(seen: Sequence[Floats], sums: Floats) -> tuple[int, int]:
-    """How many photos are nearest to their own place, from which they are omitted; and of how many."""
+    """How many photos are nearest to their own place, each held out of it; and of how many."""
     right = tried = 0
     for place, vectors in enumerate(seen):
         for own in vectors if len(vectors) > 1 else ():

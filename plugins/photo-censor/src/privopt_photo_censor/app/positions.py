@@ -99,7 +99,7 @@ def written_gps(latitude: float, longitude: float) -> dict[int, Any]:
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
-    """Return whether a photo's file tells a position or a place next to its pixels, usable or not.
+    """Return whether a photo's file tells a position or a place apart from its pixels, usable or not.
 
     It looks at the GPS of every Exif block, XMP in any encoding, IPTC, the texts of a PNG and the position of a film
     inside. A block that its parser refuses is judged by the words in it.
@@ -117,7 +117,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
-    """Return the texts that a photo's file carries next to its pixels, unpacked, XMP among them."""
+    """Return the texts that a photo's file carries apart from its pixels, unpacked, XMP among them."""
     given = [v.encode() if isinstance(v, str) else v for v in photo.info.values() if isinstance(v, (bytes, str))]
     parts: dict[bytes, list[bytes]] = defaultdict(list)
     for name, segment in getattr(photo, "applist", ()):
@@ -147,7 +147,7 @@ def _exifs(photo: Image.Image) -> Iterator[Image.Exif]:
 
 
 def _located(exif: Image.Exif) -> bool:
-    """Return whether Exif has GPS next to its version; GPS that cannot be read may be a position."""
+    """Return whether Exif has GPS apart from its version; GPS that cannot be read may be a position."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
     return any(tag != ExifTags.GPS.GPSVersionID for tag in tags) or (not tags and ExifTags.IFD.GPSInfo in exif)
 
