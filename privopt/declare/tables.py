@@ -353,7 +353,8 @@ def each_once(file: File, found: NDArray[Any], ids: Sequence[str]) -> Ints:
     place = check_ids(file, found, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
     missing = np.setdiff1d(np.arange(len(ids)), place)
     if missing.size:
-        nothing = f"no row for {number_of(missing.size, 'record')} ({ids[int(missing[0])]}, ...)"
+        some = ids[int(missing[0])] + (", ..." if missing.size > 1 else "")
+        nothing = f"no row for {number_of(missing.size, 'record')} ({some})"
         raise InputError([Fault(file.name, "", nothing, "one row for each record")])
     return place
 

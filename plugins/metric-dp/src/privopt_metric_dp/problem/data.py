@@ -226,8 +226,8 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread:
 def _connected(metric: Metric, records: Space, file: str) -> None:
     lost = np.flatnonzero(~np.isfinite(metric.rows(np.array([0]))[0]))
     if lost.size:
-        some = ", ".join(records.ids[place] for place in lost[:3].tolist())
-        found = f"roads that do not join {lost.size} of {len(records)} records to {records.ids[0]} ({some}, ...)"
+        some = ", ".join(records.ids[place] for place in lost[:3].tolist()) + (", ..." if lost.size > 3 else "")
+        found = f"roads that do not join {lost.size} of {len(records)} records to {records.ids[0]} ({some})"
         raise InputError([Fault(file, "distance.edges", found, "connected roads, or privacy.neighbours_within")])
 
 
