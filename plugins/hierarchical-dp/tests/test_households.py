@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -30,23 +31,55 @@ test_households_that_are_replaced = conformance(
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_a_replaced_household_changes_what_is_said_and_no_more(most):
-    """All pairs of households of at most so many persons, of two kinds: persons by kind, households by size."""
+    """All pairs of households of at most so many persons, of two kinds."""
     kinds = [own for size in range(1, most + 1) for own in combinations_with_replacement("ab", size)]
-    absolute = squares = counts = cumulative = 0
+    absolute = squares = 0
     for before, after in product(kinds, repeat=2):
         change = np.array([after.count(kind) - before.count(kind) for kind in "ab"])
         absolute, squares = max(absolute, int(abs(change).sum())), max(squares, int((change**2).sum()))
-        sizes = np.zeros((2, most), np.int64)
-        sizes[0, len(before) - 1], sizes[1, len(after) - 1] = 1, 1
-        counts = max(counts, int(abs(sizes[0] - sizes[1]).sum()))
-        own = Relation(name="replaced", classes=most, household=most)
-        one, two = (measured("cumulative-dp", [level[None, :]], totals=False, relation=own)[0] for level in sizes)
-        cumulative = max(cumulative, int(abs(one - two).sum()))
     relation = TABLE_RELATIONS["replaced"]
     assert absolute == relation.of_households(most, "pure-dp").sensitivity == 2 * most
     assert squares == relation.of_households(most, "zcdp").sensitivity == 2 * most**2
-    assert counts <= sensitivity("hierarchical-dp", 1, own) == 2
-    assert cumulative <= sensitivity("cumulative-dp", 1, own) == most
+
+
+def _changes(first, last, largest, method):
+    """Return greatest sums of absolute changes and of squares, over all pairs of sizes up to the largest."""
+    own = Relation(name="replaced", classes=last + 1 - first, vacant=first == 0, household=largest)
+    one = np.eye(own.classes, dtype=np.int64)  # a household of each class
+    changed = [
+        measured(method, [one[[min(b, last) - first]] - one[[min(a, last) - first]]], totals=totals, relation=own)
+        for a, b in product(range(first, largest + 1), repeat=2)
+        for totals in ((False, True) if method == "cumulative-dp" else (False,))
+    ]
+    return own, max(int(abs(d[0]).sum()) for d in changed), max(int((d[0] ** 2).sum()) for d in changed)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("last", [2, 3, 6])
+def test_households_by_size_change_as_much_as_noise_is_scaled_for(first, last):
+    """One of i persons and one of j differ in |i - j| cumulative counts: with sizes from 1 on never in m of them."""
+    for most in range(1, 9):
+        for method in ("hierarchical-dp", "cumulative-dp"):
+            own, absolute, squares = _changes(first, last, most, method)
+            assert max(1, absolute) == max(1, squares) or method == "hierarchical-dp"
+            wanted = sensitivity(method, 1, own)
+            assert wanted == (2 if method == "hierarchical-dp" else max(1, absolute))
+            assert squares <= wanted
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_larger_households_cost_what_is_said(first):
+    """Of k persons, with noise for m: numbers that change, over those that were allowed for."""
+    for most, many in product(range(1, 6), range(1, 12)):
+        if many > most:
+            changed = _changes(first, 30, many, "cumulative-dp")[1]
+            own = Relation(name="replaced", classes=31 - first, vacant=first == 0, household=most)
+            ratio = Fraction(changed, sensitivity("cumulative-dp", 1, own))
+            said = Fraction(many, most) if first == 0 or most == 1 else Fraction(many - 1, most - 1)
+            assert ratio <= said
+            assert ratio <= Fraction(many, most) ** 2
+            words = f"up to k / {most} epsilon" if first == 0 or most == 1 else f"up to (k - 1) / ({most} - 1) epsilon"
+            assert words in own.statement(totals=False, most=1, kind="pure-dp")
 
 
 PEOPLE = """[hierarchy]

@@ -16,7 +16,7 @@ from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN
-from privopt_hierarchical_dp.relations import TABLE_RELATIONS
+from privopt_hierarchical_dp.relations import TABLE_RELATIONS, TableRelation
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.fit import fit_tables, least_objective, noise_of_margin
 from privopt_hierarchical_dp.tables.kit import related
@@ -167,6 +167,12 @@ OF_NOISE = [
     "round-trip",
     "verify-catches",
 ]
+test_households_that_are_replaced = conformance(
+    "hierarchical-tables", profile=related("replaced"), checks=["certificate-holds", "sensitivity"], how="dev"
+)
+test_households_zcdp = pytest.mark.slow(
+    conformance("hierarchical-tables", profile=related("replaced", kind="zcdp"), checks=OF_NOISE, how="dev")
+)
 test_moves_zcdp = pytest.mark.slow(
     conformance("hierarchical-tables", profile=related("moves", kind="zcdp"), checks=OF_NOISE, how="dev")
 )
@@ -189,6 +195,15 @@ def test_shares_above_the_whole_and_a_forgotten_sensitivity_are_caught(monkeypat
     with monkeypatch.context() as patch:  # two cells change
         patch.setitem(TABLE_RELATIONS, "moves", evolve(TABLE_RELATIONS["moves"], sensitivity=1))
         assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
+
+
+def test_noise_for_a_household_that_joins_is_too_little_where_one_is_replaced(monkeypatch):
+    real = TableRelation.of_households
+    monkeypatch.setattr(
+        TableRelation, "of_households", lambda self, most, kind: evolve(real(self, most, kind), sensitivity=most)
+    )
+    planted = subject("hierarchical-tables", "margins", profile=related("replaced"))
+    assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
 
 
 def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):

@@ -14,7 +14,8 @@ q, h_1 to h_q where one of size q appears. (Of the c_s a new group would change 
 ``groups``: one group of any size appears or vanishes. One n_s changes; of the h_s at most as many as there are sizes.
 
 ``replaced``: one group of at most m individuals (``max_household``, public) is replaced by another one in its region.
-Two n_s change by 1; of the c_s at most m. The number of groups does not change.
+Two n_s change by 1. From size i to size j > i the c_s of i <= s < j change, by 1: of sizes from 1 to N at most
+min(m, N) - 1, and with size 0 as a class min(m, N). The number of groups does not change.
 
 Tables of individuals, each of whom is counted once in one leaf region and one cell of every table
 (:class:`TableRelation`). Of one table and level: ``individuals``: one joins or leaves, one cell changes by 1.
@@ -108,7 +109,8 @@ class Relation:
         if self.name == "groups":
             return 1 if query == "counts" else self.classes
         if self.name == "replaced":
-            return 2 if query == "counts" else max(1, min(self.household, self.classes))
+            largest = min(self.household, self.classes - self.vacant)
+            return 2 if query == "counts" else max(1, largest - (not self.vacant))
         return 2 if query == "counts" else most
 
     def statement(self, *, totals: bool, most: int, kind: str, listed: bool = False) -> str:
@@ -131,10 +133,15 @@ def _replaced_unit(household: int) -> str:
     return f"per household of at most {household} persons that is replaced"
 
 
-def _larger_costs(household: int, kind: str) -> str:
-    """Return what is promised of households that have more persons than the budget is for."""
+def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
+    """Return what is promised of households that have more persons than the budget is for.
+
+    ``steps``: of k persons k - 1 numbers change, where m - 1 (at least 1) were allowed for, each by 1: a ratio above
+    k / m. Under Gaussian notions it multiplies rho as it is, and is below (k / m)^2.
+    """
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
-    price = cost.get(kind, "k / {m} epsilon").format(m=household)
+    pure = "k / {m} epsilon" if household == 1 or not steps else "(k - 1) / ({m} - 1) epsilon"
+    price = cost.get(kind, pure).format(m=household)
     return (
         f"Nothing is refused or cut off where a household has more than {household} persons, for that would tell: one "
         f"of k persons costs up to {price}."
@@ -205,7 +212,7 @@ def _of_replaced(relation: Relation, totals: bool, most: int, kind: str) -> tupl
     return (
         f"Inputs are alike that differ in one household of at most {m} persons, which is replaced by another one of at "
         f"most {m} in its region. A person who joins or leaves a household is covered by that.",
-        _larger_costs(m, kind),
+        _larger_costs(m, kind, steps=not relation.vacant),
         "Not covered: a household that appears, vanishes or moves to another region.",
         f"{told} published exactly.",
     )
@@ -254,7 +261,7 @@ class TableRelation:
             scope=self.scope.format(most=most),
             unit=_replaced_unit(most),
             sensitivity=2 * most if kind == "pure-dp" else 2 * most**2,
-            promise=f"{self.promise.format(most=most)} {_larger_costs(most, kind)}",
+            promise=f"{self.promise.format(most=most)} {_larger_costs(most, kind, steps=False)}",
         )
 
     def statement(self, kind: str) -> str:

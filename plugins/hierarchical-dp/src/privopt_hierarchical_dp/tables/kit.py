@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations_with_replacement, product
 from typing import Any, Final
 
 import numpy as np
@@ -59,6 +59,8 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
         },
         "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
     }
+    if relation == "replaced":  # with 8 cells, households of one: else neighbours are thousands
+        tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(used) < 3 else 1))
     if draw_from(st.booleans()):
         tables["hierarchy"]["budget"] = [draw_from(st.integers(1, 3)) for _ in levels]
     if draw_from(st.booleans()):
@@ -96,6 +98,16 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         if min(now) >= 0:
             yield problem.with_file(RECORDS, csv_bytes(header, found))
 
+    if relation == "replaced":
+        for path in dict.fromkeys(tuple(row[:depth]) for row in rows):
+            cells = [index for index, row in enumerate(rows) if tuple(row[:depth]) == path]
+            persons = range(1, tables["privacy"]["max_household"] + 1)
+            homes = [own for size in persons for own in combinations_with_replacement(cells, size)]
+            for gone, come in product(homes, repeat=2):
+                net = {cell: come.count(cell) - gone.count(cell) for cell in {*gone, *come}}
+                if any(net.values()):
+                    yield from changed(*net.items())
+        return
     for one, row in enumerate(rows):
         if relation == "individuals":
             yield from changed((one, 1))
