@@ -1,230 +1,207 @@
-"""Mutants drawn by hand: a line changed for the worse in the core, in metric DP or a plugin, and tests that must fail.
+"""Draw mutants of the sources at random and see whether a test notices: a test goes only where another finds its fault.
 
-A test is deleted only where another fails for the same fault. ``python tests/mutants.py [--root TREE] [NUMBER...]``
-changes each line in place, runs its tests and puts it back: run it on a checkout that nobody else works in.
+``python tests/mutants.py --seed 39 --count 120 --out results.jsonl`` changes one place of one module at a time in this
+checkout, runs the test files of the module's own folder (those that import it first) until one fails, and puts the
+module back: use a checkout that nobody else works in. A run that was stopped goes on where it was; ``--before FILE``
+tries first the test that killed the same mutant in another run, so that two states of the suite are compared cheaply.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import copy
+import json
 import os
+import random
+import re
+import resource
 import subprocess
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-HERE: Final = Path(__file__).parents[1]
-METRIC: Final = "plugins/metric-dp/src/privopt_metric_dp"
-HIERARCHY: Final = "plugins/hierarchical-dp/src/privopt_hierarchical_dp"
-OWN: Final = "plugins/hierarchical-dp/tests"
-CORPUS: Final = "tests/checker/test_corpus.py -k [town]"
-FORGED: Final = "tests/run/test_forged_results.py -k words"
-ENEMIES: Final = "tests/run/test_hostile_folders.py"
-PLANTED: Final = "tests/testing/test_planted_faults.py -k"
-PAGES: Final = "tests/browser/test_check.py -k tampered"
-BENDERS: Final = "tests/decompose/test_benders.py"
-RUNS: Final = "tests/decompose/test_benders_runs.py"
-CERTIFY: Final = "tests/matrix/test_certify.py"
-
-MUTANTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
-    "privopt/run/verify.py": (
-        (
-            "passed = value > bound if maximise else bound > value",
-            "passed = False",
-            ("tests/run/test_forged_results.py -k below_the_value",),
-        ),
-        ("if not math.isfinite(bound):", "if math.isnan(bound):", ("tests/run/test_forged_results.py -k cannot_have",)),
-        (
-            "elif opened.mechanism.bound_is_proof and proved != bound:",
-            "elif False:",
-            ("tests/proof/test_proofs.py -k last_bit",),
-        ),
-        ("if (opened.folder / PROOF).exists() else []", "if False else []", (CORPUS,)),
-        (
-            "if result.problem.sha256 != digest:",
-            "if False:",
-            (FORGED, CORPUS),
-        ),
-        ("if result.asked.method != result.method:", "if False:", (FORGED,)),
-        ("if seeded and seed is None:", "if False:", ("tests/run/test_forged_results.py -k seed",)),
-        ("if certificate.holds is False:", "if False:", ("tests/run/test_solve_verify.py -k stretched",)),
-        (
-            "if strange:",
-            "if False:",
-            (ENEMIES, CORPUS),
-        ),
-        (
-            "if Path(file).name != file:",
-            "if False:",
-            (ENEMIES, CORPUS),
-        ),
-    ),
-    "privopt/files/release_folder.py": (
-        (
-            "if before[name] != after[name]]",
-            "if False]",
-            ("tests/run/test_use_verifies.py -k until_a_byte",),
-        ),
-        (
-            "elif not stat.S_ISREG(status.st_mode):",
-            "elif False:",
-            (ENEMIES, CORPUS),
-        ),
-        (
-            "if len(table) < len(pairs):",
-            "if False:",
-            (ENEMIES, CORPUS),
-        ),
-        (
-            "if math.isinf(number):",
-            "if False:",
-            (ENEMIES, CORPUS),
-        ),
-        (
-            "if above and not found:",
-            "if False:",
-            (ENEMIES, CORPUS),
-        ),
-    ),
-    "privopt/interfaces/result.py": (
-        (
-            "gap <= self.asked.gap else",
-            "gap <= 1e9 * self.asked.gap else",
-            ("tests/run/test_forged_results.py -k gap", CORPUS),
-        ),
-    ),
-    f"{METRIC}/matrix/certify.py": (
-        ("holds=not failed and not len(wrong),", "holds=not failed,", (CORPUS,)),
-        (
-            "if left << bits <= low * right:",
-            "if left << bits <= 2 * low * right:",
-            (CORPUS, CERTIFY),
-        ),
-        ("if exponent > 45:", "if exponent > 4:", (CERTIFY,)),
-    ),
-    f"{METRIC}/proof/proof_file.py": (
-        (
-            "if len(lost):",
-            "if False:",
-            ("tests/proof/test_proofs.py", CORPUS),
-        ),
-    ),
-    f"{METRIC}/proof/row_proof.py": (
-        (
-            "(math.nextafter(low - excess, -math.inf) if excess else low), high",
-            "low, high",
-            ("tests/proof/test_proof_mutations.py -k town", "tests/proof/test_proofs.py -k optimum"),
-        ),
-    ),
-    f"{METRIC}/checkers/check.js": (
-        ('need(n >= 0n, "a multiplier below 0");', "", (PAGES,)),
-        ("need(abs(proved) * bottom <= (top * ONE) << 48n,", "need(true,", (PAGES,)),
-        ("need(kept, `in triangle", "need(true, `in triangle", (PAGES,)),
-    ),
-    "privopt/decompose/master.py": (
-        (
-            "if bound > best:",
-            "if bound < best:",
-            (BENDERS, RUNS),
-        ),
-    ),
-    "privopt/decompose/checkpoint.py": (
-        ("if not follows(split, places, values, upper, duals):", "if False:", (RUNS,)),
-        ("if len(master.idle) != len(master.rows):", "if False:", (RUNS,)),
-    ),
-    "privopt/testing/checks/secrets.py": (
-        ("if where is None:", "if True:", (f"{PLANTED} no-secret-leak",)),
-        ("if alone != whole:", "if False:", (f"{PLANTED} public-report",)),
-        ("if first[name] != second[name]:", "if False:", (f"{PLANTED} non-interference",)),
-    ),
-    "privopt/testing/checks/matrix.py": (
-        ("(one == 0) != (two == 0) and", "False and", (f"{PLANTED} zeros-on-both-sides",)),
-        (
-            "if first == other and max(map(first.count, set(first))) <= 0.9 * FRESH:",
-            "if False:",
-            (f"{PLANTED} fresh-samples",),
-        ),
-    ),
-    f"{HIERARCHY}/relations.py": (
-        ('return 1 if query == "counts" else self.classes', "return 1", (f"{OWN}/test_relations.py -k by_search",)),
-        (
-            'return 2 if query == "counts" else most',
-            'return 2 if query == "counts" else 1',
-            (f"{OWN}/test_hierarchical_conformance.py -k search", f"{OWN}/test_relations.py -k by_search"),
-        ),
-    ),
-    f"{HIERARCHY}/structural_zeros.py": (
-        ("np.where(found == ALL, totals[:, None], taken)", "taken", (f"{OWN}/test_zeros.py",)),
-    ),
-    f"{HIERARCHY}/release_checks.py": (
-        ("if zero is None", "if True", (f"{OWN}/test_zeros.py",)),
-        ("if design.limits is None", "if True", (f"{OWN}/test_bounds.py",)),
-        ("if release.bounds is None:", "if True:", (f"{OWN}/test_intervals.py",)),
-    ),
-    f"{HIERARCHY}/sizes.py": (
-        (
-            "if not self.valid or self.totals or (self.relation.exact and self.limits is None):",
-            "if True:",
-            (f"{OWN}/test_relations.py -k total",),
-        ),
-    ),
-    f"{HIERARCHY}/methods.py": (
-        (
-            "Fraction(step, 5 * sum(rising))",
-            "Fraction(step, 6 * sum(rising))",
-            (f"{OWN}/test_hierarchical_solve.py -k shares",),
-        ),
-    ),
+ROOT: Final = Path(__file__).parents[1]
+SECONDS: Final = 40
+"""Of the processor, that the tests of a mutant may take together; the wall has five times as many."""
+SWAPS: Final[Mapping[type[ast.AST], type[ast.AST]]] = {
+    one: other
+    for first, second in (
+        (ast.Lt, ast.LtE),
+        (ast.Gt, ast.GtE),
+        (ast.Eq, ast.NotEq),
+        (ast.Is, ast.IsNot),
+        (ast.In, ast.NotIn),
+        (ast.And, ast.Or),
+        (ast.Add, ast.Sub),
+        (ast.Mult, ast.Div),
+    )
+    for one, other in ((first, second), (second, first))
 }
-"""By file: part of a line, there once; what stands in its place; what pytest is given, run by run, until one fails."""
+FOLDERS: Final = {
+    "api": "run",
+    "checkers": "checker",
+    "commands": "command",
+    "interfaces": "run",
+    "kit": "testing",
+    "problem": "space",
+    "studies": "report",
+}
+"""Where the tests of a folder are whose name tests/ does not have."""
+CALLS: Final = {"min": "max", "max": "min", "all": "any", "any": "all", "floor": "ceil", "ceil": "floor"}
 
 
-def killed(root: Path, file: str, old: str, new: str, tests: tuple[str, ...]) -> bool:
-    """Return whether a test fails while a mutant stands in the checkout.
+class Mutant(NamedTuple):
+    """A place of a module in offsets of its bytes, and what stands there instead."""
 
-    Raises:
-        ValueError: the line is not there or there more than once, or pytest has no such test.
-    """
-    path = root / file
-    text = path.read_text("utf-8")
-    if text.count(old) != 1:
-        raise ValueError(f"{file}: {old!r} stands there {text.count(old)} times, wanted once")
+    file: str
+    line: int
+    start: int
+    end: int
+    new: str
+
+
+def changed(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what may stand for a node: another operator, number or function, a check left out, a call left out."""
+    twin: Any = copy.deepcopy(node)
+    match twin:
+        case ast.Compare(ops=[operator]) if type(operator) in SWAPS:
+            twin.ops = [SWAPS[type(operator)]()]
+            yield twin
+        case ast.BoolOp() | ast.BinOp() if type(twin.op) in SWAPS:
+            twin.op = SWAPS[type(twin.op)]()
+            yield twin
+        case ast.UnaryOp(op=ast.Not()):
+            yield twin.operand
+        case ast.Constant(value=bool()):
+            yield ast.Constant(not twin.value)
+        case ast.Constant(value=int() | float()):
+            yield ast.Constant(twin.value + 1)
+        case ast.Call(func=ast.Name(id=name)) if name in CALLS:
+            twin.func.id = CALLS[name]
+            yield twin
+        case ast.Expr(value=ast.Call()):
+            yield ast.Expr(ast.Constant(None))
+
+
+def places(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield each node that may change and what stands for it; not in annotations, declarations, messages and text."""
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, (ast.Raise, ast.JoinedStr, ast.AnnAssign)):
+                continue
+            if isinstance(tree, ast.If) and child is tree.test and isinstance(tree.body[-1], (ast.Raise, ast.Return)):
+                yield child, ast.Constant(False)
+            yield from ((child, new) for new in changed(child))
+            yield from places(child)
+
+
+def mutants(root: Path) -> list[Mutant]:
+    """Return all of them, by file and place."""
+    found = []
+    for path in sorted([*root.glob("privopt/**/*.py"), *root.glob("plugins/*/src/**/*.py")]):
+        text = path.read_bytes()
+        begins = [0]
+        for line in text.splitlines(keepends=True):
+            begins.append(begins[-1] + len(line))
+        for node, new in places(ast.parse(text)):
+            old: Any = node
+            start, end = begins[old.lineno - 1] + old.col_offset, begins[old.end_lineno - 1] + old.end_col_offset
+            written = ast.unparse(new) if isinstance(new, ast.stmt) else f"({ast.unparse(new)})"
+            found.append(Mutant(str(path.relative_to(root)), old.lineno, start, end, written))
+    return found
+
+
+def tests_of(root: Path, file: str) -> list[str]:
+    """Return the test files of a module's own folder, those that import the module first, small ones first."""
+    parts = Path(file).with_suffix("").parts
+    inside = parts[3:] if parts[0] == "plugins" else parts[:]
+    own = root / parts[0] / parts[1] / "tests"  # of a plugin; the core and metric-dp have theirs in tests/
+    folder = own if own.exists() else root / "tests" / FOLDERS.get(inside[1], inside[1])
+    package, name = ".".join(inside[:-1]), inside[-1]
+    module = re.compile(rf"\b{re.escape(package)}(?:\.| import .*\b){name}\b")
+    everywhere = [*root.glob("tests/*/test_*.py"), *root.glob("plugins/*/tests/test_*.py")]
+    rank = {}
+    for path in everywhere:
+        names = bool(module.search(path.read_text("utf-8")))
+        if names or folder in path.parents:
+            rank[path] = (not names, folder not in path.parents, path.stat().st_size)
+    return [str(path.relative_to(root)) for path in sorted(rank, key=lambda path: rank[path])]
+
+
+def failing(root: Path, tests: list[str]) -> tuple[str, str]:
+    """Return "killed" and the test that fails, "survived", or "late" where the time was up before either."""
     sources = [root, root / "tests", *root.glob("plugins/*/src")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sources)), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "--hypothesis-profile", "ci"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "--tb=no", "-p", "no:cacheprovider", *tests]
     try:
-        path.write_text(text.replace(old, new), "utf-8")
-        for given in tests:
-            place, _, word = given.partition(" -k ")
-            command = [sys.executable, "-m", "pytest", *options, place, *(["-k", word] if word else [])]
-            done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode == 1:
-                return True
-            if done.returncode:
-                raise ValueError(f"{given}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")
+        done = subprocess.run(
+            command,
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=5 * SECONDS,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5)),
+        )
+    except subprocess.TimeoutExpired:
+        return "late", ""
+    if done.returncode in (0, 5):
+        return "survived", ""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", done.stdout, re.MULTILINE)
+    if done.returncode < 0:
+        return "late", ""
+    return "killed", found[1] if found else f"pytest ended with {done.returncode}"
+
+
+def tried(root: Path, mutant: Mutant, first: str) -> tuple[str, str]:
+    """Try one mutant in place: against one test that may know it, then against those of its folder."""
+    path = root / mutant.file
+    text = path.read_bytes()
+    try:
+        path.write_bytes(text[: mutant.start] + mutant.new.encode() + text[mutant.end :])
+        if "::" in first and (root / first.partition("::")[0]).exists():
+            verdict = failing(root, [first])
+            if verdict == ("killed", first):
+                return verdict
+        return failing(root, tests_of(root, mutant.file))
     finally:
-        path.write_text(text, "utf-8")
-    return False
+        path.write_bytes(text)
 
 
-def main() -> int:
-    """Print a row for each mutant; end with the number of those that survive."""
+def main() -> None:
+    """Print and keep a row for each mutant."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=HERE, help="the checkout to change")
-    parser.add_argument("numbers", nargs="*", type=int, help="of mutants, from 1; without any, all")
+    parser.add_argument("--seed", type=int, default=39)
+    parser.add_argument("--count", type=int, default=120)
+    parser.add_argument("--out", type=Path, required=True, help="rows of JSON, kept and gone on with")
+    parser.add_argument("--before", type=Path, help="rows of another run with that seed: its killing tests come first")
     asked = parser.parse_args()
-    rows = [(file, *mutant) for file, mutants in MUTANTS.items() for mutant in mutants]
-    survive = 0
-    for number in asked.numbers or range(1, len(rows) + 1):
-        began, (file, old, new, tests) = time.monotonic(), rows[number - 1]
-        died = killed(asked.root.resolve(), file, old, new, tests)
-        survive += not died
-        seconds = f"{time.monotonic() - began:.0f} s"
-        print(f"| {number} | {file} | `{new}` | {'killed' if died else 'survived'} | {seconds} |", flush=True)
-    return survive
+    everything = mutants(ROOT)
+    drawn = random.Random(asked.seed).sample(everything, asked.count)
+    rows = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
+    known = [json.loads(line) for line in asked.before.read_text().splitlines()] if asked.before else []
+    killers = {(row["file"], row["old"], row["new"]): row["test"] for row in known}
+    print(f"seed {asked.seed}: {asked.count} of {len(everything)} mutants, {len(rows)} tried before")
+    for number, mutant in enumerate(drawn[len(rows) :], len(rows) + 1):
+        old = (ROOT / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
+        verdict, test = tried(ROOT, mutant, killers.get((mutant.file, old, mutant.new), ""))
+        row = {
+            "file": mutant.file,
+            "line": mutant.line,
+            "old": old,
+            "new": mutant.new,
+            "verdict": verdict,
+            "test": test,
+        }
+        with asked.out.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        print(f"{number} {mutant.file}:{mutant.line} {old!r} -> {mutant.new!r}: {verdict} {test}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
