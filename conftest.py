@@ -1,5 +1,6 @@
 """What every test stands on, the plugins' too: a cache of its own, and draws that are the same each time."""
 
+import gc
 import os
 import random
 import signal
@@ -10,10 +11,21 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy.random  # noqa: F401 - seeds itself once, as it is imported
 import pytest
+from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: tests interrupt all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+for profile in ("default", "ci"):
+    # A first call may compile, so there are no deadlines. What needs more draws than these says so itself.
+    settings.register_profile(
+        profile,
+        settings.get_profile(profile),
+        max_examples=60,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
+    )
 
 os.fsync = lambda handle: None
 """What a test's own process writes need not outlive a power cut; test_publish.py holds what waits for the disk."""
@@ -69,9 +81,14 @@ def pytest_cmdline_main(config):
 @pytest.hookimpl(trylast=True)
 def pytest_configure():
     """Where Hypothesis draws alike in each run, mechanisms do; ``make test DRAWS=default`` draws both anew."""
-    from hypothesis import settings
-
     ENTROPY.fixed = settings().derandomize
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """Leave what importing and collecting made to no garbage collection: it stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
@@ -35,7 +35,6 @@ def blocks(distance, block=5):
 
 
 @given(st.integers(1, 30), st.integers(1, 200))
-@settings(max_examples=60, deadline=None)
 def test_blocks_are_all_pairs_once(records, block):
     seen = [
         tuple(pair) for pairs, _ in pair_blocks(records, lambda i, j: j - i, block=block) for pair in pairs.tolist()

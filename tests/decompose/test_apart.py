@@ -47,7 +47,6 @@ def model(seed, parts):
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), parts=st.integers(1, 6), least=st.sampled_from([1, 5, 1000]))
 def test_components_are_a_partition_that_no_row_crosses(seed, parts, least):
     form = model(seed, parts)
@@ -62,7 +61,7 @@ def test_components_are_a_partition_that_no_row_crosses(seed, parts, least):
         assert len(found) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), parts=st.integers(2, 5), solver=st.sampled_from(["highs", "highs", "cbc"]))
 def test_the_optimum_of_the_whole(seed, parts, solver):
     form = model(seed, parts)

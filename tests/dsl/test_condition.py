@@ -29,7 +29,6 @@ def pairs_model(logs: np.ndarray) -> StandardForm:
     return m.compile()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-900, 900), min_size=1, max_size=8), st.sampled_from(BEARINGS))
 def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bearing: Bearing) -> None:
     form = pairs_model(np.array(logs))
@@ -121,7 +120,7 @@ def test_other_rows_are_scaled_by_powers_of_two_or_refused() -> None:
     assert condition(wide(1e-20, 1, reach=10), bearing).A.nnz == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1))
 def test_any_multipliers_give_a_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)

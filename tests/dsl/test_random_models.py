@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
 from privopt.errors import InfeasibleError
 
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-BOTH = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=25)
+BOTH = settings(max_examples=12)
 
 
 def scipy_optimum(

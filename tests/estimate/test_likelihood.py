@@ -29,7 +29,7 @@ def em(columns, parts, steps):
     return p
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cases(), st.sampled_from([1e-5, 1e-6, 1e-8]))
 def test_nothing_beats_the_fit_by_more_than_its_gap(case, gap):
     columns, parts = case
@@ -41,7 +41,7 @@ def test_nothing_beats_the_fit_by_more_than_its_gap(case, gap):
     assert again <= found.log_likelihood + gap + 1e-12
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cases(most=6))
 def test_it_is_the_maximum_of_a_convex_solver(case):
     columns, parts = case

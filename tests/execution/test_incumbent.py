@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.errors import CertificationError, SolverError, StoppedError
@@ -53,7 +53,6 @@ OFFERS = st.lists(
 
 
 @given(offers=OFFERS)
-@settings(deadline=None)
 def test_values_never_rise_bounds_never_fall_and_nothing_is_said_that_was_not_certified(offers):
     closing = Numbers()
     incumbent = make(closing=closing)

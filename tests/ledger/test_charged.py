@@ -70,7 +70,7 @@ def test_the_first_reports_of_a_subject_fit_and_the_rest_are_refused(town, tmp_p
 
 
 @given(st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_what_is_charged_and_refused_is_no_function_of_the_secret(town, data):
     """Tables that differ in the secret alone leave ledgers that differ in times alone, and refuse the same rows."""
     subjects = data.draw(st.lists(st.sampled_from(["anna", "bert", ""]), min_size=1, max_size=12))

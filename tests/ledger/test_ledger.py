@@ -201,7 +201,7 @@ def test_entries_that_are_cut_off_are_told_by_a_head_that_was_kept(tmp_path):
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["0.1", "1/3", "2"])), max_size=30), st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_rows_at_once_are_charged_as_one_by_one(charges, data):
     limit = data.draw(st.sampled_from([None, "1", "2.5"]))
     folder = Path(tempfile.mkdtemp())
@@ -287,7 +287,7 @@ class TwoConnections(RuleBasedStateMachine):
 
 
 TestTwoConnections = TwoConnections.TestCase
-TestTwoConnections.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+TestTwoConnections.settings = settings(max_examples=15, stateful_step_count=15)
 
 
 def test_the_command_knows_the_units():

@@ -60,7 +60,7 @@ def test_a_refused_place_is_refused_again_and_known_ones_are_not(town, tmp_path)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), min_size=1, max_size=10), st.permutations(range(4))
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_charges_of_kept_reports_are_a_function_of_the_pattern_alone(town, visits, other):
     """Which visits share a place decides, not which place it is: one of them may even be none."""
     folder = town.parent / "patterns"

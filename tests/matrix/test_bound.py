@@ -28,7 +28,7 @@ def small(seed, largest=4):
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 def test_exact_multipliers_give_the_optimum(optimum, seed):
     cost, pairs, lengths, epsilon, _ = small(seed)
     best, _, forward, backward = optimum(cost, pairs, lengths, epsilon)
@@ -38,7 +38,7 @@ def test_exact_multipliers_give_the_optimum(optimum, seed):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["noise", "random", "huge", "negative", "nan", "mixed"]))
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 def test_no_multipliers_ever_exceed_the_optimum(optimum, seed, kind):
     cost, pairs, lengths, epsilon, rng = small(seed)
     best, _, forward, backward = optimum(cost, pairs, lengths, epsilon)

@@ -24,7 +24,7 @@ from privopt.numbers.exp_log_bounds import (
     st.fractions(min_value=Fraction(1, 1000), max_value=100, max_denominator=10**6),
     st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_doubles_enclose_the_exponential(exp60, distance, epsilon, many):
     lower, upper = exp_bounds(np.full(1 + many * FEW, distance), epsilon)
     assert np.unique(lower).size == np.unique(upper).size == 1
@@ -41,7 +41,7 @@ def test_doubles_enclose_the_exponential(exp60, distance, epsilon, many):
 
 
 @given(st.fractions(min_value=0, max_value=45, max_denominator=10**12), st.sampled_from([64, 96, 200]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_integers_enclose_the_exponential(exponent, bits):
     low, high = exp_fixed(exponent, bits)
     with mpmath.workdps(150):

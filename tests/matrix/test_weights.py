@@ -60,7 +60,7 @@ def problems(draw, largest=4):
 
 
 @given(problems())
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 def test_an_optimal_input_stays_optimal(optimum, check, problem):
     distance, pairs, lengths, epsilon, loss, longest = problem
     best, z, _, _ = optimum(loss, pairs, lengths, epsilon)
@@ -79,7 +79,7 @@ def test_an_optimal_input_stays_optimal(optimum, check, problem):
 
 
 @given(problems(largest=6), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-9, 1e-6]))
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 def test_whatever_a_solver_returns_becomes_a_certified_mechanism(problem, seed, noise):
     distance, pairs, lengths, epsilon, loss, _ = problem
     rng = np.random.default_rng(seed)

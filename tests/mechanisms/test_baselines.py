@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from helpers.command import run
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
@@ -56,7 +56,7 @@ def write(folder, drawn):
     return folder / "problem.toml"
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12)
 @given(drawn=maps())
 def test_no_baseline_is_below_the_bound(tmp_path_factory, drawn):
     folder = tmp_path_factory.mktemp("map")

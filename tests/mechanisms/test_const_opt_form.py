@@ -60,7 +60,7 @@ def least(metric: Metric, epsilon: float, cost: np.ndarray) -> float:
 point = st.tuples(st.integers(0, 30).map(lambda v: v / 10), st.integers(0, 30).map(lambda v: v / 10))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(point, min_size=2, max_size=6, unique=True),
     st.one_of(st.none(), st.lists(point, min_size=1, max_size=5, unique=True)),
@@ -83,7 +83,6 @@ def test_lies_between_the_optimum_and_the_exponential(
         assert objective == pytest.approx(least(metric, epsilon, cost), abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(point, min_size=2, max_size=8, unique=True), st.floats(0.1, 20), st.floats(0, 3), st.integers(0, 99))
 def test_any_weights_within_the_rows_keep_every_pair(
     points: list[tuple[float, float]], epsilon: float, radius: float, seed: int
@@ -127,7 +126,6 @@ def test_a_record_without_outputs_is_a_fault() -> None:
         tied_form(np.array([[0.0], [np.inf]]), 1.0, 1.0, np.zeros((0, 2), dtype=np.int64), np.zeros(0))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=2, max_size=8), st.floats(0.01, 100))
 def test_rows_sum_to_one_and_keep_the_ratio(points: list[tuple[float, float]], epsilon: float) -> None:
     x = np.array(points)

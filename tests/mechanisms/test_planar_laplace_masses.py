@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.spatial import Voronoi, cKDTree
@@ -133,7 +133,6 @@ def test_the_projection_keeps_distances_near_its_centre() -> None:
     assert apart == pytest.approx(haversine(points[:, None], points[None]), rel=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=20, unique=True))
 def test_cells_cover_their_box_once(points: list[tuple[int, int]]) -> None:
     sites = np.array(points, dtype=float) * 0.1

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 from helpers.toys import TOY, write_toy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import privopt as po
@@ -35,7 +35,6 @@ class Data:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_each_column_goes_to_the_output_that_brute_force_finds(data):
     from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 

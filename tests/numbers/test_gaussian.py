@@ -139,7 +139,7 @@ def test_rho_is_the_largest_that_implies_epsilon_and_delta(epsilon, delta):
     assert classic < 0  # Bun and Steinke's conversion would allow less
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.fractions(min_value=Fraction(1, 10**6), max_value=20), st.fractions(min_value=Fraction(1, 10**4), max_value=20)
 )

@@ -171,7 +171,7 @@ def test_a_tenth_over_levels_is_exact(levels):
     st.lists(st.integers(1, 1000), min_size=1, max_size=9),
     st.integers(10**5, 2**40),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_shares_never_pass_the_budget(epsilon, shares, denominator):
     parts = split_budget(epsilon, shares, denominator=denominator)
     assert sum(parts) <= epsilon
@@ -190,7 +190,7 @@ def test_decimal_shares_and_bad_ones():
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_best_fraction_below(numerator, other, denominator):
     value = Fraction(numerator, other)
     best = max(Fraction(int(value * q), q) for q in range(1, denominator + 1))
@@ -217,7 +217,6 @@ def test_rationals_of_a_certificate_are_shown_as_decimals_too():
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.fractions(Fraction(1, 50), 1000, max_denominator=1000)), max_size=6))
-@settings(max_examples=50, deadline=None)
 def test_additive_noise_is_summed_exactly(parts):
     spent = sum((Fraction(change) / scale for change, scale in parts), Fraction(0))
     calls = [NoiseCall(scale=scale, sensitivity=change) for change, scale in parts]

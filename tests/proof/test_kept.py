@@ -40,7 +40,7 @@ def exactly(cost, kept: Kept) -> Fraction:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.1]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_what_is_kept_proves_what_is_said_and_loses_no_more_than_spare(seed, spare):
     cost, pairs, lengths, epsilon, both = instance(seed)
     growth = exp_bounds(lengths, epsilon)[1]

@@ -68,7 +68,7 @@ def result_of(folder: Path) -> dict:
     epsilon=st.sampled_from(["0.5", "1.0", "3.3", "8"]),
     within=st.sampled_from([None, None, 4.5]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed, form, loss, epsilon, within):
     folder = solved(tmp_path_factory.mktemp("form"), seed, form, loss, epsilon, within)
     opened, objective = load_release(folder), result_of(folder)["objective"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.checker import check
@@ -65,7 +65,6 @@ def exactly(forest, cost, growth):
 
 
 @given(st.integers(0, 2**30), st.integers(2, 7), st.integers(1, 5))
-@settings(deadline=None)
 def test_trees_prove_no_less_than_their_multipliers_and_are_enclosed(seed, records, outputs):
     cost, growth, kept = grown(np.random.default_rng(seed), records, outputs)
     forest = Forest.of(kept, cost)

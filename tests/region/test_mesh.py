@@ -43,7 +43,6 @@ def check_conforming(vertices, triangles):
     assert set(np.unique(triangles).tolist()) == set(range(len(vertices)))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.05, 3.0), st.integers(3, 25))
 def test_a_lattice_is_the_triangles_that_meet_a_region(seed, side_km, corners):
     chance = np.random.default_rng(seed)
@@ -95,7 +94,7 @@ def test_a_region_on_the_earth_is_projected():
     assert np.abs(back - space.coordinates * 1e6).max() <= 7
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 10**6), st.floats(-75, 75), st.floats(-180, 180), st.floats(0.01, 6))
 def test_projected_distances_never_exceed_great_circles(seed, lat, lon, reach):
     chance = np.random.default_rng(seed)
@@ -109,7 +108,6 @@ def test_projected_distances_never_exceed_great_circles(seed, lat, lon, reach):
     assert (np.linalg.norm(plane[i] - plane[j], axis=1) <= haversine(exact[i], exact[j]) * (1 + 1e-9) + 1.5e-6).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 10**6), st.floats(-84, 84), st.floats(-180, 180), st.floats(1, 300), st.sampled_from([0, 1e-4, 1, 9])
 )
@@ -178,7 +176,6 @@ def test_a_grid_of_one_row_is_refused():
         plane_of(grid_points(1, 5, 1.0))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 40))
 def test_all_points_stay_corners(seed, count):
     chance = np.random.default_rng(seed)

@@ -119,26 +119,23 @@ def check_kept(region, epsilon, seed, tries):
     assert greatest_excess(rows_of(weights), region, epsilon, random.Random(seed), tries) is None
 
 
-@settings(max_examples=60, deadline=None)
 @given(planes() | meshes(), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_rows_over_the_edges_of_triangles_keep_every_point(region, epsilon, seed):
     check_kept(region, epsilon, seed, 15)
 
 
-@settings(max_examples=60, deadline=None)
 @given(networks(), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_rows_over_the_edges_of_streets_keep_every_point(region, epsilon, seed):
     check_kept(region, epsilon, seed, 15)
 
 
 @pytest.mark.slow
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=1_000)
 @given(planes() | meshes() | networks(), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_a_thousand_regions_keep_every_point(region, epsilon, seed):
     check_kept(region, epsilon, seed, 40)
 
 
-@settings(max_examples=60, deadline=None)
 @given(planes() | networks(), st.sampled_from(EPSILONS), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_the_certificate_is_the_rational_one(region, kept, asked, seed):
     """Whatever the weights: what holds, and the worst, are those of every gradient in rationals."""
@@ -155,7 +152,6 @@ def test_the_certificate_is_the_rational_one(region, kept, asked, seed):
         assert measured.worst == 0 or not brute(weights, region, least * (1 - Fraction(1, 10**9)))[0]
 
 
-@settings(max_examples=60, deadline=None)
 @given(networks(), st.sampled_from(EPSILONS), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_what_streets_achieve_is_their_steepest_piece(region, kept, asked, seed):
     """Of every piece of every street in rationals, by the curve for the claimed epsilon: more than worst may say."""
@@ -191,7 +187,6 @@ def test_a_long_street_achieves_more_than_its_worst():
     assert worst < steepest(weights, street, Fraction(1)) * 0.6
 
 
-@settings(max_examples=50, deadline=None)
 @given(planes(), st.sampled_from(EPSILONS), st.data())
 def test_ratios_along_sides_bound_the_gradient(region, epsilon, data):
     """The least value at any corner, the others as far above it as the sides let them be."""
@@ -223,7 +218,6 @@ def test_common_factors_of_even_triangles(corners, factor):
     assert common_factors(sides, 1e-9)[0] == pytest.approx(factor, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(planes(), st.sampled_from(EPSILONS))
 def test_common_factors_lie_between_their_bounds(region, epsilon):
     points = region.vertices[region.simplices]

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, reject, settings
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from scipy.spatial import Delaunay, QhullError
 from scipy.stats import chisquare
@@ -58,7 +58,6 @@ def nearest(position, tails, heads):
     return best
 
 
-@settings(deadline=None)
 @given(meshes(), st.data())
 def test_a_position_is_the_mixture_of_its_corners(mesh, data):
     """Inside it is that very point; outside it is a nearest one of the rim; on vertices, borders, in holes too."""
@@ -94,7 +93,6 @@ def test_a_position_is_the_mixture_of_its_corners(mesh, data):
     assert np.allclose(snapped.probabilities, [[float(s) for s in snapped.exact(r)] for r in range(len(positions))])
 
 
-@settings(deadline=None)
 @given(meshes(), st.data())
 def test_no_triangle_holds_what_is_found_in_none(mesh, data):
     vertices, simplices, size = mesh
@@ -113,7 +111,6 @@ def test_no_triangle_holds_what_is_found_in_none(mesh, data):
         assert found[row] < 0 or (holds[found[row]] and sum(map(int, shares[row])) > 0)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(*[st.integers(-50, 50) | st.integers(-1, 1)] * 4), min_size=1, max_size=30),
     st.lists(st.tuples(*[st.integers(-200, 200)] * 2), min_size=1, max_size=10),
@@ -135,7 +132,6 @@ def test_no_street_is_nearer_than_the_nearest(streets, positions, scale):
         assert first_nearest(tuple(position), lines) == (chosen[row], part)
 
 
-@settings(deadline=None)
 @given(st.fractions(0, 1), st.fractions(0, 40, max_denominator=10**6), st.integers(0, 12))
 def test_the_curve_keeps_its_promise(part, reach, steps):
     """Between two points of a street no mixture of rows that differ by 1 + a changes by more than exp(reach d)."""
@@ -167,7 +163,6 @@ def test_vertices_are_drawn_with_their_shares():
     assert chisquare(counts[:2], np.array([7, 1]) / 8 * 100_000).pvalue > 1e-6
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.fractions(0, 1, max_denominator=1000), st.binary(min_size=0, max_size=3))
 def test_bits_at_a_cut_are_settled_by_rationals(cut, tail):
     """Random bytes that spell the cut itself, so that doubles cannot tell; then more bits until they part."""

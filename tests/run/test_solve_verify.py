@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.mended_sums import edit, mend, rewrite
 from helpers.toys import TOY, write_toy
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
@@ -46,9 +46,6 @@ def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
     assert verify(solved_toy).complaints == ()
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 @given(data=st.data())
 def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
     folder = shutil.copytree(solved_toy, tmp_path_factory.mktemp("changed") / "out")

@@ -44,7 +44,7 @@ def on(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     monkeypatch.setattr(interior_point, "SMALL", 0 if engine == "lanes" else np.inf)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(3, 24), st.integers(2, 20), st.integers(0, 40), st.floats(-2, 1.6), st.integers(0, 2**32 - 1))
 def test_both_engines_agree_and_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
     instance = scattered(records, outputs, extra, 10.0**power, seed)
@@ -75,7 +75,6 @@ def test_optima_equal_the_whole_lp(monkeypatch, full_optimum, engine, seed):
     assert answer.lower_bound <= optimum * (1 + 1e-9)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(2, 40), st.integers(0, 60), st.integers(0, 2**32 - 1))
 def test_the_pattern_holds_the_dense_factor(records, extra, seed):
     instance = scattered(records, 2, extra, 1.0, seed)
@@ -95,7 +94,7 @@ def test_the_pattern_holds_the_dense_factor(records, extra, seed):
     assert np.array_equal(pattern.row[pattern.pair], ends[:, 1])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(2, 150), st.integers(1, 20), st.floats(-1, 1.3), st.integers(0, 2**32 - 1))
 def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
     instance = scattered(records, outputs, records, 10.0**power, seed)
@@ -129,7 +128,7 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
         assert np.abs(lanes - dense).max() <= close * np.abs(dense).max() + 1e-13
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 60), st.integers(1, 12), st.floats(-1, 1.0), st.integers(0, 2**32 - 1))
 def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, outputs, power, seed):
     instance = scattered(records, outputs, records, 10.0**power, seed)
@@ -160,7 +159,7 @@ def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, ou
         assert np.abs((completed - coupling) / size).max() < 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(3, 40), st.integers(2, 20), st.integers(0, 40), st.floats(-1, 1.3), st.integers(0, 2**32 - 1))
 def test_without_the_coupling_answers_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
     instance = scattered(records, outputs, extra, 10.0**power, seed)
@@ -178,7 +177,7 @@ def test_without_the_coupling_answers_are_mechanisms_with_bounds(excess, records
     assert answer.objective - answer.lower_bound <= 1.0001e-2 * answer.objective
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 12), st.integers(1, 8), st.integers(0, 10), st.floats(-1, 1.0), st.integers(0, 2**32 - 1))
 def test_any_multipliers_prove_a_bound(records, outputs, extra, power, seed):
     instance = scattered(records, outputs, extra, 10.0**power, seed)

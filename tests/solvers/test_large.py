@@ -63,7 +63,7 @@ def check(instance, answer, excess, optimum):
     assert proved == pytest.approx(answer.lower_bound, rel=1e-7, abs=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(**maps, gap=st.sampled_from([1e-1, 1e-2, 1e-4]))
 def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
     full_optimum, excess, size, outputs, seed, epsilon, neighbours, gap
@@ -75,7 +75,7 @@ def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
     assert answer.status == "optimal"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(**maps, count=st.integers(1, 5))
 def test_few_outputs_are_a_mechanism_for_all_records(
     full_optimum, excess, size, outputs, seed, epsilon, neighbours, count
@@ -148,7 +148,7 @@ def test_spanners_under_a_limit_come_from_coarse_to_fine_and_only_those_that_fit
 
 
 @given(**maps, part=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_multipliers_of_some_pairs_prove_what_zeros_for_the_others_do(size, outputs, seed, epsilon, neighbours, part):
     instance = points(size, min(size, outputs), seed, epsilon, neighbours)
     rng, total, width = np.random.default_rng(part), len(instance.pairs), instance.outputs

@@ -37,7 +37,7 @@ def test_path_sums_that_miss_by_last_bits_leave_the_road_alone():
     assert few.epsilon < instance.epsilon
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(length=st.integers(3, 9), seed=st.integers(0, 999), epsilon=st.sampled_from([0.1, 1.0, 6.0]))
 @example(length=3, seed=589, epsilon=1.0)  # an entry of 1e-15
 def test_what_is_left_keeps_every_pair_and_its_bound_is_of_the_whole(full_optimum, length, seed, epsilon):

@@ -32,7 +32,7 @@ def written(points, names: str):
     return read_points(file(text), None, ids_alone=False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(planar, planar), min_size=2, max_size=5))
 def test_planar_points(points) -> None:
     metric = EuclideanMetric(written(points, "x,y"))
@@ -60,7 +60,6 @@ def on_the_sphere(one, two) -> mpmath.mpf:
 near = st.tuples(st.decimals(41, 42, places=6), st.decimals(12, 13, places=15))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(near, min_size=2, max_size=4, unique=True))
 def test_points_on_the_sphere(points) -> None:
     metric = HaversineMetric(written(points, "lat,lon"))
@@ -105,7 +104,6 @@ def test_grids_on_the_sphere_are_the_formula_s(corner) -> None:
                 assert found <= exact <= metric.no_less(found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.decimals("0.001", 20, places=4), min_size=1, max_size=8))
 def test_roads_are_the_sums_of_their_decimals(lengths) -> None:
     rows = "".join(f"n{i},n{i + 1},{km}\n" for i, km in enumerate(lengths))
@@ -127,7 +125,7 @@ def square(points: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dim", [15, 16, 17, 300, 1024, 1025])
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-160, 1e-70, 1.0, 1e6, 1e150]), st.sampled_from([0.0, 1e3]))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_no_distance_is_above_the_exact_one(dim, seed, scale, away):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(70, dim)) * scale + away * scale  # far from the origin digits cancel

@@ -73,7 +73,7 @@ def definition(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.asarray((np.abs(a[:, None] - b[None]) * (weights / weights.sum())).sum(axis=2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 40), st.integers(0, 2**32 - 1))
 def test_travel_cost_is_its_definition(n: int, k: int, targets: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -46,13 +46,11 @@ def same_doubles(metric: Metric) -> None:
         assert (outputs == table).all()
 
 
-@settings(deadline=None)
 @given(places)
 def test_haversine_is_one_double_however_it_is_computed(points: list[tuple[float, float]]) -> None:
     same_doubles(HaversineMetric(space(points, "geographic")))
 
 
-@settings(deadline=None)
 @given(plane)
 def test_euclidean_is_one_double_however_it_is_computed(points: list[tuple[float, float]]) -> None:
     same_doubles(EuclideanMetric(space(points)))
@@ -92,7 +90,7 @@ def never_above(one: tuple[float, float], two: tuple[float, float]) -> None:
     assert exact - found <= 1.3e-14 * exact + 1e-139
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(latitudes, st.floats(-180, 180), st.floats(-15, 2), st.floats(-1, 1), st.floats(-1, 1))
 def test_nearly_opposite_points_lose_no_digits(lat, lon, power, north, east):
     never_above(
@@ -100,7 +98,6 @@ def test_nearly_opposite_points_lose_no_digits(lat, lon, power, north, east):
     )
 
 
-@settings(deadline=None)
 @given(latitudes, st.floats(-180, 360), latitudes, st.floats(-180, 360))
 def test_haversine_is_never_above_the_distance(lat_a: float, lon_a: float, lat_b: float, lon_b: float) -> None:
     never_above((lat_a, lon_a), (lat_b, lon_b))
@@ -109,20 +106,20 @@ def test_haversine_is_never_above_the_distance(lat_a: float, lon_a: float, lat_b
 close = st.floats(-1e-3, 1e-3)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(-89.9, 89.9), st.floats(-179, 179), close, close)
 def test_near_places_keep_their_relative_precision(lat: float, lon: float, north: float, east: float) -> None:
     never_above((lat, lon), (lat + north, lon + east))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(0, 1e-3), st.floats(0, 1e-3), longitudes, longitudes)
 def test_places_near_a_pole_keep_their_relative_precision(one: float, two: float, east: float, west: float) -> None:
     never_above((90 - one, east), (90 - two, west))
     never_above((one - 90, east), (two - 90, west))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(latitudes, st.floats(0, 1e-3), st.floats(0, 1e-3))
 def test_places_on_two_sides_of_the_date_line_keep_their_relative_precision(lat: float, a: float, b: float) -> None:
     never_above((lat, 180 - a), (lat, b - 180))
@@ -132,7 +129,6 @@ def test_places_on_two_sides_of_the_date_line_keep_their_relative_precision(lat:
 coordinate = st.floats(-1e6, 1e6) | st.integers(-1000, 1000).map(float) | st.decimals(-9, 9, places=3).map(float)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9).flatmap(lambda n: st.tuples(*[st.lists(coordinate, min_size=n, max_size=n)] * 2)))
 def test_euclidean_is_the_greatest_double_not_above_the_distance(points: tuple[list[float], list[float]]) -> None:
     found = euclidean(*points)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.toys import grid_text
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
@@ -68,7 +68,6 @@ def test_rows_that_differ_by_a_factor_are_equal(factor):
     assert found.epsilon == 0.0
 
 
-@settings(deadline=None)  # the first call may compile
 @given(st.data())
 def test_the_least_epsilon_is_the_one_by_hand(data):
     rows, columns = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 4))

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privopt as po
@@ -66,14 +66,13 @@ def test_the_axes_of_a_curve_are_plain_numbers():
 
 
 CELL = st.sampled_from(["", "007", "a,b", 'say "x"', "1.10", "é", " blank "])
-quiet = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def rows(path):
     return pl.concat([batch.to_native() for batch in TableSource.of_file(path).batches()]).rows()
 
 
-@quiet
+@settings(max_examples=25)
 @given(table=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=20), blank=st.booleans())
 def test_the_same_rows(tmp_path, table, blank):
     path = tmp_path / "table.csv"

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.declare.column_texts import texts_of
@@ -25,7 +25,6 @@ def frame_of(rows):
     return nw.from_native(pl.DataFrame(np.array(rows, dtype=float).reshape(-1, 2), schema=["lat", "lon"]))
 
 
-@settings(deadline=None)
 @given(st.lists(positions, min_size=1, max_size=12), st.lists(positions, min_size=1, max_size=12))
 def test_no_record_is_nearer_on_the_globe(records, asked):
     ids = tuple(map(str, range(len(records))))

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.testing import CheckResult
 from privopt.testing.command import judge_skips
+from privopt.testing.efforts import EFFORTS, Effort
 
 
 def run(*arguments):
@@ -17,6 +19,7 @@ def run(*arguments):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setenv("PRIVOPT_PROFILE", "dev")
+    monkeypatch.setitem(EFFORTS, "dev", evolve(EFFORTS["dev"], examples=2, seconds=1.0))
 
 
 def test_only_what_is_named_is_run_and_told_to_a_ci():
@@ -44,9 +47,9 @@ def test_the_seed_chooses_the_problems():
     from privopt.testing import run_check, subject
 
     tried = subject("exponential", "exponential")
-    drawn = []
+    drawn, how = [], Effort(name="six", examples=6, seconds=8.0, shrinking=1.0, draws=1)
     for seed in (1, 1, 2):
-        run_check("rows-sum-to-one", tried, how="dev", seed=seed)
+        run_check("rows-sum-to-one", tried, how=how, seed=seed)
         drawn.append(set(tried._kept))
     tried.close()
     assert len(drawn[1] - drawn[0]) <= 1  # how many there are is a matter of time

@@ -123,6 +123,7 @@ def tell(name, found):
 
 
 LONG = {
+    "always the same noise",
     "sorted by the truth",
     "true counts",
     "half the noise",

@@ -23,7 +23,7 @@ from privopt_metric_dp.space.metrics import EuclideanMetric
 
 @pytest.fixture(scope="module")
 def how():
-    return Effort(name="quick", examples=8, seconds=60, shrinking=2, draws=1)
+    return Effort(name="quick", examples=8, seconds=60, shrinking=0.2, draws=1)
 
 
 def failed(results):

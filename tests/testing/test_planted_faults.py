@@ -134,7 +134,7 @@ ODD = [
     slow(odd.AddedAfter, "local-dp"),
     slow(odd.Stamped, "local-dp"),
     slow(odd.AnyOrder, "local-dp"),
-    (odd.InDecimals, "metric-dp"),
+    slow(odd.InDecimals, "metric-dp"),
 ]
 
 RIGHT = [
@@ -147,9 +147,9 @@ RIGHT = [
     slow(choice.RightChoice, "local-dp"),
     slow(choice.RightFlips, "local-dp"),
     (answers.RightAnswers, "local-dp"),
-    (answers.RightFloors, "metric-dp"),
-    (drawn.RightMiles, "metric-dp"),
-    (drawn.RightLine, "metric-dp"),
+    slow(answers.RightFloors, "metric-dp"),
+    slow(drawn.RightMiles, "metric-dp"),
+    slow(drawn.RightLine, "metric-dp"),
     (ranks.RightRanks, "top-k"),
 ]
 

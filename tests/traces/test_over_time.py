@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from helpers.command import run
 from helpers.kept_reports import compared, grid_streets, walks
 from helpers.toys import grid_text
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import privopt
@@ -106,7 +106,6 @@ class Line:
         return np.abs(np.asarray(some)[:, None] - np.arange(self.count)[None]).astype(float)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10**6))
 def test_posteriors_are_those_of_all_paths_summed(records, levels, length, seed):
     """By brute force over every path of records and hidden levels."""

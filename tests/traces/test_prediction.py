@@ -82,7 +82,7 @@ TERMS = st.builds(
 PLACES = st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.7, 2.0, 4.5]), min_size=2, max_size=3, unique=True)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(PLACES, TERMS, st.data())
 def test_no_sequence_tells_two_traces_apart_better_than_its_segments_allow(places, terms, draw):
     data, walker = walker_of(places, terms)
@@ -209,7 +209,7 @@ def test_charges_follow_from_rows_and_earlier_reports_alone():
         assert not found.spent[1]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(-1, 2), min_size=1, max_size=30), st.integers(0, 60), st.integers(0, 9))
 def test_no_subject_spends_more_than_the_total(rows, total, seed):
     terms = Terms(report=Fraction(2), threshold=Fraction(1), test=Fraction(1), good_within=Fraction(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt_bd_mdp.partition import boundary_of, make_partition, vertex_cover
@@ -19,7 +19,6 @@ def graphs(draw):
     return nodes, np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_a_vertex_cover_touches_every_edge_and_no_node_of_it_is_idle(graph):
     nodes, edges = graph
@@ -31,7 +30,6 @@ def test_a_vertex_cover_touches_every_edge_and_no_node_of_it_is_idle(graph):
         assert not less[edges].any(axis=1).all()
 
 
-@settings(deadline=None)
 @given(graphs(), st.data())
 def test_blocks_do_not_touch_and_hold_every_internal_node(graph, data):
     nodes, edges = graph

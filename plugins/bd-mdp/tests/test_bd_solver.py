@@ -58,7 +58,7 @@ def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_
     assert 0 < part["boundary"] <= part["boundary_both_sides"]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     rows=st.integers(1, 3),
     cols=st.integers(2, 4),
@@ -105,14 +105,13 @@ def every_way_agrees(make_grid, make_context, size, outputs, epsilon, seed, kind
     check(instance, options, make_context(), full)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(**larger)
 def test_every_way_agrees_on_up_to_64_records(make_grid, make_context, **drawn):
     every_way_agrees(make_grid, make_context, **drawn)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(**{**larger, "outputs": st.integers(2, 64)})
 def test_every_way_agrees_on_up_to_64_records_and_outputs(make_grid, make_context, **drawn):
     every_way_agrees(make_grid, make_context, **drawn)

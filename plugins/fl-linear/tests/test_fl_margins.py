@@ -31,7 +31,6 @@ def convolved(epsilon, k, t):
 
 
 @given(st.floats(0.2, 4), st.integers(1, 6), st.floats(1e-7, 0.45))
-@settings(max_examples=60)
 def test_discrete_quantile_is_the_least_that_holds(epsilon, k, beta):
     t = int(upper_quantile(k, beta, epsilon))
     assert convolved(epsilon, k, t) <= beta * (1 + 1e-9)
@@ -59,7 +58,6 @@ def race_tail(k, t):
 
 
 @given(st.floats(0.01, 5), st.integers(1, 3000), st.floats(-8, -0.5))
-@settings(max_examples=60)
 def test_discrete_quantile_against_negative_binomials(epsilon, k, exponent):
     beta = 10.0**exponent
     if beta >= 0.5 or binomial_terms(epsilon, k) > 40_000:

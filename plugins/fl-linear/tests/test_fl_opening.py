@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from helpers.mended_sums import edit, mend
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_linear_paper.cost_table import Table
@@ -49,7 +49,6 @@ def price(cost, opening, chosen):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 8), st.integers(1, 8), st.booleans())
-@settings(max_examples=60)
 def test_against_all_subsets(seed, facilities, customers, most, whole):
     rng = np.random.default_rng(seed)
     cost, opening = rng.uniform(0, 3, (facilities, customers)), rng.uniform(0, 4, facilities)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_linear_paper.generate import matern
@@ -49,7 +49,6 @@ def sites(draw):
 
 
 @given(sites(), st.sampled_from(["exact", "paper"]), st.sampled_from(["size", "cost"]), st.data())
-@settings(max_examples=80)
 def test_capacities_cover_the_noisy_counts_and_the_margin(case, kind, split, data):
     site, noisy = case
     rule = MarginRule(n=site.size, epsilon=0.5, kind=kind, split=split)

@@ -63,7 +63,6 @@ def test_few_pairs_reach_the_integer_optimum(seed, size, few):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
-@settings(max_examples=60)
 def test_pairs_that_may_not_be_against_all_subsets(seed, facilities, clients, most, few):
     rng = np.random.default_rng(seed)
     cost, opening = np.floor(rng.uniform(0, 9, (facilities, clients))), rng.uniform(0, 4, facilities)

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
@@ -36,7 +36,6 @@ def network(seed, nodes, more):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 14), st.integers(0, 12), st.integers(0, 6))
-@settings(max_examples=60)
 def test_every_answer_is_that_of_the_table(seed, locations, others, more):
     nodes = locations + others
     ends, km = network(seed, nodes, more) if nodes > 1 else (np.array([[0, 0]]), np.zeros(1))

@@ -111,7 +111,7 @@ def test_simplex_rows_meet_their_sums():
     np.testing.assert_allclose(found, [[2.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_dealing_keeps_both_margins_whatever_the_courses(data):
     children, sizes = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))

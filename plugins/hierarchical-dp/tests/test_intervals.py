@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from helpers.grids import by_pairs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.files.release_folder import sums_text
@@ -24,7 +24,6 @@ from privopt_hierarchical_dp.noise_distributions import noise_of
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.booleans())
 def test_least_squares_is_that_of_the_whole_table(random_tree, seed, depth, known):
     """Means, variances and fourth cumulants against the matrix of the whole problem."""

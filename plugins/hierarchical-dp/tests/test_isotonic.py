@@ -13,7 +13,7 @@ from privopt_hierarchical_dp.fits.isotonic import isotonic_integers, isotonic_me
 from privopt_hierarchical_dp.tree import add_up
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(-4, 8), st.integers(1, 4)), min_size=1, max_size=4),
     st.integers(0, 5),

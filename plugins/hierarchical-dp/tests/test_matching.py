@@ -20,7 +20,6 @@ def _family(seed):
     return Tree.from_paths([("r", f"c{k}") for k in range(len(own))]), parent[None, :], own
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_parent_that_is_sure_is_met_with_the_least_that_is_moved(seed):
     tree, parent, own = _family(seed)
@@ -31,7 +30,7 @@ def test_a_parent_that_is_sure_is_met_with_the_least_that_is_moved(seed):
     assert errors_of(children, own)["earth_movers"] == whole  # no matching moves less than the histograms differ
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_children_that_are_sure_stay_as_they_are(seed):
     tree, parent, own = _family(seed)
@@ -51,7 +50,7 @@ def test_a_run_that_is_partly_matched_is_given_in_proportion():
     assert match_counts(tree, [parent, own], [1e-9, 1.0])[1].tolist() == [[2, 4], [1, 2]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.booleans())
 def test_releases_are_valid_and_few_groups_or_many_have_room(seed, sizes, many):
     rng = np.random.default_rng(seed)

@@ -83,7 +83,7 @@ def test_tables_meet_in_what_is_given_and_a_ring_is_one_margin():
     assert (0, 1, 2) not in [step.margin for step in steps_of(((0, 1), (1, 2)))]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     tables=st.sampled_from(FAMILIES),
     exact=st.sampled_from([0, 1, None]),

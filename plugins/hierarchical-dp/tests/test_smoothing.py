@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt_hierarchical_dp.fits.smoothing import heterogeneity, smooth_down
@@ -9,7 +9,6 @@ from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 6), st.sampled_from([0.3, 5.0, 400.0]))
 def test_smoothed_counts_are_valid_whatever_the_noise(random_tree, seed, depth, sizes, scale):
     rng = np.random.default_rng(seed)

@@ -65,7 +65,7 @@ def test_table_6_and_example_6_the_chain_of_size_1():
     assert values == [3, 3, 3]  # the starred entries
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(-3, 6), st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=4))
 def test_the_merge_by_slopes_is_the_merge_by_optimisation(leaves):
     tables = [leaf_table(noisy, range(low, low + 5), weight) for noisy, weight, low in leaves]

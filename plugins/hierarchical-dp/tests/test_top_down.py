@@ -13,7 +13,7 @@ from privopt_hierarchical_dp.fits.top_down import _largest_remainders, top_down
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
 def test_the_rounding_is_the_nearest_in_l1(seed, children):
     rng = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ def _tables(rows, columns):
                 yield np.concatenate([[first], rest])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1))
 def test_the_rounding_to_two_margins_is_the_nearest_of_all_tables(seed):
     rng = np.random.default_rng(seed)
@@ -55,7 +55,7 @@ def test_the_rounding_to_two_margins_is_the_nearest_of_all_tables(seed):
     assert np.abs(found - values).sum() <= least + 1e-9
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_releases_are_valid_with_and_without_region_totals(seed, known):
     rng = np.random.default_rng(seed)

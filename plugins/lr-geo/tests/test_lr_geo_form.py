@@ -48,7 +48,6 @@ def test_published_centring_violates_theorem_4_4():
     assert excess([(i, ours[i]) for i in range(9)], d, epsilon) <= 1e-12
 
 
-@settings(deadline=None)
 @given(points, st.sampled_from([0.5, 1.0]), st.sampled_from([0.3, 1.0, 4.0]), st.integers(1, 6))
 def test_our_centring_keeps_it_on_every_map(places, f, epsilon, r_obf):
     d = distances(places)
@@ -56,7 +55,6 @@ def test_our_centring_keeps_it_on_every_map(places, f, epsilon, r_obf):
     assert excess([(i, ours[i]) for i in range(len(places))], d, epsilon) <= 1e-9
 
 
-@settings(deadline=None, max_examples=50)
 @given(points, st.integers(1, 5), st.integers(0, 3))
 def test_tied_entries_of_the_program_keep_it(places, r_obf, r_exp):
     """The coefficients that the server uses, for two users with overlapping sets."""
@@ -76,14 +74,13 @@ def test_tied_entries_of_the_program_keep_it(places, r_obf, r_exp):
                     assert (ratio <= 1.3 * d[i, j] + 1e-9).all()
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-700, 0), min_size=1, max_size=50))
 def test_steady_exponential(values):
     x = np.array(values)
     assert np.allclose(steady_exp(x), np.exp(x), rtol=2e-15, atol=0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(points, st.integers(0, 2**32 - 1))
 def test_rows_are_whole(places, seed):
     chance = np.random.default_rng(seed)

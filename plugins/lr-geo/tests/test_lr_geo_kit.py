@@ -5,6 +5,8 @@ from helpers.kits import OF_SOLVING
 
 from privopt.testing import conformance
 
-test_benders_and_exact = conformance("lr-geo", methods=["benders", "exact"], how="dev")
-test_full = conformance("lr-geo", methods=["full"], checks=OF_SOLVING, how="dev")
-test_full_by_every_check = pytest.mark.slow(conformance("lr-geo", methods=["full"], how="dev"))
+test_benders = conformance("lr-geo", methods=["benders"], how="dev")
+test_others = conformance(
+    "lr-geo", methods=["exact", "full"], checks=[*OF_SOLVING, "non-interference", "no-secret-leak"], how="dev"
+)
+test_others_by_every_check = pytest.mark.slow(conformance("lr-geo", methods=["exact", "full"], how="dev"))

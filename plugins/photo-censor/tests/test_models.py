@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.albums import write_album, write_onnx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -123,7 +123,6 @@ def tables(rng, photos, places, count):
 
 
 @given(st.integers(0, 10**9), st.integers(1, 6), st.integers(2, 6), st.integers(1, 3))
-@settings(max_examples=80)
 def test_what_protects_jointly_protects_from_each_and_from_every_mixture(seed, photos, places, count):
     rng = np.random.default_rng(seed)
     made, true = tables(rng, photos, places, count), int(rng.integers(places))
@@ -150,7 +149,6 @@ def test_what_protects_jointly_protects_from_each_and_from_every_mixture(seed, p
 
 
 @given(st.integers(0, 10**9), st.integers(1, 6), st.integers(2, 6))
-@settings(max_examples=80)
 def test_the_calibrated_margin_carries_protection_over(seed, photos, places):
     rng = np.random.default_rng(seed)
     (first, second), true = tables(rng, photos, places, 2), int(rng.integers(places))

@@ -54,7 +54,7 @@ albums = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(albums, st.data())
 def test_a_tree_proves_the_optimum_and_none_proves_more(tmp_path_factory, album, data):
     k = data.draw(st.integers(1, album.locations - 1))
@@ -70,7 +70,7 @@ def test_a_tree_proves_the_optimum_and_none_proves_more(tmp_path_factory, album,
         assert again.fault(album, k, best) is not None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(albums, st.data())
 def test_no_change_makes_a_tree_prove_what_is_not_so(album, data):
     k = data.draw(st.integers(1, album.locations - 1))
