@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from attrs import field, fields, frozen
-from numpy.typing import NDArray
 
 from privopt.api.draws import Draw, draw_of, sampled
 from privopt.declare.column_texts import REPORT
@@ -21,7 +20,6 @@ from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.estimate.estimate_tables import estimate_of
-from privopt.estimate.posterior import Prior, chances
 from privopt.estimate.shares import Asked, Estimate, Intervals
 from privopt.files.release_folder import check_sums
 from privopt.interfaces import Certificate, Guarantee, Result
@@ -220,15 +218,6 @@ class Released:
     def _marked(self) -> list[str]:
         """Return the warnings on a release that should not be used as it is."""
         return [f"this release: {self.result.mark}"] if self.result.mark else []
-
-    def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
-        """(N,) probability of each record, in their order, given one report.
-
-        Args:
-            report: id of an output.
-            prior: how likely records are: an estimate, weights by id, an array; the problem's own by default.
-        """
-        return chances(self.opened, report, prior)
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
         """Return what an attacker learns from the release: see ``privopt audit --json``.

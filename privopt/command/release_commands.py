@@ -220,7 +220,7 @@ def estimate(
     is_flag=False,
     flag_value=1000,
     metavar="[N]",
-    help="Also attacks on up to N reports of one place (default: 1000) and on traces.",
+    help="Also attacks on up to N reports of one place (default: 1000).",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @guarded

@@ -15,12 +15,24 @@ from privopt.declare.table_files import TableSource
 from privopt.errors import UsageError, number_of
 from privopt.estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
 from privopt.estimate.page import estimate_page, share_layer
-from privopt.estimate.posterior import channel_of
 from privopt.estimate.shares import Asked, Estimate, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.report.map_files import write_layer
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import Opened, open_verified
+
+
+def channel_of(opened: Opened) -> Channel | NoisyCounts:
+    """Return the channel that a release makes public.
+
+    Raises:
+        UsageError: it has none.
+    """
+    found: Channel | NoisyCounts | None = opened.mechanism.channel(opened.problem, opened.release)
+    if found is None:
+        name = opened.registered.spec.name
+        raise UsageError(f"{opened.folder}: {name} has no channel to read reports by: its release is one result")
+    return found
 
 
 def _estimated(

@@ -271,7 +271,7 @@ class Mechanism(ABC, Generic[P, R]):
         return {}
 
     def over_time(self, problem: P, release: R, result: Result, reports: int) -> Mapping[str, Any] | None:
-        """Attack several reports of one place, and traces; return None if that shows nothing."""
+        """Attack several reports of one place; return None if that shows nothing."""
         return None
 
     def _reports(self) -> Reporting[P, R]:

@@ -21,7 +21,7 @@ import polars as pl
 from bench_city import PRIVOPT, ROME, rome_streets, run_command
 
 from privopt.arrays import Floats
-from privopt.estimate.posterior import channel_of
+from privopt.estimate.estimate_tables import channel_of
 from privopt.estimate.shares import Asked, Observed, estimate
 from privopt.interfaces import Channel
 from privopt.run.verify import load_release

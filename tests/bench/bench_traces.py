@@ -98,7 +98,6 @@ def averaging(folder: Path) -> Iterator[str]:
             for name, values in errors.items():
                 cells = " | ".join(f"{1000 * value:.0f}" for value in values)
                 yield f"| {kind} | {name} | {cells} |"
-        yield f"traces: {found['traces']}"
 
 
 def speed(folder: Path) -> Iterator[str]:

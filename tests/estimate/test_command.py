@@ -275,60 +275,6 @@ def test_of_every_point_the_shares_are_of_the_vertices(tmp_path):
     assert list(found.ids) == release.opened.release.records.tolist()
 
 
-def test_answers_to_the_one_who_asks(told):
-    _, _, release, _ = told
-    chances = release.posterior("p2")
-    assert chances.sum() == pytest.approx(1)
-    prior = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
-    assert release.posterior("p2", prior=prior).tolist() == prior.tolist()
-    shops = {"id": ["a", "b"], "x": [0.0, 2.8], "y": [0.0, 0.0]}
-    answer = release.nearest("p2", shops, k=2)
-    assert answer.probability == pytest.approx(1)
-    assert sum(answer.chances) == pytest.approx(1)
-    one = release.nearest("p4", shops)
-    assert one.places == ("b",)
-    assert release.nearest("p4", ["p0", "p4"]).places == ("p4",)
-    assert release.radius("p2", confidence=0.5) <= release.radius("p2", confidence=0.99)
-    assert release.radius("p4", shops, prior=np.array([0, 0, 0, 0, 1.0])) == pytest.approx(np.hypot(0, 0))
-    text = {"id": ["a"], "x": ["west"], "y": [0.0]}
-    for wrong in ({"id": ["a"]}, ["p9"], [], ["p0", "p0"], {**shops, "id": ["a", "a"]}, text):
-        with pytest.raises(UsageError, match="places"):
-            release.nearest("p2", wrong)
-    for given in ({"p0": 1.0}, ["a", "b", "c", "d", "e"], dict.fromkeys(IDS, "a"), [[1.0], [1.0, 2.0]]):
-        with pytest.raises(UsageError, match="prior"):
-            release.posterior("p2", prior=given)
-    for k in (3, 1.5, "1"):
-        with pytest.raises(UsageError, match=f"k: found {k}"):
-            release.nearest("p2", shops, k=k)
-
-
-def test_stated_probabilities_hold_over_ten_thousand_users(tmp_path):
-    """Show 3 of the step: the k nearest of a list of places, and the radius to ask for."""
-    rng = np.random.default_rng(11)
-    places = po.grid(rows=8, cols=8, cell_km=0.5)
-    prior = rng.dirichlet(np.full(64, 0.5))
-    given = {"distance": "euclidean", "epsilon": "2/km", "prior": prior}
-    release = po.solve("exponential", po.metric_problem(places, **given))
-    at = np.array([[i % 8, i // 8] for i in range(64)]) * 0.5
-    shops = rng.random((12, 2)) * 3.5
-    table = {"id": [f"s{i}" for i in range(12)], "x": shops[:, 0].tolist(), "y": shops[:, 1].tolist()}
-    users = rng.choice(64, 10_000, p=prior)
-    ids = np.array([f"{i // 8}-{i % 8}" for i in range(64)])
-    reports = drawn(release, ids[users].astype(object), 2)
-    nearest = np.linalg.norm(at[:, None] - shops, axis=2).argmin(axis=1)
-    place = {name: row for row, name in enumerate(ids)}
-    stated, hits, inside = 0.0, 0, 0
-    answers = {name: release.nearest(name, table, k=3) for name in set(reports)}
-    radii = {name: release.radius(name, table, confidence=0.95) for name in set(reports)}
-    for user, report in zip(users, reports, strict=True):
-        shop = nearest[user]
-        hits += f"s{shop}" in answers[report].places
-        stated += answers[report].probability
-        inside += np.linalg.norm(at[place[report]] - shops[shop]) <= radii[report] + 1e-9
-    assert hits / 10_000 == pytest.approx(stated / 10_000, abs=0.015)
-    assert inside / 10_000 >= 0.94
-
-
 def test_labels_of_maps_lie_in_the_picture_and_apart():
     """Coordinates of many digits on a map that is wider than high."""
     at = np.array([(lat, lon) for lat in np.linspace(41.886, 41.902, 4) for lon in np.linspace(12.466, 12.495, 5)])

@@ -17,7 +17,7 @@ import privopt
 from privopt.declare.table_files import TableSource
 from privopt.errors import InputError, UsageError
 from privopt.estimate.count_reports import counted
-from privopt.estimate.posterior import channel_of
+from privopt.estimate.estimate_tables import channel_of
 from privopt.numbers.sampling import seeded
 from privopt_metric_dp.tables.time_order import ranks_of
 from privopt_metric_dp.tables.trace_rows import Tracer

@@ -1,6 +1,5 @@
 """Reports over time: what sticky and fresh ones tell, what stays cost."""
 
-import itertools
 import json
 
 import numpy as np
@@ -9,14 +8,10 @@ from click.testing import CliRunner
 from helpers.command import run
 from helpers.kept_reports import compared, grid_streets, walks
 from helpers.toys import grid_text
-from hypothesis import given
-from hypothesis import strategies as st
 
 import privopt
 from privopt.command.cli import cli
-from privopt_metric_dp.attacks.hidden_markov import ANYWHERE, Mobility, Step, posteriors
-from privopt_metric_dp.attacks.many_reports import bars_of, over_time
-from privopt_metric_dp.report import pages
+from privopt_metric_dp.attacks.many_reports import over_time
 
 
 def solved(tmp_path, mechanism, more="", *, side, cell, epsilon):
@@ -41,7 +36,6 @@ def test_a_thousand_fresh_reports_find_the_place_and_sticky_ones_do_not(city):
     for errors in likely["sticky"].values():
         assert errors == pytest.approx([errors[0]] * 4)
     assert likely["sticky"]["median"][0] == pytest.approx(likely["fresh"]["median"][0], rel=0.35)
-    assert found["traces"]["fresh"]["median"] < found["traces"]["sticky"]["median"]
 
 
 def test_kept_reports_tell_less_than_fresh_ones(tmp_path):
@@ -49,7 +43,6 @@ def test_kept_reports_tell_less_than_fresh_ones(tmp_path):
     found = over_time(release.release, release.problem.data)
     assert found["likelihood"]["predicted"]["p95"][-1] > found["likelihood"]["fresh"]["p95"][-1]
     assert found["likelihood"]["predicted"]["median"][2] > found["likelihood"]["fresh"]["median"][2]
-    assert found["traces"]["predicted"]["median"] >= found["traces"]["fresh"]["median"]
 
 
 def test_the_command_adds_one_key_where_it_is_asked_for(tmp_path):
@@ -71,95 +64,13 @@ def test_the_report_shows_it(tmp_path):
     done = run("report", str(folder), "--figures", str(tmp_path / "figures"))
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "figures").glob("over-time.*"))
-    assert list((tmp_path / "figures").glob("over-time-traces.*"))
     page = (folder / "report.html").read_text()
     assert "What many reports tell" in page
-    assert "20 walks of 100 reports" in page
-    bars = bars_of(release.audit(over_time=1)["over_time"]["traces"])
-    assert [kind for kind, _, _ in bars] == ["fresh", "sticky"]
-    assert all(f"{median:.3g}</text>" in page for _, median, _ in bars)
-
-
-def test_maps_too_large_for_the_attack_on_traces_show_the_others(tmp_path, monkeypatch):
-    release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0).opened
-    monkeypatch.setattr(pages, "MOST_TRACED", 8)
-    drawn = release.mechanism.figures(release.problem, release.release, release.result)
-    assert "over-time" in drawn
-    assert "over-time-traces" not in drawn
 
 
 def test_what_it_finds_is_always_the_same(tmp_path):
     release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
     assert release.audit(over_time=10)["over_time"] == release.audit(over_time=10)["over_time"]
-
-
-# --- forward and backward --------------------------------------------------------------------------------
-
-
-class Line:
-    """Distances of records in a row."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def rows(self, some):
-        return np.abs(np.asarray(some)[:, None] - np.arange(self.count)[None]).astype(float)
-
-
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10**6))
-def test_posteriors_are_those_of_all_paths_summed(records, levels, length, seed):
-    """By brute force over every path of records and hidden levels."""
-    chance = np.random.default_rng(seed)
-    mobility = Mobility.over(Line(records), nearest=2)
-    prior, weights = chance.dirichlet(np.ones(records)), chance.dirichlet(np.ones(levels))
-    steps = [
-        Step(
-            stayed=chance.random((1, records, levels)) + 0.01,
-            moved=chance.random((1, records, levels)) + 0.01,
-            renewed=chance.random(1) < 0.5,
-        )
-        for _ in range(length)
-    ]
-    found = posteriors(mobility, prior, weights, steps)[:, 0]
-    near = mobility.moves.toarray()
-    moves = (1.0 - ANYWHERE) * near + ANYWHERE / records
-    wanted = np.zeros((length, records))
-    for path in itertools.product(range(records), repeat=length):
-        total = 0.0
-        for hidden in itertools.product(range(levels), repeat=length):
-            chances = prior[path[0]] * weights[hidden[0]] * steps[0].moved[0, path[0], hidden[0]]
-            for at in range(1, length):
-                if steps[at - 1].renewed[0]:
-                    chances *= weights[hidden[at]]
-                elif hidden[at] != hidden[at - 1]:
-                    chances = 0.0
-                    break
-                here = (0, path[at], hidden[at])
-                stay = mobility.stays * steps[at].stayed[here] if path[at] == path[at - 1] else 0.0
-                chances *= stay + (1 - mobility.stays) * moves[path[at - 1], path[at]] * steps[at].moved[here]
-            total += chances
-        for at, record in enumerate(path):
-            wanted[at, record] += total
-    wanted /= wanted.sum(axis=1, keepdims=True)
-    assert np.allclose(found, wanted, atol=1e-12)
-
-
-def test_long_traces_with_tiny_probabilities_stay_numbers():
-    steps = [
-        Step(stayed=each, moved=each, renewed=np.array([False]))
-        for each in np.random.default_rng(1).random((3000, 1, 5, 1)) ** 200 + 1e-300
-    ]
-    found = posteriors(Mobility.over(Line(5)), np.full(5, 0.2), np.ones(1), steps)
-    assert np.isfinite(found).all()
-    assert np.allclose(found.sum(axis=2), 1.0)
-
-
-def test_walks_stay_or_go_to_a_neighbour():
-    mobility = Mobility.over(Line(10), nearest=2)
-    walks = mobility.traces(np.zeros(50, dtype=np.int64), 200, np.random.default_rng(0))
-    moved = walks[:, 1:] != walks[:, :-1]
-    assert (np.abs(np.diff(walks, axis=1)) <= 2).all()
-    assert 0.02 < moved.mean() < 0.09
 
 
 SIDE, KM = 7, 1.0

@@ -1,4 +1,4 @@
-"""A released obfuscation matrix in Python: tables, positions, and places near a report."""
+"""A released obfuscation matrix in Python: tables and positions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from attrs import frozen
 from privopt.api.draws import Draw
 from privopt.api.released import Released, warn_all
 from privopt.errors import UsageError
-from privopt.estimate.posterior import Prior
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.api import engines, nearest_places
-from privopt_metric_dp.api.nearest_places import Nearest
+from privopt_metric_dp.api import engines
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_memory import protected
 from privopt_metric_dp.tables.apply_table import whole_secret
@@ -221,25 +219,3 @@ class ReleasedMatrix(Released):
             UsageError: two numbers are wanted, or the records have no such coordinates.
         """
         return draw_at(self.opened, position, degrees=degrees, note=note)
-
-    def nearest(self, report: str, places: object, k: int = 1, *, prior: Prior = None) -> Nearest:
-        """Which of a list of places are nearest, and how probable it is that the true nearest is among the k.
-
-        Args:
-            report: id of an output.
-            places: ids of records; or a table with columns id and lat, lon (degrees) or x, y (km).
-            k: how many to answer with.
-            prior: as of :meth:`posterior`.
-        """
-        return nearest_places.nearest(self.opened, report, places, k, prior)
-
-    def radius(self, report: str, places: object = None, *, confidence: float = 0.95, prior: Prior = None) -> float:
-        """How far around a report to ask, so that the true place lies inside with the confidence.
-
-        Args:
-            report: id of an output.
-            places: as of :meth:`nearest`: then it is the place nearest to the truth that lies inside.
-            confidence: in (0, 1).
-            prior: as of :meth:`posterior`.
-        """
-        return nearest_places.radius(self.opened, report, places, confidence, prior)

@@ -1,4 +1,4 @@
-"""Attacks on many reports of one place: their mean, with and without bias, and the likeliest record (T5).
+"""An attack on many reports of one place: the record that is likeliest under the release's probabilities (T5).
 
 The attack is run against fresh reports, against one that is repeated (sticky), and against reports along a trace where
 the release draws these, simulated from public data alone with a fixed seed: the same release, the same figures.
@@ -6,19 +6,19 @@ the release draws these, simulated from public data alone with a fixed seed: the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt_metric_dp.attacks.hidden_markov import Mobility, Seen, attack_traces, simulated
+from privopt.numbers.sampling import draw_each, seeded
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.traces.draw_trace import Walker
+from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 
-__all__ = ["MOST_REPORTS", "AttackLine", "bars_of", "likeliest", "lines_of", "over_time", "seen_of"]
+__all__ = ["MOST_REPORTS", "AttackLine", "Seen", "likeliest", "lines_of", "over_time", "seen_of", "simulated"]
 
 MOST_REPORTS: Final = 1000
 """Reports of one place, where nothing else is asked for."""
@@ -33,16 +33,53 @@ _SEED: Final = 17
 _IMPOSSIBLE: Final = -1e9
 
 
-def over_time(
-    release: MatrixRelease, data: MetricData, *, most: int = MOST_REPORTS, traces: bool = True
-) -> dict[str, Any] | None:
+@frozen(kw_only=True, eq=False)
+class Seen:
+    """Reports of places (M) at several times (T), as the attacker sees them.
+
+    Attributes:
+        outputs: (M, T) numbers of outputs, -1 for none.
+        kept: (M, T) whether an earlier one was sent again.
+    """
+
+    outputs: Ints
+    kept: Bools
+
+
+def simulated(release: MatrixRelease, places: Ints, count: int, seed: int) -> dict[str, Seen]:
+    """Simulate reports of each place (M,), by kind: fresh, repeated, and the release's own along traces."""
+    kinds: dict[str, Callable[..., Seen]] = {"fresh": _fresh, "sticky": _sticky}
+    if release.walker is not None:
+        kinds["predicted"] = _predicted
+    return {name: draw(release, places, count, seed) for name, draw in kinds.items()}
+
+
+def _fresh(release: MatrixRelease, places: Ints, count: int, seed: int) -> Seen:
+    outputs = draw_each(release.weights, np.repeat(places, count), source=seeded(seed)).reshape(-1, count)
+    return Seen(outputs=outputs, kept=np.zeros(outputs.shape, dtype=np.bool_))
+
+
+def _sticky(release: MatrixRelease, places: Ints, count: int, seed: int) -> Seen:
+    """Return the first report again and again."""
+    outputs = np.repeat(draw_each(release.weights, places, source=seeded(seed))[:, None], count, axis=1)
+    return Seen(outputs=outputs, kept=np.broadcast_to(np.arange(count) > 0, outputs.shape))
+
+
+def _predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> Seen:
+    walker = release.walker
+    assert walker is not None  # asked before
+    walks, subjects = np.repeat(places, count), np.repeat(np.arange(len(places)), count)
+    drawn = walker.walk(walks, subjects, State(), charge=Limit(walker.terms.total), source=seeded(seed))
+    return Seen(outputs=drawn.outputs.reshape(-1, count), kept=drawn.kept.reshape(-1, count))
+
+
+def over_time(release: MatrixRelease, data: MetricData, *, most: int = MOST_REPORTS) -> dict[str, Any] | None:
     """Distances by which the attacker is off, in the unit of distance, by number of reports and by kind of report.
 
     Args:
         release: with a row for every record.
         data: the problem's.
         most: reports of one place, at most; powers of ten below it are tried too.
-        traces: whether traces are attacked too, by a hidden Markov model.
 
     Returns:
         None where the release has not a row for every record.
@@ -52,7 +89,7 @@ def over_time(
     chance = np.random.default_rng([_SEED, 1])  # another stream than that of reports
     places = chance.choice(data.shape[0], size=PLACES, p=data.prior / data.prior.sum())
     counts = sorted({10**power for power in range(10) if 10**power < most} | {most})
-    seen = simulated(release, np.repeat(places[:, None], most, axis=1), _SEED)
+    seen = simulated(release, places, most, _SEED)
     likelihood = {
         name: _spread(data.distance.between(places, likeliest(release, each, n)) for n in counts)
         for name, each in seen.items()
@@ -62,7 +99,6 @@ def over_time(
         "places": PLACES,
         "reports": counts,
         "likelihood": likelihood,
-        "traces": attack_traces(release, data, Mobility.over(data.distance), _SEED) if traces else None,
     }
 
 
@@ -128,8 +164,3 @@ def seen_of(found: Mapping[str, Any]) -> str:
     nearer = "" if late < early else " It comes no nearer."
     half = f"off by at most {early:.3g} {unit} in half of the places after 1 report, {late:.3g} after {last}"
     return f"Likeliest record: {half}; in 95 % of them {wide:.3g} and {narrow:.3g}.{nearer}"
-
-
-def bars_of(traces: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """Return (reports, median, 95th percentile) of the attack on traces, of each bar of the figure."""
-    return [(kind, each["median"], each["p95"]) for kind, each in traces.items() if isinstance(each, Mapping)]

@@ -359,7 +359,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def over_time(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
     ) -> Mapping[str, Any] | None:
-        """Return the likeliest record of many reports, and a hidden Markov model of traces."""
+        """Return how far the likeliest record of many reports is from their place."""
         from privopt_metric_dp.attacks.many_reports import over_time
 
         return over_time(release, problem.data, most=reports)

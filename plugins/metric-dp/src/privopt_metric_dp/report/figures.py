@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import dot_size
-from privopt.report.theme import BAD, INK, LINE, MANY, MARK, RIM, SOFT, axes_of, themed
+from privopt.report.theme import BAD, INK, LINE, MANY, MARK, RIM, axes_of, themed
 from privopt_metric_dp.attacks.many_reports import AttackLine
 from privopt_metric_dp.matrix.certify import greatest_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -222,27 +222,4 @@ def over_time(counts: Sequence[int], lines: Sequence[AttackLine], unit: str) -> 
     sides[0].set_ylabel(f"off by at most ({unit})")
     drawn, names = sides[0].get_legend_handles_labels()
     figure.legend(drawn, names, loc="outside lower center", ncols=len(lines))
-    return figure
-
-
-@themed
-def along_traces(rows: Sequence[tuple[str, float, float]], unit: str) -> Figure:
-    """Distance by which an attacker is off along traces, who knows how people move, by kind of report.
-
-    Args:
-        rows: kind of report, median and 95th percentile over all times.
-        unit: of distance.
-    """
-    figure, axes = axes_of(7.6, 1.2 + 0.5 * len(rows))
-    names = [kind for kind, _, _ in rows]
-    drawn = axes.barh(
-        names, [median for _, median, _ in rows], color=PER_KIND[: len(rows)], height=0.55, label="median"
-    )
-    axes.bar_label(drawn, labels=[f"{median:.3g}" for _, median, _ in rows], padding=4, color=INK)
-    axes.plot([p95 for _, _, p95 in rows], names, "|", color=SOFT, markersize=18, label="95th percentile")
-    axes.invert_yaxis()
-    axes.margins(x=0.14)
-    axes.set_xlim(left=0.0)
-    axes.set_xlabel(f"off by ({unit}), bar: median, line: 95th percentile")
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
     return figure

@@ -15,8 +15,7 @@ from privopt.interfaces.report_parts import Feature, Layer, Section
 from privopt.report.charts import beside as bars_beside_bound
 from privopt.report.map_files import point_features
 from privopt.report.page import drawing, figure_section, pair_section, table
-from privopt_metric_dp.attacks.hidden_markov import LENGTH, NEAREST, STAYS, SUBJECTS
-from privopt_metric_dp.attacks.many_reports import bars_of, lines_of, over_time, seen_of
+from privopt_metric_dp.attacks.many_reports import lines_of, over_time, seen_of
 from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -45,21 +44,10 @@ __all__ = [
 MOST_ATTACKED: Final = 4_000_000
 """Entries of a matrix up to which the report shows attacks on many reports."""
 
-MOST_TRACED: Final = 2_000
-"""Records up to which it shows the attack on traces, where all reports are fresh."""
-
-MOST_PREDICTED: Final = 500
-"""The same where reports depend on earlier ones: the attack sums over a hidden level."""
-
 _MANY = (
     "Fresh reports of one place add up. An attacker guesses the record that is likeliest under the release's own "
     "probabilities. A report that is repeated (sticky) tells no more than one. Attacks on 200 places drawn by the "
     "prior, from public data and a fixed seed."
-)
-_TRACED = (
-    f"{SUBJECTS} walks of {LENGTH} reports, whose people stay with probability {STAYS:g} and else go to one of the "
-    f"{NEAREST} nearest records. The attacker knows that, the release and all reports, earlier and later, and guesses "
-    "where each was at each time (a hidden Markov model, forward and backward)."
 )
 
 
@@ -111,8 +99,6 @@ def _figures(
     }
     if attacked is not None:
         made["over-time"] = figures.over_time(attacked["reports"], lines_of(attacked), data.unit)
-        if attacked["traces"] is not None:
-            made["over-time-traces"] = figures.along_traces(bars_of(attacked["traces"]), data.unit)
     trajectory = trajectory_of(result)
     if len(trajectory) > 1:
         made["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
@@ -120,11 +106,8 @@ def _figures(
 
 
 def _attacked(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Attacks on many reports of one place and on traces, where they take no longer than the other figures."""
-    if release.weights.size > MOST_ATTACKED:
-        return None
-    most = MOST_TRACED if release.walker is None else MOST_PREDICTED
-    return over_time(release, data, traces=len(release.records) <= most)
+    """Attack many reports of one place, where that takes no longer than the other figures."""
+    return None if release.weights.size > MOST_ATTACKED else over_time(release, data)
 
 
 def metric_sections(
@@ -156,11 +139,8 @@ def metric_sections(
 
 
 def _many(made: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
-    """Show what many reports of one place reveal, and those of a trace."""
-    drawings = [drawing("Reports of one place", made["over-time"])]
-    if "over-time-traces" in made:
-        drawings.append(drawing("Reports along traces", made["over-time-traces"], _TRACED))
-    html = f"<p>{escape(seen_of(attacked))}</p>{''.join(drawings)}"
+    """Show what many reports of one place reveal."""
+    html = f"<p>{escape(seen_of(attacked))}</p>{drawing('Reports of one place', made['over-time'])}"
     return Section(title="What many reports tell", lead=_MANY, html=html)
 
 
