@@ -10,9 +10,8 @@ from attrs import frozen
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints
-from privopt.backends import Basis, Outcome
+from privopt.backends import Basis, Outcome, get
 from privopt.backends.highs import BEARING
-from privopt.decompose.master_parts import Apart
 from privopt.decompose.split import CLOSE, Cut, Split, row_scale, sparse_rows
 from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
@@ -125,7 +124,7 @@ class Master:
         self.box = np.inf
         self.blocks = len(split.pieces)
         self._known = np.zeros(self.blocks, dtype=bool)
-        self._engine = Apart(self._form(), solver)
+        self._engine = get(solver).session(self._form())
 
     @property
     def width(self) -> int:
@@ -136,11 +135,6 @@ class Master:
     def known(self) -> bool:
         """Whether every block has an optimality cut, so that there can be a lower bound."""
         return bool(self._known.all())
-
-    @property
-    def parts(self) -> int:
-        """Problems that the last solve fell into, for no row joined them."""
-        return self._engine.parts
 
     def _form(self) -> StandardForm:
         inner, m = self.split.outer_form, self.blocks

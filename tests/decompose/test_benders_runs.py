@@ -8,15 +8,19 @@ import signal
 import stat
 import subprocess
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from privopt.backends import get
-from privopt.decompose import Benders, Start
+from privopt.decompose import Benders, Start, blocks, split_form
+from privopt.decompose.state import State
 from privopt.errors import InputError
 from privopt.execution import from_url, processes, serial
+from privopt.execution.clock import clock, limit
 from privopt.interfaces import SolveContext
 
 GAP = 1e-7
@@ -239,3 +243,21 @@ def test_improvements_from_outside_never_cross_bounds(shared_model):
         result = solve(shared_model, one, improve=hook, start=Start(x=whole.x))
     assert all(lower <= upper for _, lower, upper in result.trajectory)
     assert result.objective == pytest.approx(whole.objective, rel=1e-6)
+
+
+def test_a_block_that_waited_has_less_time(shared_model, monkeypatch):
+    """A round of Benders on 500 records ended minutes late: each of its blocks had been given all that was left."""
+    form, members = shared_model
+    asked = []
+
+    def slow(_token, _piece, _solver):
+        asked.append(clock().left)
+        time.sleep(0.2)
+        return blocks.BlockAnswer(outcome=blocks.Outcome.OPTIMAL)
+
+    monkeypatch.setattr(blocks, "relax_block", slow)
+    made = blocks.Blocks(split_form(form, members), "highs", SolveContext(method="benders", solver="highs"))
+    with limit(60.0):
+        made.relax(State.begin(len(made)))
+    assert len(asked) == len(made) > 1
+    assert all(later <= earlier - 0.19 for earlier, later in pairwise(asked))
