@@ -39,7 +39,7 @@ from privopt_lr_geo.user_randomness import Draw, kept_seed, new_seed
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.solvers.exponential import exponential
 
-__all__ = ["clients_of", "exponential_answers", "solve_central"]
+__all__ = ["clients_of", "exponential_answers", "solve_central", "terms_of"]
 
 SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - SLACK), so that the repair leaves entries tied across users as they are."""
@@ -83,6 +83,17 @@ def clients_of(
             )
         )
     return clients
+
+
+def terms_of(problem: LRGeoInstance) -> Terms:
+    """Return what the server announces; the program is a little stricter than the promise."""
+    data, options = problem.data, problem.declared.lr_geo
+    return Terms(
+        epsilon=float(data.epsilon * (1 - Fraction(SLACK))),
+        within=data.within,
+        obfuscation_radius=options.obfuscation_radius,
+        exponent=options.exponent,
+    )
 
 
 def exponential_answers(clients: Sequence[Client], epsilon: float) -> list[Answer] | None:
@@ -161,16 +172,11 @@ class _Search:
             NotBegunError: its coefficients alone do not fit into memory, or the program.
             StoppedError: nothing in time.
         """
-        data, options, context = self.problem.data, self.problem.declared.lr_geo, self.context
+        data, context = self.problem.data, self.context
         needed = COEFFICIENTS * sum(len(around.records) for around in self.sets) * len(data.outputs)
         if needed > context.room:
             raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
-        terms = Terms(
-            epsilon=float(data.epsilon * (1 - Fraction(SLACK))),
-            within=data.within,
-            obfuscation_radius=options.obfuscation_radius,
-            exponent=options.exponent,
-        )
+        terms = terms_of(self.problem)
         with context.timed("build"):
             packages = [client.package() for client in self.clients]
         with context.timed("solve"):

@@ -140,15 +140,20 @@ def to_bytes(message: AttrsInstance) -> bytes:
     return buffer.getvalue()
 
 
-def from_bytes(cls: type[T], raw: bytes) -> T:
+def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     """Read a message of a class.
 
+    Args:
+        cls: of the message.
+        raw: its bytes.
+        largest: bytes that it may unpack to; 2 GB by default.
+
     Raises:
-        InputError: bytes of something else, of another version, or of more than 2 GB.
+        InputError: bytes of something else, of another version, or of more than that.
     """
     name = cls.__name__.lower()
     try:
-        parts = parse_npz(io.BytesIO(raw), largest=LARGEST)
+        parts = parse_npz(io.BytesIO(raw), largest=LARGEST if largest is None else largest)
     except ValueError as error:
         raise InputError([Fault(name, "", f"bytes that are none ({error})", f"a message of class {name}")]) from None
     wanted = sorted(["format", *(field.name for field in fields(cls))])

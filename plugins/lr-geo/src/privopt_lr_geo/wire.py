@@ -1,0 +1,297 @@
+"""LR-Geo's messages over HTTP: a round of uploads, the users' program solved once, and each user's answer.
+
+``python -m privopt_lr_geo.wire serve PROBLEM --users N`` and ``... ask PROBLEM --user ID --server URL --out FOLDER``.
+A client keeps its seed before it uploads, so that one that was killed uploads the same bytes again. It goes by a random
+name. Nothing is logged. What the server learns is in the README: where the user of each upload is. Put it behind a
+proxy that speaks TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import numpy as np
+from attrs import evolve, field, frozen
+
+from privopt.arrays import Unsigned
+from privopt.declare import load_problem
+from privopt.errors import InputError, PrivoptError, StoppedError
+from privopt.files import private_folder
+from privopt.interfaces import SolveContext
+from privopt_lr_geo import server
+from privopt_lr_geo.central import clients_of, terms_of
+from privopt_lr_geo.lr_sets import lr_sets
+from privopt_lr_geo.messages import Answer, Package, from_bytes, to_bytes
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_lr_geo.user_randomness import kept_seed
+from privopt_metric_dp.matrix.release import MatrixRelease
+
+__all__ = ["Limits", "Round", "ask", "serve"]
+
+NAME: Final = 32
+"""Hexadecimal digits of a client's name: half of a SHA-256 of its seed."""
+POLL: Final = 0.2
+"""Seconds between a client's questions."""
+
+
+@frozen(kw_only=True)
+class Limits:
+    """What a round takes.
+
+    Attributes:
+        users: packages of a round.
+        largest: bytes of one package, as it comes and unpacked.
+        seconds: for all packages to come, and again for all answers to be fetched.
+        idle: seconds that a connection may be silent.
+    """
+
+    users: int
+    largest: int = 64_000_000
+    seconds: float = 600.0
+    idle: float = 30.0
+
+
+@frozen(kw_only=True, eq=False)
+class Round:
+    """Packages that came, and answers; each request is dealt with under a lock.
+
+    Attributes:
+        records, outputs: of the public map; a package of another one is refused.
+        limits: of the round.
+    """
+
+    records: int
+    outputs: int
+    limits: Limits
+    _packages: dict[str, bytes] = field(factory=dict, init=False)
+    _answers: dict[str, bytes] = field(factory=dict, init=False)
+    _fetched: set[str] = field(factory=set, init=False)
+    _ended: threading.Event = field(factory=threading.Event, init=False)
+    _all: threading.Event = field(factory=threading.Event, init=False)
+    _done: threading.Event = field(factory=threading.Event, init=False)
+    _lock: threading.RLock = field(factory=threading.RLock, init=False)
+
+    def put(self, name: str, raw: bytes) -> tuple[HTTPStatus, bytes]:
+        """Take a package; the same one again is as good."""
+        try:
+            package = from_bytes(Package, raw, largest=self.limits.largest)
+        except (InputError, ValueError, MemoryError) as error:
+            return HTTPStatus.BAD_REQUEST, f"package must be one, got bytes that are none: {error}".encode()
+        rows, outputs = package.reach.shape
+        if not 0 < rows <= self.records or outputs != self.outputs:
+            return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"
+        with self._lock:
+            if name in self._packages:
+                same = self._packages[name] == raw
+                return (HTTPStatus.ACCEPTED if same else HTTPStatus.CONFLICT), b""
+            if self._ended.is_set() or len(self._packages) == self.limits.users:
+                return HTTPStatus.FORBIDDEN, b"the round has all its packages"
+            self._packages[name] = raw
+            if len(self._packages) == self.limits.users:
+                self._all.set()
+        return HTTPStatus.ACCEPTED, b""
+
+    def get(self, name: str) -> tuple[HTTPStatus, bytes]:
+        """Give an answer, where there is one."""
+        with self._lock:
+            if name in self._answers:
+                self._fetched.add(name)
+                if len(self._fetched) == len(self._answers):
+                    self._done.set()
+                return HTTPStatus.OK, self._answers[name]
+            if self._ended.is_set():
+                return HTTPStatus.GONE, b"the round ended without an answer"
+            return (HTTPStatus.ACCEPTED if name in self._packages else HTTPStatus.NOT_FOUND), b""
+
+    def run(self, problem: LRGeoInstance, context: SolveContext) -> bool:
+        """Wait for all packages, solve, and wait for all answers to be fetched; returns whether there were answers.
+
+        Packages are taken in the order of their names, which chance alone decides, whenever they came.
+        """
+        try:
+            if not self._all.wait(self.limits.seconds):
+                return False
+            names = sorted(self._packages)
+            packages = [from_bytes(Package, self._packages[name], largest=self.limits.largest) for name in names]
+            answers = server.solve(packages, terms_of(problem), context).answers
+            made = {name: to_bytes(answer) for name, answer in zip(names, answers, strict=True)}
+            with self._lock:
+                self._answers.update(made)
+        finally:
+            self._ended.set()
+        self._done.wait(self.limits.seconds)
+        return True
+
+
+def _handler(running: Round) -> type[BaseHTTPRequestHandler]:
+    """Return what deals with the requests of a round."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = running.limits.idle
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing: names and addresses would lead back to users."""
+
+        def do_PUT(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            name = self._name("/packages/")
+            if not (length.isascii() and length.isdigit()):
+                self._tell(HTTPStatus.LENGTH_REQUIRED, b"", close=True)
+            elif len(length) > 12 or int(length) > running.limits.largest:
+                self._tell(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"", close=True)
+            elif name is None or len(raw := self.rfile.read(int(length))) != int(length):
+                self._tell(HTTPStatus.BAD_REQUEST, b"", close=True)
+            else:
+                self._tell(*running.put(name, raw))
+
+        def do_GET(self) -> None:
+            name = self._name("/answers/")
+            self._tell(*(running.get(name) if name is not None else (HTTPStatus.NOT_FOUND, b"")))
+
+        def _name(self, below: str) -> str | None:
+            """Return the client's name of a path; None of any other path."""
+            name = self.path.removeprefix(below)
+            right = self.path.startswith(below) and len(name) == NAME and set(name) <= set("0123456789abcdef")
+            return name if right else None
+
+        def _tell(self, status: HTTPStatus, body: bytes, *, close: bool = False) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            if close:
+                self.send_header("Connection", "close")
+                self.close_connection = True
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler
+
+
+def serve(problem: LRGeoInstance, context: SolveContext, limits: Limits, address: tuple[str, int]) -> bool:
+    """Serve one round; returns whether it had answers.
+
+    Args:
+        problem: whose map, epsilon and radii count; its users do not.
+        context: method "benders" or "full".
+        limits: of the round.
+        address: host and port; port 0 takes a free one, which is printed.
+    """
+    data = problem.data
+    running = Round(records=len(data.records), outputs=len(data.outputs), limits=limits)
+    with ThreadingHTTPServer(address, _handler(running)) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        print(f"http://{address[0]}:{http.server_port}", flush=True)
+        try:
+            return running.run(problem, context)
+        finally:
+            time.sleep(2 * POLL)  # those who ask learn that it ended
+            http.shutdown()
+
+
+def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) -> MatrixRelease:
+    """Send the package of a problem's one user, wait for the answer, and certify it.
+
+    Args:
+        problem: of one user.
+        url: of the server.
+        folder: private to the user: its seed, and then its matrix as ``mechanism.npz``, are kept there.
+        seconds: to wait.
+
+    Raises:
+        InputError: the server refused the package, or its answer is none.
+        StoppedError: no answer in time, or the round ended without one.
+        CertificationError: the answer could not be made to keep the promise.
+    """
+    private_folder(folder)
+    seed = kept_seed(folder, None, resume=True)
+    (client,) = clients_of(problem, seed, sets=lr_sets(problem))
+    name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME], to_bytes(client.package())
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        status, body = _requested(url, "GET", f"/answers/{name}")
+        if status == HTTPStatus.NOT_FOUND:
+            status, body = _requested(url, "PUT", f"/packages/{name}", raw)
+        if status == HTTPStatus.OK:
+            return _accepted(problem, client.accept(from_bytes(Answer, body), problem.data.epsilon).weights, folder)
+        if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
+            raise StoppedError(f"{url}: {body.decode(errors='replace')}")
+        if status not in (None, HTTPStatus.ACCEPTED):
+            raise StoppedError(f"{url}: the package was refused ({status}): {body.decode(errors='replace')}")
+        time.sleep(POLL)
+    raise StoppedError(f"{url}: no answer within {seconds:g} s")
+
+
+def _accepted(problem: LRGeoInstance, weights: Unsigned, folder: Path) -> MatrixRelease:
+    """Return a user's own matrix, written into its folder."""
+    (around,) = lr_sets(problem)
+    data = problem.data
+    release = MatrixRelease(
+        weights=weights,
+        records=np.asarray(data.records.ids, dtype=np.str_)[around.records],
+        outputs=np.asarray(data.outputs.ids, dtype=np.str_),
+        pairs=around.pairs,
+        distances=around.lengths,
+    )
+    release.write(folder)
+    return release
+
+
+def _requested(url: str, verb: str, path: str, body: bytes | None = None) -> tuple[HTTPStatus | None, bytes]:
+    """Return status and body; no status where the server cannot be reached."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    try:
+        connection.request(verb, path, body)
+        answer = connection.getresponse()
+        return HTTPStatus(answer.status), answer.read()
+    except (OSError, HTTPException):
+        return None, b""
+    finally:
+        connection.close()
+
+
+def main(given: Sequence[str]) -> int:
+    """Run one side; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m privopt_lr_geo.wire")
+    sides = parser.add_subparsers(dest="side", required=True)
+    one, other = sides.add_parser("serve"), sides.add_parser("ask")
+    for side in (one, other):
+        side.add_argument("problem", type=Path)
+        side.add_argument("--seconds", type=float, default=600.0)
+    one.add_argument("--users", type=int, required=True)
+    one.add_argument("--host", default="127.0.0.1")
+    one.add_argument("--port", type=int, default=0)
+    one.add_argument("--method", choices=["benders", "full"], default="benders")
+    one.add_argument("--largest", type=int, default=64_000_000)
+    other.add_argument("--user", required=True)
+    other.add_argument("--server", required=True)
+    other.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args(given)
+    try:
+        declared = load_problem(LRGeoProblem, asked.problem)
+        if asked.side == "ask":
+            declared = evolve(declared, lr_geo=evolve(declared.lr_geo, users=(asked.user,)))
+            ask(LRGeoInstance.of(declared, str(asked.problem)), asked.server, asked.out, asked.seconds)
+            return 0
+        limits = Limits(users=asked.users, largest=asked.largest, seconds=asked.seconds)
+        context = SolveContext(method=asked.method, solver="highs")
+        problem = LRGeoInstance.of(declared, str(asked.problem))
+        return 0 if serve(problem, context, limits, (asked.host, asked.port)) else 5
+    except PrivoptError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 5
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,169 @@
+"""Server and clients as processes over HTTP: killed, restarted, oversized and malformed, and the same results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from http.client import HTTPConnection
+
+import numpy as np
+import pytest
+
+from privopt.declare import load_problem
+from privopt.interfaces import SolveContext
+from privopt_lr_geo import server
+from privopt_lr_geo.central import clients_of, terms_of
+from privopt_lr_geo.messages import Package, to_bytes
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_lr_geo.user_randomness import kept_seed
+from privopt_lr_geo.wire import Limits, Round
+from privopt_metric_dp.matrix.release import MatrixRelease
+
+USERS = ("1-1", "2-3")
+SIDE = [sys.executable, "-P", "-m", "privopt_lr_geo.wire"]
+
+
+@pytest.fixture
+def started(write, tmp_path):
+    """Start one side; what still runs at the end is killed."""
+    running = []
+
+    def start(side, *more, users=USERS):
+        path = write(users=str(list(users)).replace("'", '"'))
+        command = [*SIDE, side, str(path), *map(str, more)]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def address_of(process):
+    """Return the URL that a server prints first."""
+    return process.stdout.readline().strip()
+
+
+def requested(url, verb, path, body=None, headers=None):
+    """Return status and body."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=30)
+    connection.request(verb, path, body, headers or {})
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+def name_of(folder):
+    return sha256(f"{kept_seed(folder, None, resume=True)} name".encode()).hexdigest()[:32]
+
+
+def uploaded(url, folder):
+    """Wait until a client's package is there."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if (folder / "users.npz").exists() and requested(url, "GET", f"/answers/{name_of(folder)}")[0] == 202:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the client uploaded nothing within a minute")
+
+
+def in_one_process(write, folders):
+    """Return each user's matrix (n, K) of integers as without a wire, from the seeds that clients kept."""
+    path = write(users=str(list(USERS)).replace("'", '"'))
+    asked = {}
+    for user, folder in folders.items():
+        problem = LRGeoInstance.of(load_problem(LRGeoProblem, write(user, users=f'["{user}"]')))
+        asked[name_of(folder)] = user, clients_of(problem, kept_seed(folder, None, resume=True))[0]
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
+    names = sorted(asked)
+    packages = [asked[name][1].package() for name in names]
+    solved = server.solve(packages, terms_of(problem), SolveContext(method="full", solver="highs"))
+    epsilon = problem.data.epsilon
+    both = zip(names, solved.answers, strict=True)
+    return {asked[name][0]: asked[name][1].accept(answer, epsilon).weights for name, answer in both}
+
+
+def test_a_round_gives_what_one_process_gives_though_a_client_is_killed(started, write, tmp_path):
+    serving = started("serve", "--users", 2, "--method", "full")
+    url = address_of(serving)
+    folders = {user: tmp_path / "of" / user for user in USERS}
+
+    def asking(user):
+        return started("ask", "--user", user, "--server", url, "--out", folders[user])
+
+    first = asking(USERS[0])
+    uploaded(url, folders[USERS[0]])
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    kept = kept_seed(folders[USERS[0]], None, resume=True)
+    clients = [asking(user) for user in USERS]
+    assert [process.wait(120) for process in clients] == [0, 0], [process.stderr.read() for process in clients]
+    assert serving.wait(60) == 0
+    assert kept == kept_seed(folders[USERS[0]], None, resume=True)
+    wanted = in_one_process(write, folders)
+    for user, folder in folders.items():
+        release = MatrixRelease.alone(folder)
+        assert np.array_equal(release.weights, wanted[user])
+        assert len(release.sample(user, 5)) == 5
+        assert folder.stat().st_mode & 0o077 == 0
+    assert (serving.stdout.read(), serving.stderr.read()) == ("", "")
+
+
+def test_what_is_no_package_is_refused_and_the_round_goes_on(started, write, tmp_path):
+    serving = started("serve", "--users", 1, "--method", "full", "--largest", 200_000)
+    url = address_of(serving)
+    name = "/packages/" + 32 * "a"
+    few = np.zeros((2, 3))
+    other = to_bytes(Package(distances=np.zeros((2, 2)), reach=few, costs=few, free=few > 0))
+    bomb = to_bytes(
+        Package(
+            distances=np.zeros((300, 300)),
+            reach=np.zeros((300, 25)),
+            costs=np.zeros((300, 25)),
+            free=np.zeros((300, 25)) > 0,
+        )
+    )
+    assert len(bomb) < 200_000
+    for wanted, path, body, headers in (
+        (413, name, None, {"Content-Length": "200001"}),
+        (413, name, None, {"Content-Length": 40 * "9"}),
+        (411, name, iter([b"abc"]), {"Transfer-Encoding": "chunked"}),
+        (411, name, None, {"Content-Length": "-1"}),
+        (400, name, b"no archive", {}),
+        (400, name, other, {}),
+        (400, name, bomb, {}),
+        (400, "/packages/../../etc/passwd", other, {}),
+        (400, "/elsewhere", other, {}),
+    ):
+        assert requested(url, "PUT", path, body, headers)[0] == wanted, (path, headers)
+    assert requested(url, "GET", "/answers/" + 32 * "b")[0] == 404
+    silent = HTTPConnection(url.removeprefix("http://"))
+    silent.connect()  # says nothing, and holds nobody up
+    client = started("ask", "--user", USERS[0], "--server", url, "--out", tmp_path / "own")
+    assert client.wait(120) == 0, client.stderr.read()
+    assert serving.wait(60) == 0
+    silent.close()
+
+
+def test_a_round_without_all_its_users_ends_and_says_so(started, tmp_path):
+    serving = started("serve", "--users", 2, "--method", "full", "--seconds", 6)
+    client = started("ask", "--user", USERS[0], "--server", address_of(serving), "--out", tmp_path / "own")
+    assert serving.wait(60) == 5
+    assert client.wait(60) == 5
+    assert not (tmp_path / "own" / "mechanism.npz").exists()
+
+
+def test_a_round_takes_each_package_once(write):
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, write(users='["1-1", "2-3", "3-3"]')))
+    raw = [to_bytes(client.package()) for client in clients_of(problem, 1)]
+    running = Round(records=25, outputs=25, limits=Limits(users=2))
+    asked = [("a", 0), ("a", 0), ("a", 1), ("b", 1), ("c", 2), ("a", 0)]
+    assert [int(running.put(name, raw[which])[0]) for name, which in asked] == [202, 202, 409, 202, 403, 202]
+    assert running.get("a")[0] == 202
+    assert running.get("c")[0] == 404
