@@ -25,7 +25,7 @@ class _End:
 
 
 def main() -> None:
-    """Entry point of the program: an interrupt while modules are imported ends as one that comes later.
+    """Run the program; an interrupt while modules are imported ends it as a later one would.
 
     Another program, which goes on afterwards, calls :func:`privopt.command.cli.main`.
     """

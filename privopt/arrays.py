@@ -59,7 +59,7 @@ def truths(values: ArrayLike) -> Bools:
 
 
 def no_doubles(numbers: NDArray[Any]) -> Bools:
-    """Which whole numbers are not doubles: beyond 2^53 not every one is. None of other types of numbers.
+    """Mark the whole numbers that no double equals, as some beyond 2^53; none of other types of numbers.
 
     >>> no_doubles(np.array([2**53, 2**53 + 1, 2**60])).tolist()
     [False, True, False]
@@ -71,7 +71,7 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
 
 
 def slices(rows: int, width: int, most: int) -> Iterator[slice]:
-    """Parts of so many rows, in order, each of one row or of no more entries than memory shall hold at once.
+    """Yield slices of ``rows``, in order, each of one row or of at most ``most`` entries.
 
     >>> [(part.start, part.stop) for part in slices(5, 10, 25)]
     [(0, 2), (2, 4), (4, 5)]

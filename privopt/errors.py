@@ -20,8 +20,8 @@
 Exit codes are those of the command line (0 done, 4 stopped early with a
 certified result are not errors).
 
-What these mean does not stand again in the docstrings of modules that docs/reference/python.md does not list: there a
-section ``Raises:`` says what else an error means, or names one of Python's own.
+Docstrings of modules that docs/reference/python.md does not list do not repeat this: there a section ``Raises:`` says
+what else an error means, or names one of Python's own.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _LISTED = 20
 
 
 def cut(text: str) -> str:
-    """Text as a message shows it: its first 300 characters where it has more."""
+    """Cut text to the first 300 characters, as messages show it."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -117,12 +117,12 @@ def number_of(count: int, thing: str) -> str:
 
 
 def _line(text: str) -> str:
-    """One line that a terminal can show: blanks joined, control and formatting characters escaped."""
+    """Return text as one line that a terminal can show: blanks joined, control and formatting characters escaped."""
     return printable(" ".join(text.split()))
 
 
 def printable(text: str) -> str:
-    r"""Text that a terminal shows and does not obey: control and formatting characters escaped, line breaks kept.
+    r"""Escape control and formatting characters so that a terminal shows text and does not obey it; keep line breaks.
 
     >>> printable("\x1b[31mred")
     '\\x1b[31mred'
@@ -265,7 +265,7 @@ def check_number(name: str, found: object, wanted: str, *, least: float = -inf, 
 
     >>> check_number("gap", "1e-6", "a number")
     Traceback (most recent call last):
-    privopt.errors.UsageError: gap: found '1e-6', wanted a number
+    privopt.errors.UsageError: gap must be a number, got '1e-6'
 
     Raises:
         UsageError: it is none.
@@ -276,7 +276,7 @@ def check_number(name: str, found: object, wanted: str, *, least: float = -inf, 
     except OverflowError:  # a whole number beyond all doubles
         fits = False
     if not fits:
-        raise UsageError(f"{name}: found {cut(repr(found))}, wanted {wanted}")
+        raise UsageError(f"{name} must be {wanted}, got {cut(repr(found))}")
 
 
 class BudgetSpentError(UsageError):
@@ -333,7 +333,7 @@ class SolverError(PrivoptError):
 
 
 class SolverDiedError(SolverError):
-    """A solver's process ended in the middle: killed by somebody, for want of memory, or by a fault of its own."""
+    """A solver's process ended in the middle: killed from outside, for want of memory, or by a fault of its own."""
 
 
 class DoesNotHoldError(PrivoptError):

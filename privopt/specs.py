@@ -82,7 +82,7 @@ def _target(instance: object, attribute: Attribute[str], value: str) -> None:
 
 @frozen(kw_only=True)
 class MethodSpec:
-    """One way in which a mechanism can be solved.
+    """A method by which a mechanism can be solved.
 
     >>> MethodSpec(name="benders", summary="Benders decomposition").guarantee is None
     True
@@ -91,8 +91,8 @@ class MethodSpec:
         name: what ``--method`` takes.
         summary: one line.
         guarantee: notion, where it differs from the mechanism's; ``"none"`` needs ``--allow-unsafe``.
-        consent: False for a method of guarantee ``"none"`` that needs no ``--allow-unsafe``, since what it does is all
-            that is wanted of it, and no user takes it for a promise.
+        consent: False for a method of guarantee ``"none"`` that needs no ``--allow-unsafe``, since no user takes what
+            it does for a promise.
         gap: relative gap asked for where ``--gap`` is omitted.
     """
 
@@ -142,15 +142,15 @@ class MechanismSpec:
         return self.methods[0]
 
     def kind_of(self, method: MethodSpec) -> str:
-        """Guarantee kind of one of the methods."""
+        """Return the guarantee kind of one of the methods."""
         return method.guarantee or self.guarantee
 
     def promises(self, method: MethodSpec) -> bool:
-        """Whether one of the methods claims any privacy."""
+        """Check whether one of the methods claims any privacy."""
         return self.kind_of(method) != NOTHING
 
     def asks(self, method: MethodSpec) -> bool:
-        """Whether one of the methods needs ``--allow-unsafe``."""
+        """Check whether one of the methods needs ``--allow-unsafe``."""
         return method.consent and not self.promises(method)
 
 

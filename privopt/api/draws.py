@@ -24,12 +24,12 @@ BLOCK: Final = 100_000
 
 
 def draw_of(name: str, release: Release, input_id: str) -> Draw:
-    """Draws for a record.
+    """Return the function that draws reports for a record.
 
     Args:
         name: of the mechanism, for messages.
         release: to draw from.
-        input_id: the record's id; one that is none raises :class:`UnknownNameError` when it is drawn for.
+        input_id: the record's id; an unknown id raises :class:`UnknownNameError` when it is drawn for.
     """
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
@@ -52,7 +52,7 @@ class Sampled:
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
-    """So many draws, a block at a time: the first at once, so that what is not a secret is known before any is used."""
+    """Yield ``count`` draws in blocks, the first drawn at once: an unknown secret is refused before any use."""
     first = draw(min(BLOCK, count))
     return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
 

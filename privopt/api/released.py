@@ -54,7 +54,7 @@ class Released:
 
     Attributes:
         opened: as it was read from its folder, after it was checked.
-        meaning: what the guarantee comes to, a sentence each; known where it was just solved.
+        meaning: what the guarantee amounts to, one sentence each; known right after a solve.
     """
 
     opened: Opened = field(repr=False)
@@ -141,7 +141,7 @@ class Released:
         ledger: Ledger | Path | str | None = None,
         subject: str | None = None,
     ) -> list[str]:
-        """Draws for one secret, from the operating system's entropy.
+        """Draw reports for one secret, from the operating system's entropy.
 
         Args:
             input_id: a record's id.
@@ -160,9 +160,9 @@ class Released:
             InputError, DoesNotHoldError: a ledger that will not do.
         """
         if sum(given is not None for given in (input_id, at, xy)) != 1:
-            raise UsageError("sample: wanted one of an id, at = (lat, lon) and xy = (x, y)")
+            raise UsageError("sample: must be given one of an id, at = (lat, lon) and xy = (x, y)")
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise UsageError(f"count: found {count!r}, wanted a whole number of draws, at least 1")
+            raise UsageError(f"count must be a whole number of draws, at least 1, got {count!r}")
         position = at if xy is None else xy
         if position is not None:
             draw = self.draws_at(position, degrees=at is not None)
@@ -171,7 +171,9 @@ class Released:
         if ledger is None and subject is None:
             return draw(int(count))
         if ledger is None or subject is None:
-            raise UsageError("sample: found one of ledger and subject, wanted both: draws are charged to a subject")
+            raise UsageError(
+                "sample: ledger and subject must be given together, got one of them: draws are charged to a subject"
+            )
         charge = Charge(ledger=ledger, subject=subject)
         made = sampled(draw, int(count), charge, self.opened)
         warn_all([made.refused] if made.refused is not None else [])
@@ -196,14 +198,14 @@ class Released:
             reports: any kind of table, or an array of ids of outputs; of noisy counts an array of numbers.
             column: of the table that holds the reports; empty ones are skipped and counted.
             subject: column of who sent each report, in every table: only the first of each counts, over all releases,
-                for several are not independent. Left out, reports are taken for different people's.
+                for several are not independent. By default every report is taken to be another person's.
             by: group of each record, in whose place groups are estimated.
             also: further releases over the same records, each with its reports.
             confidence: of the intervals.
             gap: to what ``method`` maximises, per report, at which to end: see :class:`Estimate`.
             intervals: ``"finite-sample"`` ones hold all at once, ``"asymptotic"`` ones each, for many reports.
             resolution: of smooth shares, in the unit of distance; 0 for the maximum over all distributions; omitted:
-                as fine as the reports bear, over more than 300 records.
+                as fine as the reports support, over more than 300 records.
 
         Raises:
             UsageError: a release without a channel, no reports, or options that cannot be meant so.
@@ -258,7 +260,7 @@ class Released:
 
 
 def warn_all(lines: Iterable[str]) -> None:
-    """Warn whoever called the public function that calls this one."""
+    """Warn the user who called the public function that calls this one."""
     for line in lines:
         warnings.warn(line, PrivoptWarning, stacklevel=3)
 

@@ -214,15 +214,15 @@ def said_by(solver: Highs, *, is_mip: bool) -> Raw:
 def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Raw:
     """Solve a model: an LP here, one with integers in a process that can be ended.
 
-    HiGHS looks at its clock and at interrupts between the steps of its search, and some steps take minutes. Where the
-    process had to be ended, the best point that it had found stands, with the bound of that moment.
+    HiGHS looks at its clock and at interrupts between the steps of its search, and some steps take minutes. If the
+    process had to be ended, its best point so far is returned, with the bound of that moment.
 
     Args:
         arrays: as of :func:`problem_arrays`.
         settings: options of HiGHS by their names; ``time_limit`` among them, infinite for none.
 
     Raises:
-        KeyboardInterrupt: an interrupt came, and there is no point yet.
+        KeyboardInterrupt: an interrupt came before the first feasible point.
         SolverError: it refused the model, or died.
     """
     if not arrays["integrality"].any():

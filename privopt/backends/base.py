@@ -112,10 +112,10 @@ class Backend(ABC):
             UsageError: an option that cannot be meant so.
         """
         if time_limit is not None and not time_limit > 0:
-            raise UsageError(f"time limit {time_limit}, wanted seconds above 0")
+            raise UsageError(f"time limit must be seconds above 0, got {time_limit}")
         time_limit = granted(time_limit)
         if method not in ("auto", "simplex", "ipm"):
-            raise UsageError(f"method {method!r}, wanted auto, simplex or ipm")
+            raise UsageError(f"method must be auto, simplex or ipm, got {method!r}")
         conditioned = condition(form, self.capabilities.bearing)
         options = Options(time_limit=time_limit, gap=gap, method=method, threads=threads, seed=seed)
         solver, started = f"{self.name} {self.version()}", time.monotonic()
@@ -158,7 +158,7 @@ class Backend(ABC):
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, outcome: Outcome, time_limit: float = 20.0) -> str:
-        """Why a form has no solution (the families, and rows where that is cheap, that clash), or where it runs off to.
+        """Explain why a form has no solution (families, or rows, that clash) or in which direction it is unbounded.
 
         Raises:
             SolverError: the form has a solution after all.
@@ -291,7 +291,7 @@ def check_vector(conditioned: Conditioned, x: Floats) -> tuple[Floats, float]:
     off = np.where(whole, np.abs(inside - nearest), 0.0)
     if off.max(initial=0.0) > INTEGER_TOLERANCE:
         at = int(np.argmax(off))
-        raise SolverError(f"its vector has {form.column_name(at)} = {x[at]:.9g}, wanted an integer")
+        raise SolverError(f"in its vector {form.column_name(at)} must be an integer, got {x[at]:.9g}")
     done = np.where(whole, nearest, inside)
     return done, _row_violation(conditioned, done)
 

@@ -86,9 +86,9 @@ class Cbc(Backend):
 def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0) -> dict[str, Any]:
     """Return the options as the worker reads them.
 
-    Scaled privacy rows hold entries of ``e^(L/2)``, so that an error of 1e-9 in a column is one of 1e-5 in a row:
-    they need the tightest tolerance that CBC keeps (measured: with 1e-9 it misses rows by 1e-5 from L = 20 on, with
-    1e-12 by 1e-8 or less up to L = 22).
+    Scaled privacy rows hold entries of ``e^(L/2)``, so that an error of 1e-9 in a column is one of 1e-5 in a row. They
+    need the tightest tolerance that CBC supports. Measured: with 1e-9 it misses rows by 1e-5 from L = 20 on, with 1e-12
+    by 1e-8 or less up to L = 22.
     """
     tight = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)
     tolerances = (TIGHT, TOLERANCE, 1e-10) if tight else (TOLERANCE, 1e-8, 1e-10)

@@ -21,7 +21,7 @@ ELASTIC = 1e-7
 
 @frozen(eq=False, kw_only=True)
 class Basis:
-    """Where each column and row of a basis stands, as arrays that travel: 0 lower, 1 basic, 2 upper, 3 free at 0."""
+    """A basis as arrays that can be sent: each column and row is 0 lower, 1 basic, 2 upper or 3 free at 0."""
 
     columns: NDArray[np.int8]
     rows: NDArray[np.int8]
@@ -210,7 +210,7 @@ class ColdSession(Session):
 
 
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
-    """Multipliers of the elastic form, whose objective is the least total by which rows are missed; None where 0."""
+    """Return multipliers of the elastic form, which minimises the total violation of rows; None if that is 0."""
     from scipy import sparse
 
     m, n = form.shape

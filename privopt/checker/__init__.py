@@ -1,8 +1,8 @@
 """Check folders of privopt with the standard library alone; no code is shared with the rest.
 
-Made to be read by whoever audits a release, in this order: ``run`` (what is checked, exit codes),
-``files`` and ``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json
-says), then the part for the kind of guarantee, which the plugin brings
+Auditors of a release read it in this order: ``run`` (what is checked, exit codes), ``files`` and
+``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json says). Then
+comes the part for the kind of guarantee, which the plugin brings
 (``privopt_metric_dp.checkers.matrix``, ``privopt_photo_censor.checkers.photos``). Each function
 names the formula that it checks; docs/reference/proof.md has them all, with their proofs.
 

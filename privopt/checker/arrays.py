@@ -90,7 +90,7 @@ def _numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
 
 
 def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
-    """Read the arrays of an archive, in the order in which they are wanted.
+    """Read the arrays of an archive in the order of ``wanted``.
 
     Args:
         path: of the archive.
@@ -141,8 +141,8 @@ def _arrays(path: Path, more: int) -> dict[str, Array]:
 def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
     """Refuse an archive in which other programs than ``zipfile`` may find other members.
 
-    Members stand one behind another from the first byte on, their directory behind them, the end
-    behind that; that of archives above 2 GiB has 76 bytes more (zip64).
+    Members follow one another from the first byte on, then comes their directory, then the end
+    record, which has 76 bytes more in archives above 2 GiB (zip64).
 
     Raises:
         RefusedError: anything else is there.

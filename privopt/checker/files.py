@@ -131,11 +131,10 @@ class Problem:
     def columns(self, file: object) -> dict[Any, list[str]]:
         """Return the columns of a CSV file by the names in its header.
 
-        A name that stands there twice is none that anybody can ask for: its columns are (name,
-            number).
+        A name that occurs twice cannot be asked for: its columns are under (name, number).
 
         Raises:
-            RefusedError: there are no rows, or some are not as long as the header.
+            RefusedError: the file has no row, or one that is not as long as the header.
         """
         text = io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n")
         head, *rows = [list(map(_stripped, line)) for line in csv.reader(text, strict=True)]

@@ -82,14 +82,14 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={**HELP, "max_content_width": 100})
 @click.version_option(VERSION, prog_name="privopt")
 def cli() -> None:
-    """Optimal privacy mechanisms, with proof."""
+    """Compute optimal privacy mechanisms, with proof."""
 
 
 @cli.command("list")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects on standard output.")
 @guarded
 def list_(as_json: bool) -> int:
-    """Every registered mechanism."""
+    """List every registered mechanism."""
     from privopt.registry import registry
 
     taken = registry()
@@ -212,7 +212,7 @@ def solve(
     if signer is not None:
         check_key(signer)
     if ledger is None and (subject is not None or key is not None):
-        raise UsageError("solve: found --subject or --hash-subjects, wanted --ledger FILE beside")
+        raise UsageError("solve: --subject and --hash-subjects must be used with --ledger FILE, got no ledger")
     charged = None if ledger is None else Charge(ledger=ledger, subject=subject, key=key)
     say_when_compiling(quiet=quiet)
     limit = options["time_limit"]
@@ -373,7 +373,7 @@ for _command in (sample, estimate, audit, plan, budget, sign, disclose):
 
 
 def main(began: float | None = None) -> None:
-    """Entry point of ``privopt`` and ``python -m privopt``.
+    """Run the command line: ``privopt`` and ``python -m privopt``.
 
     Args:
         began: when, on the monotonic clock: time limits count from there; None: from where a command begins to work.

@@ -92,7 +92,7 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
                 raise
             complain(traceback.format_exc().rstrip())
-            complain("a fault of privopt or of a plugin, not of your input: please report what stands above")
+            complain("a fault of privopt or of a plugin, not of your input: please report the lines above")
             sys.exit(STOPPED_EMPTY)
         sys.exit(code or DONE)
 
@@ -146,7 +146,7 @@ def share(context: click.Context, parameter: click.Parameter, value: float | Non
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Ids and names of columns are UTF-8, whatever the locale takes an argument's bytes for."""
+    """Return an argument decoded as UTF-8, whatever the locale: ids and names of columns are UTF-8."""
     if value is None:
         return None
     try:
@@ -157,7 +157,7 @@ def utf8(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def say_when_compiling(*, quiet: bool = False) -> None:
-    """Unless quiet, a line where this run compiles what later ones find done: it takes seconds that they do not."""
+    """Print a line, unless quiet, if this run compiles code that later runs reuse: that takes seconds."""
     from privopt.execution.compiled import when_compiling
 
     if not quiet:
@@ -165,7 +165,7 @@ def say_when_compiling(*, quiet: bool = False) -> None:
 
 
 def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    """Two numbers with a comma between."""
+    """Parse two numbers with a comma between."""
     if value is None:
         return None
     try:

@@ -37,7 +37,7 @@ def limit_given(amount: str, window: str | None) -> dict[str, Any]:
     """Return what ``--set`` and ``--window`` say: an amount, or epsilon and delta with a comma between."""
     first, *rest = amount.split(",")
     if len(rest) > 1:
-        raise UsageError(f"--set: found {amount}, wanted an amount, or epsilon and delta: 8,1e-6")
+        raise UsageError(f"--set must be an amount, or epsilon and delta such as 8,1e-6, got {amount}")
     return {
         "amount": amount_of(first, "--set", zero=True),
         "delta": amount_of(_decimal(rest[0]), "--set", zero=True) if rest else None,
@@ -62,8 +62,11 @@ def _decimal(text: str) -> str:
 def show_accounts(
     book: Ledger, units: Mapping[str, Sequence[Account]], hours: str | None, delta: Fraction | None, *, as_json: bool
 ) -> None:
-    """Accounts on standard output; the head, to be kept elsewhere, on standard error."""
-    complain(f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it tells whether the end was cut off")
+    """Print accounts on standard output, and the head, which is to be kept elsewhere, on standard error."""
+    complain(
+        f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it shows whether "
+        f"entries were cut off at the end"
+    )
     if delta is not None and (odd := sorted(filter(None, map(_by_distance, book.charges())))):
         cure = "epsilon per unit of distance grows with the distance, and delta with it: leave --delta out"
         raise UsageError(f"--delta must be asked of differential privacy, got charges of {odd[0]}; {cure}")
@@ -84,7 +87,7 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Name the notion of a charge that comes to no epsilon at a delta; empty for one that does."""
+    """Name the notion of a charge that has no epsilon at a delta; empty for one that does."""
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
         return ""
@@ -145,7 +148,7 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return what the limits of all units come to, with the one period that all are of; no total where they differ."""
+    """Return what the limits of all units amount to, with their common period; no total where the periods differ."""
     limits = {unit: book.limit_of(unit) for unit in units}
     known = {unit: limit for unit, limit in limits.items() if limit is not None}
     periods = [_period_of(limit) for limit in known.values()]
@@ -164,7 +167,7 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
 
 
 def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
-    """Return what all accounts of each subject come to as epsilon at a delta, over all periods that are shown."""
+    """Return what all accounts of each subject amount to as epsilon at a delta, over all periods that are shown."""
     sums: dict[str, dict[str, Sum]] = {}
     for unit, accounts in units.items():
         for own in accounts:

@@ -89,9 +89,9 @@ def budget(
     from privopt.ledger.ledger import Ledger
 
     if per is not None and limit is None:
-        raise UsageError("--per must stand beside --set AMOUNT, got it alone")
+        raise UsageError("--per must be used with --set AMOUNT, got it alone")
     if zone is not None and per is None:
-        raise UsageError("--zone must stand beside --per day, week or month, got it alone")
+        raise UsageError("--zone must be used with --per day, week or month, got it alone")
     wanted = None if limit is None else limit_given(limit, window)
     at = delta_given(delta)
     with Ledger(ledger, key=key, make=wanted is not None) as book:
@@ -105,7 +105,7 @@ def budget(
             _forget_batch(book, forget_batch)
         hours = window if wanted is None else None
         if hours is not None and book.limit is not None and book.limit.calendar is not None:
-            raise UsageError(f"--window must be left out: {ledger} counts by {book.limit.calendar}")
+            raise UsageError(f"--window must be omitted: {ledger} counts by {book.limit.calendar}")
         units = {
             own: book.accounts(hours=hours, unit=own) if subject is None else _accounts(book, subject, hours, own)
             for own in book.units
@@ -164,7 +164,7 @@ def charge_of(
         return None
     if ledger is None or subject is None:
         lacks = "--ledger FILE" if ledger is None else f"--subject {whom}"
-        raise UsageError(f"{command}: found {found}, wanted {lacks} beside: {because}")
+        raise UsageError(f"{command}: {found} must be used with {lacks}: {because}")
     from privopt.ledger.charge import Charge
 
     return Charge(ledger=ledger, subject=subject, sticky=sticky, within=within, key=key)

@@ -19,7 +19,7 @@ from privopt.command.terminal import complain, say
 @click.option("--force", is_flag=True, help="Replace the signature that is there.")
 @guarded
 def sign(folder: Path, key: Path, force: bool) -> None:
-    """Sign a folder that holds with an OpenSSH key: DIR/SHA256SUMS.sig, by ssh-keygen -Y sign."""
+    """Sign a verified folder with an OpenSSH key: DIR/SHA256SUMS.sig, by ssh-keygen -Y sign."""
     from privopt.command.terminal import progress_display
     from privopt.run.signatures import sign as run
 

@@ -28,7 +28,7 @@ from privopt.errors import UsageError, faults_in
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
 @guarded
 def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
-    """Errors to expect before epsilon is chosen; secret files are not opened."""
+    """Predict errors before epsilon is chosen; secret files are not opened."""
     from privopt.declare.schema import File
     from privopt.interfaces import Mechanism, SolveContext
     from privopt.registry import registry
@@ -37,11 +37,11 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
     found = registry().get(mechanism)
     chosen = found.method(method)
     if not found.spec.promises(chosen):
-        raise UsageError(f"plan: method {chosen.name} gives no privacy; wanted one that does")
+        raise UsageError(f"plan: method must be one that gives privacy, got {chosen.name}")
     loaded: Mechanism[Any, Any] = found.load()
     if type(loaded).plan is Mechanism.plan:
         other = loaded.expects or "curve compares epsilons of mechanisms over places"
-        raise UsageError(f"plan: {mechanism} cannot tell its errors before it is solved; {other}")
+        raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {other}")
     declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)
     say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress, faults_in(problem.name):

@@ -72,7 +72,7 @@ def sample(
     from privopt.run.verify import open_to_sample, open_verified
 
     if sum(given is not None for given in (input_id, at, xy)) != 1:
-        raise UsageError("sample: wanted one of --input ID, --at LAT,LON and --xy X,Y")
+        raise UsageError("sample: must be given one of --input ID, --at LAT,LON and --xy X,Y")
     because = "draws are charged to a subject in a ledger"
     charge = charge_of("sample", ledger, subject, key, whom="ID", because=because)
     if charge is not None:
@@ -98,7 +98,7 @@ def sample(
 
 
 def _charged(draw: Draw, count: int, charge: Charge, opened: Opened) -> Iterator[list[str]]:
-    """As many draws as the limit allows, charged before; what else is to be said of them on standard error."""
+    """Charge draws, as many as the limit allows, and yield them; notes and refusals go to standard error."""
     from privopt.api.draws import sampled
     from privopt.command.terminal import progress_display
 

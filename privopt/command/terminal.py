@@ -84,7 +84,7 @@ def say_json(document: str) -> None:
 
 
 def say_ids(ids: Sequence[str]) -> None:
-    """Ids to standard output, one a line: as they are to a program, escaped where somebody looks on.
+    """Print ids on standard output, one a line: unchanged to a program, escaped on a terminal.
 
     Written in whole lines, so few at a time that an interrupt cuts none.
     """

@@ -41,7 +41,7 @@ def prefixed(prefix: str | None, name: str) -> str:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Faults in a block name the file that the table is from: whoever looks at columns alone does not know it."""
+    """Name the table's file in the faults of a block: code that sees only columns does not know it."""
     try:
         yield
     except InputError as error:

@@ -40,7 +40,7 @@ def read_columns(path: Path, columns: Sequence[Column], *, rows: int | None = No
 
     Args:
         path: of the file: a regular one, no link.
-        columns: wanted; those that are optional may be absent.
+        columns: that the table has; optional ones may be absent.
         rows: how many there must be; default: any number, 0 too.
 
     Returns:

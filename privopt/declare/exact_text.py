@@ -66,7 +66,7 @@ LONGEST_NUMBER: Final = 400
 
 
 def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fraction]:
-    """Values from a lowest to a highest, geometric, both ends included and exact.
+    """Return values from a lowest to a highest in geometric steps, both ends included and exact.
 
     >>> [str(value) for value in epsilons_of("0.5:2:3")]
     ['1/2', '1', '2']
@@ -96,4 +96,4 @@ def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fract
         values = [low, *(StatedFraction(f"{value:.{digits}g}") for value in between), high]
         if all(one < other for one, other in pairwise(values)):
             return values
-    raise UsageError(f"{found}fewer values, or ends farther apart: between these there are not so many doubles")
+    raise UsageError(f"{found}fewer values, or ends farther apart: there are fewer doubles between these")

@@ -1,4 +1,4 @@
-"""Tables in files as polars frames, and frames as CSV text: CSV and Parquet are told apart by how they begin."""
+"""Tables in files as polars frames, and frames as CSV text: the first bytes show whether a file is CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def text_of(file: File) -> bytes:
 
 
 def is_parquet(file: File) -> bool:
-    """Whether a table is Parquet, by how it begins; else it is CSV."""
+    """Check whether a table is Parquet by its first bytes; otherwise it is CSV."""
     return file.contents.startswith(PARQUET)
 
 
@@ -73,7 +73,7 @@ def table_of(file: File) -> DataFrame:
 
 
 def repeated(file: File) -> frozenset[str]:
-    """Names that a CSV header has more than once, spaces around them aside; polars renames the second.
+    """Return the names that a CSV header has more than once, ignoring spaces around them; polars renames the second.
 
     Args:
         file: that :func:`table_of` has read.
@@ -93,11 +93,11 @@ def _parquet(file: File) -> DataFrame:
     try:
         return pl.read_parquet(file.contents)
     except pl.exceptions.PolarsError:
-        raise InputError([Fault(file.name, "", "a file that is no Parquet", "a table")]) from None
+        raise InputError([Fault(file.name, "", "a file that is not Parquet", "a table")]) from None
 
 
 def as_csv(file: File) -> bytes | None:
-    """Return a Parquet file as CSV text, of which everything is read as from it; None of a file that is none.
+    """Return a Parquet file as CSV text, to be read as a CSV file is; None if the file is not Parquet.
 
     Columns that no text can hold (lists, bytes) are omitted.
     """
@@ -123,7 +123,7 @@ def plainly(file: File, frame: DataFrame) -> bytes:
 
 
 def _read_alike(file: File, frame: DataFrame) -> bool:
-    """Whether :func:`plain_rows` of a CSV file are those of its frame, row by row: there may be many."""
+    """Check whether :func:`plain_rows` of a CSV file are those of its frame, row by row: there may be many."""
     rows = csv.reader(io.StringIO(text_of(file).decode("utf-8"), newline="\n"), strict=True)
     try:
         same = len(next(rows)) == frame.width
@@ -133,7 +133,7 @@ def _read_alike(file: File, frame: DataFrame) -> bool:
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """CSV text of a table: each number with the least digits that give its double back, as :func:`plain_texts`."""
+    """Write a table as CSV: each number with the fewest digits that give its double back, as :func:`plain_texts`."""
     import polars as pl
 
     flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind in (pl.Binary, pl.Object))]
@@ -170,10 +170,10 @@ def ragged(file: File) -> Fault:
         for number, row in enumerate(rows, start=2):
             if row and len(row) != width:
                 return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
-    return Fault(file.name, "", "text that is no table", "comma-separated values")
+    return Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 
 def stripped(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns without blanks around them, unless two would then be one."""
+    """Return names of columns without blanks around them, unless two names would then be equal."""
     bare = tuple(name.strip() for name in names)
     return bare if len(set(bare)) == len(set(names)) else tuple(names)

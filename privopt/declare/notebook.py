@@ -12,7 +12,7 @@ CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:now
 
 
 def shown(value: object, digits: int = 9) -> str:
-    """Return a value for people, escaped: figures of so many digits, thousands parted; "none" where there is none."""
+    """Return a value for people, escaped: figures of ``digits`` digits, thousands separated, "none" for None."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -81,12 +81,12 @@ class Problem:
         left = [] if self.source.path is None else [name for name in _named(self.source) if ".." in Path(name).parts]
         if left:
             raise UsageError(
-                f"{self.source.path}: names {', '.join(left)}, wanted files beside it, to write them with it"
+                f"{self.source.path}: files must be inside its folder to be written with it, got {', '.join(left)}"
             )
         contents = {NAME: self.source.contents, **self.source.beside}
         there = [name for name in contents if (folder / name).exists()]
         if there:
-            raise UsageError(f"{folder}: found {', '.join(there)} there already, wanted a folder without")
+            raise UsageError(f"{folder} must be a folder without {', '.join(there)}, which would be overwritten")
         for name, raw in contents.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(raw)
@@ -159,7 +159,7 @@ def problem(**tables: object) -> Problem:
             continue
         where = name.replace("_", "-")
         if not isinstance(given, Part | Mapping):
-            raise UsageError(f"{where}: found {type(given).__name__}, wanted a mapping from keys to values")
+            raise UsageError(f"{where} must be a mapping from keys to values, got {type(given).__name__}")
         part = given if isinstance(given, Part) else Part(values=given)
         files |= part.files
         values[where] = {key: _plain(f"{where}-{key}", value, files) for key, value in part.values.items()}
@@ -190,10 +190,10 @@ def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
 
 
 def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
-    """Any kind of table, or a dict of columns, as a narwhals frame.
+    """Return any kind of table, or a dict of columns, as a narwhals frame.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a table.
     """
     if isinstance(given, nw.DataFrame):
         return given
@@ -201,26 +201,28 @@ def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
         for name, column in given.items():
             if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
                 found = f"{type(column).__name__} as column {name}"
-                raise UsageError(f"{what}: found {found}, wanted a list or an array: {{{str(name)!r}: [...]}}")
+                raise UsageError(
+                    f"{what} must have a list or an array for each column, {{{str(name)!r}: [...]}}, got {found}"
+                )
         columns = [_column(str(name), list(column)) for name, column in given.items() if isinstance(column, Iterable)]
         lengths = sorted({len(column) for column in columns})
         if len(lengths) > 1:
             raise UsageError(
-                f"{what}: found columns of {lengths[0]} to {lengths[-1]} rows, wanted the same number of rows"
+                f"{what} must have the same number of rows in each column, got {lengths[0]} to {lengths[-1]} rows"
             )
         return nw.from_native(pl.DataFrame(columns), eager_only=True)
     if nw.dependencies.is_pandas_dataframe(given):
         odd = next((name for name in given.columns if not isinstance(name, str)), None)
         if odd is not None:
-            raise UsageError(f"{what}: found the column name {odd!r}, wanted text")
+            raise UsageError(f"{what} must have texts as names of columns, got {odd!r}")
         if not given.columns.is_unique:
             again = given.columns[given.columns.duplicated()][0]
-            raise UsageError(f"{what}: found the column {again} twice, wanted columns that differ in name")
+            raise UsageError(f"{what} must have columns that differ in name, got {again} twice")
     frame = nw.from_native(given, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         hint = "; a lazy one is to be collected first" if hasattr(given, "collect") else ""
         raise UsageError(
-            f"{what}: found {type(given).__name__}, wanted a table: pandas, polars, pyarrow or a dict of columns{hint}"
+            f"{what} must be a table (pandas, polars, pyarrow or a dict of columns), got {type(given).__name__}{hint}"
         )
     return frame
 

@@ -38,7 +38,7 @@ KEY: Final = "privopt.key"
 
 
 class Wanted(ValueError):  # noqa: N818  (it reads as what it says: found X, wanted Y)
-    """A value that will not do: what was found (the value, or ``words`` for it) and what was wanted."""
+    """A value that is refused: what was found (the value, or ``words`` for it) and what must be there."""
 
     def __init__(self, found: object, wanted: str, *, words: str = "") -> None:
         self.found = words or show(found)
@@ -63,11 +63,11 @@ class Key:
 
 @define
 class Seen:
-    """What was read of a file, as its readers note it: of a public file ``solve`` publishes no more.
+    """What readers have used of a file so far: of a public file ``solve`` publishes no more.
 
     Attributes:
-        columns: of a table, as its header has them; none where it is not a table.
-        instead: contents of which the same is read, where there is more in the file than that; of a table None.
+        columns: read from a table, as its header names them; empty if it is not a table.
+        instead: contents that are read as the file is, if the file holds more than that; None for a table.
     """
 
     columns: set[str] = field(factory=set)
@@ -82,9 +82,9 @@ class File:
         name: as the problem file gives it.
         path: where it is; None where it was never on disk, or a secret file is absent from a published folder.
         secret: whether it goes to ``private/`` alone.
-        kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the
-            same though somebody edits the file meanwhile.
-        beside: files in memory that it may name, by name; they come before those on disk.
+        kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the same
+            even if the file is edited meanwhile.
+        beside: files in memory that it may name, by name; they take precedence over those on disk.
         seen: what was read of it so far.
     """
 
@@ -234,12 +234,12 @@ def show(value: object) -> str:
 
 
 def files_of(problem: AttrsInstance) -> list[File]:
-    """Every file that a problem names, in the order of its fields."""
+    """Return every file that a problem names, in the order of its fields."""
     return _named(problem, File)
 
 
 def folders_of(problem: AttrsInstance) -> list[Folder]:
-    """Every folder that a problem names."""
+    """Return every folder that a problem names."""
     return _named(problem, Folder)
 
 

@@ -45,10 +45,10 @@ SAMPLE: Final = 1_000
 
 
 def ending_of(path: Path, option: str) -> str:
-    """``".csv"`` or ``".parquet"``."""
+    """Return the ending of a table's file: ``".csv"`` or ``".parquet"``."""
     ending = path.suffix.lower()
     if ending not in ENDINGS:
-        raise UsageError(f"{option} {path}: the ending {path.suffix!r}, wanted {' or '.join(ENDINGS)}")
+        raise UsageError(f"{option} {path}: the ending must be {' or '.join(ENDINGS)}, got {path.suffix!r}")
     return ending
 
 
@@ -93,7 +93,7 @@ class TableSource:
             try:
                 columns = stripped(_scan_parquet(path).collect_schema().names())
             except (pl.exceptions.PolarsError, OSError):
-                refuse_table(path, "a file that is no Parquet", "a Parquet file")
+                refuse_table(path, "a file that is not Parquet", "a Parquet file")
         return cls(name=path.name, columns=columns, batches=lambda: _batches(path, ending, columns))
 
 
@@ -106,11 +106,11 @@ def _batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.D
     except pl.exceptions.PolarsError:
         if ending == ".csv":
             raise InputError([_csv_fault(path)]) from None
-        refuse_table(path, "a file that is no Parquet", "a Parquet file")
+        refuse_table(path, "a file that is not Parquet", "a Parquet file")
 
 
 def _is_small(path: Path, ending: str) -> bool:
-    """Whether a table is read whole: polars' streaming engine, for the others, starts threads at each call.
+    """Check whether a table is small enough to be read at once.
 
     A Parquet file is never small: a few bytes may represent a billion equal rows.
     """
@@ -118,7 +118,7 @@ def _is_small(path: Path, ending: str) -> bool:
 
 
 def _streamed(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Batches of a table too large to be read whole, of about so many bytes."""
+    """Yield batches of a table too large to be read at once."""
     row = lazy.head(SAMPLE).collect(engine="in-memory")
     size = row.estimated_size() / max(1, len(row))
     rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))
@@ -205,8 +205,8 @@ def _csv_fault(path: Path) -> Fault:
         for number, row in enumerate(rows, start=2):
             if len(row) > width:
                 return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
-        return Fault(path.name, "", "text that is no table", "comma-separated values")
-    return Fault(path.name, f"row {number + 1}", "text that is no row", "fields whose quotes are closed")
+        return Fault(path.name, "", "text that is not a table", "comma-separated values")
+    return Fault(path.name, f"row {number + 1}", "text that is not a row", "fields whose quotes are closed")
 
 
 @define
@@ -235,7 +235,7 @@ class TableWriter:
             for name, kind in batch.schema.items():
                 if kind.is_nested() or kind in (pl.Binary, pl.Object):
                     found = f"column {name}: found values of type {kind}, which CSV cannot hold"
-                    raise UsageError(f"--out: {found}; wanted .parquet, or a table without the column")
+                    raise UsageError(f"--out: {found}; write .parquet, or omit the column")
             with self.path.open("ab") as stream:
                 batch.write_csv(stream, include_header=not self._begun)
         else:

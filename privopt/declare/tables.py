@@ -72,7 +72,7 @@ class Column:
 
     Attributes:
         name: in the header.
-        kind: ``"id"`` (text without spaces around it, not empty), ``"text"`` (as it stands, or empty), ``"number"``
+        kind: ``"id"`` (text without spaces around it, not empty), ``"text"`` (unchanged, or empty), ``"number"``
             (finite double) or ``"count"`` (whole number, int64).
         optional: whether it may be missing from the header.
         least: smallest value allowed, for numbers.
@@ -80,7 +80,7 @@ class Column:
         one_of: values allowed, where these can be listed: texts, or numbers.
         whole: whether numbers must be whole; they are int64 then, as of kind ``"count"``.
         unit: shown in faults.
-        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are wanted too: (rows,)
+        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are returned too: (rows,)
             the difference of each double from its decimal, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
         blank: what an empty cell represents; None where it is a fault.
@@ -120,8 +120,8 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
 
     Args:
         file: as the problem names it.
-        columns: wanted; others in the file are left unread, and ``solve`` publishes none of them.
-        any_of: alternative sets of optional columns, of which exactly one must be there in full
+        columns: to read; others in the file are ignored, and ``solve`` publishes none of them.
+        any_of: alternative sets of optional columns; exactly one set must be there in full
             (``[("lat", "lon"), ("x", "y")]``).
 
     Returns:
@@ -249,7 +249,7 @@ def pointed(text: str) -> str:
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[Fault]:
-    """One fault for each id that occurs twice."""
+    """Return one fault for each id that occurs twice."""
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
     faults = Faults()
@@ -258,7 +258,7 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[F
 
 
 def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, what: str) -> NDArray[np.int64]:
-    """Positions of ``ids`` in ``known``.
+    """Return the positions of ``ids`` in ``known``.
 
     Raises:
         InputError: one fault for each id that is not known.
@@ -306,7 +306,7 @@ def read_array(
 
     Args:
         file: as the problem names it.
-        shape: wanted; None for a side that may have any length.
+        shape: that the array must have; None for a side of any length.
         what: the array in the field's words, for faults (``"distances (km)"``).
         least: smallest value allowed.
         most: largest size of a finite value allowed.

@@ -127,7 +127,7 @@ def _file(value: Any, _: type) -> File:
         return File(name=name, path=None, kept=place.beside[name], seen=seen)
     path = place.base / name
     if place.public and not _within(place.base, name):
-        raise Wanted(value, "the name of a file beside it, as privopt solve writes it")
+        raise Wanted(value, "the name of a file in the same folder, as privopt solve writes it")
     try:
         with open_regular(path, links=not place.public) as (stream, size):
             expect(loading_bytes(stream, size), f"{name} and what is read of it")
@@ -145,12 +145,12 @@ def _folder(value: Any, _: type) -> Folder:
     path = place.base / name
     if not name or not os.path.isdir(path):
         wanted = "a folder, its path relative to the problem file"
-        raise Wanted(value, wanted, words=f"{show(name)}, which is no folder")
+        raise Wanted(value, wanted, words=f"{show(name)}, which is not a folder")
     return Folder(name=name, path=path)
 
 
 def _within(base: Path, name: str) -> bool:
-    """Whether a name leads to a place in a folder, links looked through."""
+    """Check whether a name leads to a place inside a folder once links are resolved."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         return False
@@ -395,7 +395,7 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     Args:
         cls: the class.
         data: its keys and their values.
-        file: where they stand, for faults.
+        file: that they were read from, for faults.
     """
     try:
         made: T = _converter().structure(data, cls)

@@ -13,7 +13,7 @@ from privopt.errors import UsageError
 
 
 def to_toml(tables: Mapping[str, object]) -> str:
-    """TOML 1.0 of nested mappings, by tomli-w; rationals as the decimals that they are.
+    """Return nested mappings as TOML 1.0, by tomli-w; rationals are written as the decimals that they equal.
 
     >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
     [privacy]
@@ -38,4 +38,4 @@ def _plain(value: object, where: str) -> object:
         return value if type(value) in (float, Decimal) else float(value)
     if getattr(value, "shape", None) == ():  # a number of NumPy
         return _plain(value.item(), where)  # type: ignore[attr-defined]
-    raise UsageError(f"{where}: found {value!r}, wanted text, a number with finitely many decimals, a list or a table")
+    raise UsageError(f"{where} must be text, a number with finitely many decimals, a list or a table, got {value!r}")

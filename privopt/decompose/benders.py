@@ -58,11 +58,11 @@ class Benders(Decomposer):
     2.5
 
     Attributes:
-        solver: "highs" (warm) or "cbc" (from new each time, elastic blocks for rays); left out: the context's.
+        solver: "highs" (warm) or "cbc" (from new each time, elastic blocks for rays); None: the context's.
         rounds: at most.
         checkpoint_every: seconds between checkpoints, where the context has a folder for them.
-        clean_after: cuts without a multiplier in so many master solves are dropped, while there are more than
-            ``keep`` of them a block.
+        clean_after: a cut without a multiplier in this number of master solves is dropped, while a block has more than
+            ``keep`` cuts.
         keep: see there.
     """
 
@@ -124,7 +124,7 @@ class _Run:
     # --- bounds -------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the gap asked for is reached."""
+        """Check whether the gap asked for is reached."""
         state = self.state
         if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
             return False
@@ -158,7 +158,7 @@ class _Run:
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """All of it."""
+        """Run the decomposition from a checkpoint or a start to its end."""
         status = "stopped"
         try:
             with limit(self.context.remaining):
@@ -209,7 +209,7 @@ class _Run:
         return "feasible"
 
     def note(self) -> None:
-        """Keep the trajectory, and tell."""
+        """Append to the trajectory and report progress."""
         state = self.state
         one, other = self.shown(state.lower), self.shown(state.upper)
         lower, upper = min(one, other), max(one, other)
@@ -259,7 +259,7 @@ class _Run:
         return moved or separated
 
     def query(self, z: Floats) -> Floats:
-        """Where to ask the blocks: between the best point and the master's."""
+        """Return the point at which blocks are asked: between the best point and the master's."""
         state = self.state
         if state.centre is None or state.share >= 1.0:
             return z
@@ -382,6 +382,6 @@ class _Run:
 
 
 def _cuts_off(cut: Cut, z: Floats, w: Floats) -> bool:
-    """Whether a point of the master breaks a cut."""
+    """Check whether a point of the master violates a cut."""
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])
     return not np.isfinite(height) or value - height > 1e-9 * (1.0 + abs(height))

@@ -50,7 +50,7 @@ class Blocks:
         return cuts
 
     def ask(self, state: State, z: Floats, core: Floats | None) -> list[BlockAnswer]:
-        """Every block at ``z``, cuts moved towards ``core``."""
+        """Solve every block at ``z``, with cuts moved towards ``core``."""
         answers = self._everywhere(solve_block, [(self.solver, z, core, basis) for basis in state.bases])
         for number, answer in enumerate(answers):
             state.block_times[number] += answer.seconds

@@ -1,4 +1,4 @@
-"""The state of a run in one file: cuts, bases, the best point. Arrays alone, written whole or not at all."""
+"""The state of a run in one file of arrays: cuts, bases, the best point. It is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
     holds, cuts are made again from their multipliers, and valid rows must follow from their proof.
 
     Returns:
-        The state; None where there is no checkpoint.
+        The state; None without a checkpoint.
 
     Raises:
         InputError: it belongs to another problem, cannot be read, or contradicts the problem.

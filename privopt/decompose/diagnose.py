@@ -30,5 +30,5 @@ def tell_unbounded(split: Split, solver: str, what: str, largest: float) -> None
 
 
 def explained(split: Split) -> str:
-    """Which families clash."""
+    """Name the families that clash."""
     return get("highs").explain(split.form, Outcome.INFEASIBLE)

@@ -84,8 +84,8 @@ class MasterAnswer:
 def proved(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Lower bound that multipliers prove (without the constant c0; -inf where none), and the multipliers used.
 
-    Privacy rows whose exponents solvers do not bear were tightened when the multipliers were found; where the
-    multipliers of these spoil the bound they are omitted.
+    Privacy rows whose exponents exceed what solvers can represent were tightened when the multipliers were found.
+    Multipliers of such rows are omitted if they spoil the bound.
     """
     form = split.form
     best, used = -np.inf, duals
@@ -103,7 +103,7 @@ def proved(split: Split, duals: Floats) -> tuple[float, Floats]:
 
 
 def follows(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
-    """Whether ``slope z <= upper`` over the complicating columns follows from the form's rows by multipliers.
+    """Check by multipliers that ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
     What the combination of rows leaves of other columns, or of the slope, is taken up by the columns' bounds.
     """

@@ -52,7 +52,7 @@ class Piece:
     outer_upper: Floats
 
     def sides(self, z: Floats) -> tuple[Floats, Floats]:
-        """Row sides with the complicating columns at ``z``."""
+        """Return the row sides with the complicating columns at ``z``."""
         shift = self.coupling @ z
         return self.form.row_lower - shift, self.form.row_upper - shift
 
@@ -102,7 +102,7 @@ class Cut:
     duals: Floats
 
     def value(self, z: Floats) -> float:
-        """Right-hand side at ``z``."""
+        """Evaluate the right-hand side at ``z``."""
         return self.constant + float(self.slope @ z[self.places])
 
 

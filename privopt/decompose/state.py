@@ -23,7 +23,7 @@ class State:
     Attributes:
         lower, upper: proved and found.
         x: best point. duals: multipliers behind the bound. centre: complicating columns that queries lean on.
-        share: of the way from the centre to the master's point that a query goes.
+        share: position of a query between the centre (0) and the master's point (1).
         bases: of each block.
         trajectory: (seconds, lower, upper) in the user's units.
         seconds: of the run before it was resumed.
@@ -51,7 +51,7 @@ class State:
 
     @classmethod
     def begin(cls, blocks: int) -> State:
-        """Nothing known."""
+        """Return the state in which nothing is known."""
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:

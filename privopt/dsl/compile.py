@@ -137,7 +137,7 @@ def _entries(term: Term, places: Places, size: int, where: str) -> tuple[Ints, I
         at = int(np.flatnonzero(~np.isfinite(values))[0])
         here = ", ".join(f"{i} = {i.index_set.labels[int(p[at])]!r}" for i, p in bound.items())
         raise ModelError(
-            f"{where}: the coefficient of {term} is {values[at]}{f' at {here}' if here else ''}, wanted a finite number"
+            f"{where}: the coefficient of {term} must be finite, got {values[at]}{f' at {here}' if here else ''}"
         )
     if term.variable is None:
         return rows, None, values
@@ -230,7 +230,9 @@ def _privacy(
     fits = bool((factors[left] > 0).all() and (factors[right] < 0).all() and (col_lower[columns[right]] >= 0).all())
     if not fits:
         if family.privacy:
-            raise ModelError(f"{where}: no privacy rows: wanted z_i <= exp(...) z_j with positive factors and z_j >= 0")
+            raise ModelError(
+                f"{where}: privacy rows must be z_i <= exp(...) z_j with positive factors and z_j >= 0, got other rows"
+            )
         return None
     ratio = (logs[right] + np.log(-factors[right])) - (logs[left] + np.log(factors[left]))
     if np.isnan(ratio).any():

@@ -96,11 +96,11 @@ class Conditioned:
     tightening: Tightening | None
 
     def duals(self, scaled: Floats) -> Floats:
-        """Multipliers of the rows: change of the objective, in the form's own sense, for a unit of the row's side."""
+        """Return multipliers of the rows: change of the objective, in the form's own sense, per unit of the side."""
         return scaled * self.row_scale / self.cost_scale
 
     def reduced_costs(self, scaled: Floats) -> Floats:
-        """Reduced costs in the objective's units and sense."""
+        """Return reduced costs in the objective's units and sense."""
         return scaled / self.cost_scale
 
     def objective(self, x: Floats) -> float:
@@ -206,7 +206,7 @@ def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
 def _general_rows(
     form: StandardForm, bearing: Bearing, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> None:
-    """Scale rows that the solver would not bear by powers of two; drop entries too small to matter."""
+    """Scale rows outside the solver's range of coefficients by powers of two; drop entries too small to matter."""
     size = np.abs(data)
     live = (size > 0) & ~is_privacy[row_of]
     if not (live & ((size < 1e-7) | (size > 1e7))).any():
@@ -240,8 +240,9 @@ def _refuse_or_drop(
         big, worst = int(entries[np.argmax(np.abs(data[entries]))]), int(harmful[0])
         raise SolverError(
             f"{form.row_name(row)}: coefficients {data[big]:.6g} of {form.column_name(int(columns[big]))} and "
-            f"{data[worst]:.6g} of {form.column_name(int(columns[worst]))} are further apart than double precision "
-            "solvers bear; give the row in other units, or as a privacy row with its exponent (exp, log_ratio)"
+            f"{data[worst]:.6g} of {form.column_name(int(columns[worst]))} differ by more than double "
+            f"precision solvers can "
+            "represent; rescale the row, or declare it as a privacy row with its exponent (exp, log_ratio)"
         )
     data[harmless] = 0.0
 

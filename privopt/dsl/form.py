@@ -143,7 +143,7 @@ class StandardForm:
         c: objective, shape (n,), as the user wrote it (not negated where it is maximised).
         c0: constant of the objective.
         sense: "min" or "max".
-        A: scipy CSR matrix, shape (m, n). Privacy rows stand as ``z_i - exp(L) z_j <= 0``, with L cut at
+        A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L cut at
             ``LARGEST_LOG`` so that the matrix is finite (a smaller factor is stricter).
         row_lower, row_upper: shape (m,), with infinities.
         col_lower, col_upper: shape (n,), with infinities.
@@ -176,7 +176,7 @@ class StandardForm:
         ):
             shape = getattr(self, name).shape
             if shape != (size,):
-                raise ModelError(f"{name} has shape {shape}, wanted ({size},) for a matrix of shape {(m, n)}")
+                raise ModelError(f"{name} must have shape ({size},) for a matrix of shape {(m, n)}, got {shape}")
         for name in ("c", "col_lower", "col_upper", "row_lower", "row_upper"):
             if np.isnan(getattr(self, name)).any():
                 raise ModelError(f"{name} holds a NaN at place {np.flatnonzero(np.isnan(getattr(self, name)))[0]}")
@@ -184,13 +184,13 @@ class StandardForm:
             place = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
             row = int(np.searchsorted(self.A.indptr, place, side="right")) - 1
             raise ModelError(
-                f"{self.row_name(row)}: coefficient {self.A.data[place]} of "
-                f"{self.column_name(int(self.A.indices[place]))}, wanted a finite number"
+                f"{self.row_name(row)}: the coefficient of "
+                f"{self.column_name(int(self.A.indices[place]))} must be finite, got {self.A.data[place]}"
             )
         if not np.isfinite(self.c).all():
             column = int(np.flatnonzero(~np.isfinite(self.c))[0])
             raise ModelError(
-                f"objective: coefficient {self.c[column]} of {self.column_name(column)}, wanted a finite number"
+                f"objective: the coefficient of {self.column_name(column)} must be finite, got {self.c[column]}"
             )
 
     @property

@@ -29,7 +29,7 @@ Where: TypeAlias = Ints | Iterable[object]
 def as_expression(value: Expression) -> sympy.Expr:
     """Return a number or sympy expression as an expression; strings are refused, not parsed."""
     if isinstance(value, str):
-        raise ModelError(f"{value!r} is text, wanted an expression in variables, params and numbers")
+        raise ModelError(f"an expression must be of variables, params and numbers, got the text {value!r}")
     try:
         found = sympy.sympify(value.item() if isinstance(value, np.generic) else value, strict=True)
     except sympy.SympifyError:
@@ -72,14 +72,16 @@ def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...],
         given = given[1]
     if isinstance(given, np.ndarray):
         if given.dtype == bool:
-            raise ModelError(f"where: a mask of booleans, {given.shape}, wanted tuples: np.argwhere(mask) gives them")
+            raise ModelError(
+                f"where must be tuples, got a mask of booleans of shape {given.shape}: np.argwhere(mask) gives tuples"
+            )
         columns: list[Any] = [given] if given.ndim == 1 else [given[:, at] for at in range(given.shape[1])]
     else:
         listed = list(given)
         wide = [tuple(x) for x in listed if isinstance(x, tuple | list)]
         if wide and len(wide) == len(listed):
             if len({len(x) for x in wide}) > 1:
-                raise ModelError(f"where: tuples of {sorted({len(x) for x in wide})} entries, wanted one length")
+                raise ModelError(f"where must be tuples of one length, got {sorted({len(x) for x in wide})} entries")
             columns = [list(column) for column in zip(*wide, strict=True)]
         else:
             column = [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in listed]
@@ -88,8 +90,8 @@ def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...],
         first = tuple(indices[: len(columns)])
     if len(columns) != len(first):
         raise ModelError(
-            f"where: tuples of {len(columns)} entries, wanted {len(first)} for "
-            f"({', '.join(str(i) for i in (first or indices))})"
+            f"where must be tuples of {len(first)} entries for "
+            f"({', '.join(str(i) for i in (first or indices))}), got {len(columns)}"
         )
     places = []
     for index, column in zip(first, columns, strict=True):
@@ -117,7 +119,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
     """
     indices = (over,) if isinstance(over, Index) else tuple(over)
     if not _all_indices(indices):
-        raise ModelError(f"total: over={over!r}, wanted an index or several")
+        raise ModelError(f"total: over must be an index or several, got {over!r}")
     if len(set(indices)) < len(indices):
         raise ModelError("total: an index is summed over twice")
     args: list[Any] = [as_expression(expression), sympy.Tuple(*indices)]
@@ -174,7 +176,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
         base = expression.base if isinstance(expression, Access) else expression
         if isinstance(base, Variable):
             if isinstance(expression, Variable) and base.sets:
-                raise ModelError(f"{where}: {base.name} stands without its {len(base.sets)} indices")
+                raise ModelError(f"{where}: {base.name} must be used with its {len(base.sets)} indices, got none")
             return [Term(sympy.S.One, base, expression.indices if isinstance(expression, Access) else (), ())]
     if isinstance(expression, Total):
         binding = Binding(expression.over, expression.restriction)
@@ -238,7 +240,7 @@ class Coefficient:
         self._accesses = sorted(expression.atoms(Access) | {p for p in expression.atoms(Param) if p.is_scalar}, key=str)
         for param in expression.atoms(Param):
             if not param.is_scalar and not any(isinstance(a, Access) and a.base is param for a in self._accesses):
-                raise ModelError(f"{where}: {param.name} stands without its indices")
+                raise ModelError(f"{where}: {param.name} must be used with its indices, got none")
         numbers = [x for x in expression.atoms(sympy.Number) if not x.is_Integer]
         stand_ins = {x: sympy.Dummy(f"q{at}", real=True) for at, x in enumerate((*self._accesses, *numbers))}
         body = expression.xreplace(stand_ins)
@@ -246,7 +248,7 @@ class Coefficient:
         if loose:
             names = ", ".join(sorted(str(x) for x in loose))
             raise ModelError(
-                f"{where}: {names} in the coefficient {expression} is no param; "
+                f"{where}: {names} in the coefficient {expression} must be a param; "
                 "numbers that depend on an index enter as a param"
             )
         self._numbers = [float(x) for x in numbers]
@@ -277,7 +279,7 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
     if np.isnan(found).any():
         at = int(np.flatnonzero(np.isnan(found))[0])
         label = ", ".join(repr(s.labels[int(a[at])]) for s, a in zip(axes, arrays, strict=True))
-        raise ModelError(f"{where}: {access.base.name}[{label}] is NaN, wanted a number")
+        raise ModelError(f"{where}: {access.base.name}[{label}] must be a number, got NaN")
     return found
 
 
@@ -294,8 +296,8 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
         at = int(np.flatnonzero(outside)[0])
         here = ", ".join(f"{i} = {i.index_set.labels[int(places[i][at])]!r}" for i in used)
         raise ModelError(
-            f"{where}: index {expression} is {found[at]} at {here}, wanted a place from 0 to "
-            f"{len(index_set) - 1} of {index_set.name}; leave such rows out with where="
+            f"{where}: index {expression} must be a place from 0 to "
+            f"{len(index_set) - 1} of {index_set.name}, got {found[at]} at {here}; omit such rows with where="
         )
     return found.astype(np.int64)
 

@@ -136,7 +136,7 @@ def family(
     place = f"family {name}"
     indices = (forall,) if isinstance(forall, Index) else tuple(forall)
     if not all(isinstance(x, Index) for x in indices):
-        raise ModelError(f"{place}: forall={forall!r}, wanted indices")
+        raise ModelError(f"{place}: forall must be indices, got {forall!r}")
     if len(set(indices)) < len(indices):
         raise ModelError(f"{place}: an index occurs twice in forall")
     switch: list[Term] = []
@@ -171,7 +171,7 @@ def family(
         switch=tuple(switch),
     )
     if privacy and privacy_terms(made) is None:
-        raise ModelError(f"{place}: {relation_text(row)} is no privacy row; wanted z_i <= exp(...) * z_j")
+        raise ModelError(f"{place}: a privacy row must be z_i <= exp(...) * z_j, got {relation_text(row)}")
     return made
 
 
@@ -219,7 +219,7 @@ def piecewise_lines(
     if not np.isfinite(at).all() or (np.diff(at, axis=-1) <= 0).any():
         raise ModelError(f"piecewise {name}: breakpoints must be finite and rise")
     if at.shape[-1] < 2:
-        raise ModelError(f"piecewise {name}: one breakpoint makes no line, wanted two or more")
+        raise ModelError(f"piecewise {name}: must have two breakpoints or more, got one")
     heights = np.broadcast_to(np.asarray(values, dtype=np.float64), at.shape)
     rise = np.diff(heights, axis=-1) / np.diff(at, axis=-1)
     lift = heights[..., :-1] - rise * at[..., :-1]

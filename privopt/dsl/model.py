@@ -63,7 +63,7 @@ class Model:
 
     def _claim(self, name: str, what: str) -> None:
         if not isinstance(name, str) or not name:
-            raise ModelError(f"{what} called {name!r}, wanted a text")
+            raise ModelError(f"{what}: its name must be a text, got {name!r}")
         if name in self._names:
             raise ModelError(f"model {self.name}: the name {name!r} is taken")
         self._names.add(name)
@@ -85,7 +85,7 @@ class Model:
             kind: "binary" is integer within 0 and 1.
         """
         if kind not in ("continuous", "integer", "binary"):
-            raise ModelError(f"variable {name}: kind {kind!r}, wanted continuous, integer or binary")
+            raise ModelError(f"variable {name}: kind must be continuous, integer or binary, got {kind!r}")
         self._claim(name, "variable")
         made = Variable(name, tuple(sets))
         made.owner, made.start, made.integer = self, self._columns, kind != "continuous"
@@ -106,13 +106,15 @@ class Model:
             if variable is not None and variable.owner is not self:
                 other = variable.owner.name
                 whose = f"model {other}" if other != self.name else f"another model called {other}"
-                raise ModelError(f"{where}: variable {variable.name} is of {whose}, wanted one of model {self.name}")
+                raise ModelError(
+                    f"{where}: variable {variable.name} must be one of model {self.name}, got one of {whose}"
+                )
 
     def _bound(self, name: str, side: str, value: ArrayLike, made: Variable) -> Floats:
         try:
             found = np.broadcast_to(np.asarray(value, dtype=np.float64), made.shape).ravel().copy()
         except ValueError:
-            raise ModelError(f"variable {name}: {side} of shape {np.shape(value)}, wanted {made.shape}") from None
+            raise ModelError(f"variable {name}: {side} must have shape {made.shape}, got {np.shape(value)}") from None
         if np.isnan(found).any():
             raise ModelError(f"variable {name}: {side} bound is NaN")
         return found
@@ -231,7 +233,7 @@ class Model:
         lower: ArrayLike = -np.inf,
         upper: ArrayLike = np.inf,
     ) -> None:
-        """Ready rows ``lower <= matrix x[columns] <= upper``.
+        """Add ready rows ``lower <= matrix x[columns] <= upper``.
 
         Args:
             name: of the family.
@@ -251,7 +253,7 @@ class Model:
         if taken.shape[1] != len(columns):
             raise ModelError(f"block {name}: matrix of shape {taken.shape} for {len(columns)} columns")
         if len(columns) and (columns.min() < 0 or columns.max() >= self._columns):
-            raise ModelError(f"block {name}: column {columns.max()}, wanted 0 to {self._columns - 1}")
+            raise ModelError(f"block {name}: columns must be 0 to {self._columns - 1}, got {columns.max()}")
         if not np.isfinite(taken.data).all():
             raise ModelError(f"block {name}: a coefficient is {taken.data[~np.isfinite(taken.data)][0]}")
         sides = [_side(name, side, value, rows) for side, value in (("lower", lower), ("upper", upper))]
@@ -312,7 +314,7 @@ def _side(name: str, side: str, value: ArrayLike, rows: int) -> Floats:
     try:
         given = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy()
     except ValueError:
-        raise ModelError(f"block {name}: {side} of shape {np.shape(value)}, wanted ({rows},)") from None
+        raise ModelError(f"block {name}: {side} must have shape ({rows},), got {np.shape(value)}") from None
     if np.isnan(given).any():
         raise ModelError(f"block {name}: {side} holds a NaN")
     return given

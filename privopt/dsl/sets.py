@@ -18,7 +18,7 @@ __all__ = ["IndexSet", "Ints"]
 def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
     if isinstance(value, int | np.integer):
         if value < 0:
-            raise ModelError(f"an index set of {value} elements: wanted 0 or more")
+            raise ModelError(f"an index set must have 0 elements or more, got {value}")
         return range(int(value))
     if isinstance(value, range):
         return value
@@ -26,7 +26,7 @@ def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _means(label: object, element: object) -> bool:
-    """Whether a label that equals an element is one: True equals 1, and is neither an element 1 nor a place."""
+    """Check that a label that equals an element represents it: True equals 1 and must not stand for it."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
@@ -60,7 +60,9 @@ class IndexSet:
         for place, label in enumerate(self.labels):
             if self._places.setdefault(label, place) != place:
                 first = self._places[label]
-                raise ModelError(f"index set {self.name}: {label!r} stands at places {first} and {place}")
+                raise ModelError(
+                    f"index set {self.name}: its labels must differ, got {label!r} at places {first} and {place}"
+                )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,7 +79,9 @@ class IndexSet:
             known = label in self
         except TypeError:
             kind = type(label).__name__
-            raise ModelError(f"index set {self.name}: {label!r} is a {kind}, wanted an element or its place") from None
+            raise ModelError(
+                f"index set {self.name}: a label must be an element or its place, got the {kind} {label!r}"
+            ) from None
         if not known:
             mask = isinstance(label, bool | np.bool_)
             hint = "; of a mask of booleans np.argwhere(mask) gives the places" if mask else ""
@@ -101,7 +105,7 @@ class IndexSet:
             found = np.array([self._place(value, has_integers) for value in plain], dtype=np.int64)
         outside = (found < 0) | (found >= len(self))
         if outside.any():
-            raise ModelError(f"index set {self.name}: place {found[outside][0]}, wanted 0 to {len(self) - 1}")
+            raise ModelError(f"index set {self.name}: places must be 0 to {len(self) - 1}, got {found[outside][0]}")
         return found
 
     def _place(self, value: Any, has_integers: bool) -> int:

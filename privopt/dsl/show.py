@@ -31,7 +31,7 @@ def _quantifier(family: Family) -> str:
 
 
 def _span(value: Floats) -> str | None:
-    """One number where all bounds agree, "..." where they differ, None where there are none."""
+    """Return the common value of all bounds, "..." if they differ, None without any."""
     if value.size == 0 or not np.isfinite(value).any():
         return None
     return f"{value[0]:g}" if (value == value[0]).all() else "..."

@@ -88,7 +88,7 @@ class Solution:
         return self._columns(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Reduced costs of a variable in the shape of its sets; with labels, one number."""
+        """Return the reduced costs of a variable in the shape of its sets; with labels, one number."""
         return self._columns(self._known(self.reduced, "reduced costs"), name, labels)
 
     def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:

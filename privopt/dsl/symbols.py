@@ -56,7 +56,7 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
         axes = self.axes(len(indices))
         if len(indices) != len(axes):
             wanted = ", ".join(s.name for s in axes) or "nothing"
-            raise ModelError(f"{self.name} is indexed by {wanted}: got {len(indices)} indices, wanted {len(axes)}")
+            raise ModelError(f"{self.name} must have {len(axes)} indices ({wanted}), got {len(indices)}")
         return Access(self, *(self._index(x, s, at) for at, (x, s) in enumerate(zip(indices, axes, strict=True))))
 
     def _index(self, value: Any, index_set: IndexSet, at: int) -> sympy.Expr:
@@ -150,12 +150,13 @@ class Param(_Indexable):
         wanted = tuple(len(s) for s in sets)
         if array.shape != wanted:
             raise ModelError(
-                f"param {name}: array of shape {array.shape}, wanted {wanted} for ({', '.join(s.name for s in sets)})"
+                f"param {name}: its array must have shape {wanted} for "
+                f"({', '.join(s.name for s in sets)}), got {array.shape}"
             )
         if np.isnan(array).any():
             place = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
             at = ", ".join(repr(s.labels[p]) for s, p in zip(sets, place, strict=True))
-            raise ModelError(f"param {name}[{at}] is NaN, wanted a number")
+            raise ModelError(f"param {name}[{at}] must be a number, got NaN")
         made.source = read_only(array.copy())
         return made
 

@@ -29,7 +29,7 @@ class Counter:
     Attributes:
         channel: whose outputs they are.
         table: name of the table, for faults.
-        column: that holds the reports.
+        column: with the reports.
         subject: column of who sent each; of each only the first report counts, for several are not independent. Of
             traces it is the first in time: which of the others are fresh depends on the reports before.
         known: subjects of the reports that count; shared by the counters of several releases, for one person's reports
@@ -76,7 +76,8 @@ class Counter:
         """Count rows.
 
         Raises:
-            InputError: an output that the release does not have, or a report of nobody where subjects are asked for.
+            InputError: an output that the release does not have, or a report without a subject where subjects are asked
+                for.
         """
         place = {name: k for k, name in enumerate(self.channel.outputs)}
         report = self._texts(frame, self.column)
@@ -104,7 +105,7 @@ class Counter:
             return texts_of(nw.from_native(frame[column], series_only=True))
 
     def _first(self, frame: pl.DataFrame, there: pl.Series) -> pl.Series:
-        """Whether each row with a report is its subject's first."""
+        """Mark rows whose report is the first of their subject."""
         if self.subject is None:
             return pl.Series([True]).new_from_index(0, len(frame))
         with naming(self.table):
@@ -123,7 +124,7 @@ class Counter:
         return pl.Series(made, dtype=pl.Boolean)
 
     def _marked(self, marks: pl.Series) -> pl.Series:
-        """Whether each report is its subject's first in time, as the table says."""
+        """Mark reports that are the first of their subject in time, as the table says."""
         said = marks.cast(pl.String, strict=False).str.to_lowercase().fill_null("")
         odd = (~said.is_in(["true", "false"])).arg_true()
         if len(odd):
@@ -151,7 +152,7 @@ def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subje
 
 
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
-    """(N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
+    """Read (N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
 
     Rows of other ids whose count is empty are omitted: sites where no one is counted.
     """

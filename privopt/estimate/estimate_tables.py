@@ -45,7 +45,7 @@ def _estimated(
     column: str,
     subject: str | None,
 ) -> Estimate:
-    """Return an estimate from tables of releases of which the first is ``opened``."""
+    """Return an estimate from tables of releases; ``opened`` is the first of these."""
     if progress is not None:
         progress("counting reports", 0, None, None)
     here = counted(tables, column=column, subject=subject)
@@ -127,7 +127,7 @@ def write_estimate(
     source = TableSource.of_file(reports)
     if isinstance(channel, NoisyCounts):
         if also or subject:
-            raise UsageError("noisy counts: wanted one table of them, without --also or --subject")
+            raise UsageError("noisy counts must be one table, without --also or --subject")
         made = estimate_of_counts(channel, noisy_counts_of(channel, reports, column), asked, groups=grouped)
     else:
         tables = [(channel, source), *(_beside(other, path) for other, path in also)]
@@ -147,7 +147,7 @@ def _beside(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
     """Return a further release's channel, and its reports."""
     channel = channel_of(open_verified(folder))
     if not isinstance(channel, Channel):
-        raise UsageError(f"--also {folder}: publishes noisy counts, wanted a release that draws reports")
+        raise UsageError(f"--also {folder} must be a release that draws reports, got one that publishes noisy counts")
     return channel, TableSource.of_file(reports)
 
 
@@ -171,16 +171,16 @@ def estimate_of(
     groups = None if by is None else _groups(by, ids)
     if isinstance(channel, NoisyCounts):
         if also or subject:
-            raise UsageError("noisy counts: wanted one array of them, without also or subject")
+            raise UsageError("noisy counts must be one array, without also or subject")
         counts = np.asarray(reports, dtype=np.float64)
         if counts.shape != (len(ids),) or not np.isfinite(counts).all():
-            raise UsageError(f"reports: wanted {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
+            raise UsageError(f"reports must be {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
         return estimate_of_counts(channel, counts, asked, groups=groups)
     tables = [(channel, _source(reports, column, "reports"))]
     for number, (other, given) in enumerate(also):
         another = channel_of(other)
         if not isinstance(another, Channel):
-            raise UsageError("also: found a release that publishes noisy counts, wanted one that draws reports")
+            raise UsageError("also must be a release that draws reports, got one that publishes noisy counts")
         tables.append((another, _source(given, column, f"also[{number}]")))
     return _estimated(opened, tables, asked, groups, progress, column=column, subject=subject)
 
@@ -194,12 +194,12 @@ def _source(reports: object, column: str, name: str) -> TableSource:
 
 def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
     if not isinstance(by, Mapping):
-        raise UsageError(f"by: found {type(by).__name__}, wanted a mapping from each record's id to its group")
+        raise UsageError(f"by must be a mapping from each record's id to its group, got {type(by).__name__}")
     named = {str(name): group for name, group in by.items()}
     wrong = sorted(set(named) ^ set(ids))
     if wrong or not all(isinstance(group, str) for group in named.values()):
         shown = ", ".join(wrong[:3]) if wrong else next(repr(g) for g in named.values() if not isinstance(g, str))
         raise UsageError(
-            f"by: see {shown}; wanted a group for each record by its id, and for no other: {{{ids[0]!r}: 'a', ...}}"
+            f"by must have a text for each record's id and no other key, {{{ids[0]!r}: 'a', ...}}: see {shown}"
         )
     return groups_of({place: named[name] for place, name in enumerate(ids)})

@@ -1,12 +1,12 @@
 """Intervals that hold for every number of reports: Clopper-Pearson on outputs, then linear programs.
 
 With probability 1 - alpha the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
-confidence 1 - alpha / their number); then the truth is among the shares pi >= 0, sum 1, L_k <= (pi Z)_k <= U_k, and the
-least and the greatest pi_i there hold for every i at once. The programs are in the modelling language. Whatever y is,
-the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i: with a program's multipliers for y that is
-its value, whatever the solver's tolerance. :mod:`privopt.estimate.linear_intervals` has quicker ones, for groups of
-records and for more records than the programs bear; of a group that the reports hardly tell from others these are
-narrower, for they let go of shares that the other outputs rule out.
+confidence 1 - alpha / their number). Then the truth is among the shares with pi >= 0, sum 1 and L_k <= (pi Z)_k <= U_k,
+and the least and the greatest pi_i among these hold for every i at once. The programs are in the modelling language.
+For every y, the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. With a program's multipliers
+as y, that is its value, whatever the solver's tolerance. :mod:`privopt.estimate.linear_intervals` has quicker
+intervals, for groups of records and for more records than the programs can handle. For a group that the reports hardly
+distinguish from others, the intervals here are narrower: they exclude shares that the other outputs rule out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL: Final = 1e-8
 
 
 def few_enough(records: int, outputs: int, intervals: int) -> bool:
-    """Whether each interval may be its own pair of programs."""
+    """Check whether there are few enough intervals to solve a pair of programs for each."""
     return records * outputs * intervals <= MOST_WORK
 
 
@@ -56,7 +56,7 @@ def finite_sample(
 def _by_programs(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Each by its two programs, the last basis the next one's start."""
+    """Solve two programs for each interval, starting each from the basis before."""
     from privopt.backends.choose import get
     from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, total
     from privopt.dsl.outcome import Outcome

@@ -50,7 +50,7 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """How far shares can be from the maximum, per report: ln max_i D_i.
+    """Bound how far shares are from the maximum, per report: ln max_i D_i.
 
     Args:
         shares: (N,) summing to 1.
@@ -90,17 +90,17 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
             since = step
             p, s = _start(0.999 * at + 0.001 / count, columns, parts, 1e-3)
         p, s = _step(p, s, columns, parts)
-    raise SolverError(f"the likelihood's gap is {best:.3g} per report after {MOST_STEPS} steps, wanted {gap:g}")
+    raise SolverError(f"the likelihood's gap must be {gap:g} per report, got {best:.3g} after {MOST_STEPS} steps")
 
 
 def _start(p: Floats, columns: Floats, parts: Floats, least: float) -> tuple[Floats, Floats]:
-    """Where the method begins: shares, and multipliers of at least so much."""
+    """Return the start of the method: shares, and multipliers of at least ``least``."""
     slope = columns @ (parts / (p @ columns))
     return p, np.maximum(least, 1.0 - slope)
 
 
 def _step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
-    """One predictor-corrector step on slope + s = 1, p s = mu; the masses sum to 1 where both hold."""
+    """Take one predictor-corrector step on slope + s = 1, p s = mu; the masses sum to 1 where both hold."""
     mass = p @ columns
     off = columns @ (parts / mass) - 1.0  # how far the slope is above what it may be
     solve = _Newton(columns, mass**2 / parts, p / s)

@@ -2,9 +2,9 @@
 
 Whatever weights h on outputs are, fixed before the reports are seen, the mean of h over the reports of n people has the
 expectation pi . (Z h), which lies within [min_i (Z h - g)_i, max_i (Z h - g)_i] of the group's share g . pi, for every
-distribution pi. What remains is the error of a mean of n independent bounded values: the empirical Bernstein bound for
+distribution pi. There remains the error of a mean of n independent bounded values: the empirical Bernstein bound for
 every n, or the normal quantile for many. So any weights give intervals that hold, and good weights give narrow ones:
-ridge regressions, from no bias and much variance to the contrary, of which each group takes the narrowest. Outputs'
+ridge regressions, from no bias and much variance to the contrary; each group takes the narrowest. Outputs'
 probabilities, by which the regressions weigh, and the choice among them are taken from a few of the reports, drawn at
 random, which are not used again.
 
@@ -166,7 +166,7 @@ def _moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
 
 
 def _bernstein(error: float) -> HalfWidth:
-    """How far a mean of bounded values is off, for every n: Bernstein's bound with a bound on the deviation.
+    """Return the half width for a mean of bounded values, for every n: Bernstein's bound with a bound on the deviation.
 
     A tenth of the error is for the deviation, the rest for the two sides of the mean.
     """
@@ -180,7 +180,7 @@ def _bernstein(error: float) -> HalfWidth:
 
 
 def _normal(error: float) -> HalfWidth:
-    """How far a mean of many values is off."""
+    """Return the half width for a mean of many values, by the normal quantile."""
     from scipy.stats import norm
 
     quantile = float(norm.isf(error / 2))

@@ -27,7 +27,7 @@ LISTED: Final = 2_000
 
 @themed
 def map_figure(made: Estimate, places: Floats, *, degrees: bool) -> Figure:
-    """Two maps in one scale of colours: what was reported, and what that says of the truth.
+    """Draw two maps in one scale of colours: what was reported, and the estimate of the truth.
 
     Args:
         made: an estimate over all records whose outputs are the records.

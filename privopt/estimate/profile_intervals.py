@@ -1,13 +1,13 @@
 """Asymptotic intervals by profile likelihood.
 
 The interval of h . pi holds the values v for which the best shares with h . pi = v lie at most chi-squared / 2n below
-the maximum, per report. Those shares are found without constraints: for T = 1 + c h > 0 the shares that maximise the
-log-likelihood less ln(T . pi) are the best among all with their own h . pi, and T_i pi_i as the unknown turns that into
-a plain maximum likelihood over the columns z_ik / T_i. As c goes from -1 to infinity, v goes from its greatest to 0.
+the maximum, per report. Those shares are found without constraints. For T = 1 + c h > 0 the shares that maximise the
+log-likelihood less ln(T . pi) are the best among all with their own h . pi. With T_i pi_i as the unknown this is a
+plain maximum likelihood over the columns z_ik / T_i. As c goes from -1 to infinity, v goes from its greatest to 0.
 
-Each such fit also bounds the profile at every other v: it is at most the fit's objective, its gap and
-ln(1 + c v'). Where that has fallen far enough is an end that is never inside the true one, however well the fit went,
-and also where v jumps as c grows, as it does of few reports; the tightest of those that were tried is taken.
+Each such fit also bounds the profile at every other v: it is at most the fit's objective, its gap and ln(1 + c v'). A
+v' at which this has fallen far enough is an end that is never inside the true one, however well the fit went. That also
+holds if v jumps as c grows, as it does with few reports. The tightest end among those tried is used.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def profile_intervals(
 
 
 def _drop(confidence: float, reports: int) -> float:
-    """How far the profile may fall inside an interval, per report."""
+    """Return how far the profile may fall inside an interval, per report."""
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)
@@ -79,7 +79,7 @@ def gap_for(confidence: float, reports: int) -> float:
 
 
 def _end(columns: Floats, parts: Floats, level: float, h: Floats, gap: float, near: float, sign: float) -> float:
-    """Where the profile has fallen to ``level``, below (sign 1) or above (sign -1) the maximum; never inside."""
+    """Return where the profile is at ``level``, below (sign 1) or above (sign -1) the maximum, or farther out."""
     edge = h == 0 if sign > 0 else h == 1
     if not edge.any() or edge.all():
         return 0.0 if sign > 0 else 1.0 if h.any() else 0.0
@@ -91,7 +91,7 @@ def _end(columns: Floats, parts: Floats, level: float, h: Floats, gap: float, ne
     ends: list[float] = []
 
     def above(u: float) -> float:
-        """How far the best shares at ln T = u are above the level; notes the end that they prove."""
+        """Return how far the best shares at ln T = u are above the level; append the end that they prove."""
         t = np.exp(sign * u * h)
         found = fit(columns / t[:, None], parts, gap=gap)
         ends.append(math.expm1(level - found.log_likelihood - found.gap) / math.expm1(sign * u))

@@ -43,8 +43,8 @@ class Asked:
         confidence: of the intervals.
         gap: of the log-likelihood, per report, at which to end.
         intervals: which; finite-sample ones hold for every number of reports, asymptotic ones for many.
-        resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what
-            the reports bear, where there are more than 300 records with distances.
+        resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what the
+            reports support, over more than 300 records with distances.
     """
 
     confidence: float = 0.95
@@ -63,7 +63,7 @@ class Asked:
         ]
         for name, found, good, wanted in rules:
             if not good:
-                raise UsageError(f"{name}: found {found!r}, wanted {wanted}")
+                raise UsageError(f"{name} must be {wanted}, got {found!r}")
 
 
 @frozen(kw_only=True, eq=False)
@@ -146,7 +146,7 @@ class Estimate:
         return {**told, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def table(self) -> pl.DataFrame:
-        """Columns id, share, low, high."""
+        """Return a table with columns id, share, low, high."""
         columns = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         return pl.DataFrame(columns)
 
@@ -211,11 +211,11 @@ def _heard(observed: Sequence[Observed]) -> tuple[Floats, Floats]:
     """Channels of all releases side by side (N, K), and how often each output was reported (K,)."""
     ids = list(observed[0].channel.inputs)
     if any(list(other.channel.inputs) != ids for other in observed[1:]):
-        raise UsageError("releases: found different records, or the same in another order; wanted the same records")
+        raise UsageError("releases must have the same records in the same order")
     columns = np.hstack([each.channel.probabilities for each in observed])
     counts = np.concatenate([each.counts for each in observed]).astype(np.float64)
     if not counts.any():
-        raise UsageError("reports: found none, wanted at least one")
+        raise UsageError("reports must be at least one, got none")
     impossible = (counts > 0) & ~columns.any(axis=0)
     if impossible.any():
         outputs = [name for each in observed for name in each.channel.outputs]
@@ -311,7 +311,7 @@ def _reported(observed: Sequence[Observed], functionals: csr_array) -> Floats | 
 def estimate_of_counts(
     channel: NoisyCounts, counts: Floats, asked: Asked, *, groups: Mapping[str, Ints] | None = None
 ) -> Estimate:
-    """Shares of those who stand at each input, from counts with noise of their own.
+    """Estimate the shares of people at each input, from counts that are noisy themselves.
 
     The likeliest count under symmetric noise is the noisy one, or 0. With the confidence no noise of the N is beyond
     its reach at (1 - confidence) / N; so all counts lie in intervals at once, and all shares in those that follow.
@@ -323,11 +323,11 @@ def estimate_of_counts(
         groups: as of :func:`estimate`.
     """
     if asked.intervals != "finite-sample" or asked.resolution:
-        raise UsageError("noisy counts: wanted finite-sample intervals, without a resolution")
+        raise UsageError("noisy counts must have finite-sample intervals, without a resolution")
     names, functionals = _functionals(channel.inputs, groups)
     likely = np.maximum(counts, 0.0)
     if not likely.any():
-        raise UsageError("counts: found none above 0, so there are no shares to tell")
+        raise UsageError("counts must have one above 0, got none: shares cannot be estimated")
     reach = channel.reach((1.0 - asked.confidence) / len(counts))
     least, most = functionals @ np.maximum(counts - reach, 0.0), functionals @ np.maximum(counts + reach, 0.0)
     every_least, every_most = np.maximum(counts - reach, 0.0).sum(), np.maximum(counts + reach, 0.0).sum()

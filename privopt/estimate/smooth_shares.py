@@ -1,11 +1,10 @@
 """Smooth shares: mixtures of bumps over the records, as fine as the reports support.
 
-Over a thousand records the maximum of the likelihood puts all shares on a few records, and can be farther from the
-truth than the reports themselves: noise of a kilometre says little of who is in which of ten streets. Mixtures of
-bumps exp(-(d / r)^2 / 2) around centres r apart (a sieve; compare the smoothed EM of Silverman et al. 1990) are a
-convex family too, so the maximum within it is found to a proved gap as well. The resolution r is the one whose maximum,
-less the number of bumps that it takes (Akaike), is greatest, from coarse to fine; where ever finer ones are better,
-none.
+Over a thousand records the maximum of the likelihood puts all shares on a few records. It can be farther from the truth
+than the reports themselves: noise of a kilometre says little about who is in which of ten streets. Mixtures of bumps
+exp(-(d / r)^2 / 2) around centres r apart are a convex family too, so the maximum within it is found to a proved gap as
+well. (This is a sieve; compare the smoothed EM of Silverman et al. 1990.) Resolutions are tried from coarse to fine.
+The best r has the greatest maximum less its number of bumps (Akaike); if ever finer ones are better, none is used.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Resolved:
 
 
 def bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
-    """(M, N) distributions over the records, around centres of which every record has one within the resolution.
+    """Return (M, N) distributions over the records; every record has a centre of one within the resolution.
 
     Centres are taken farthest first, from record 0. None where they are too many to be held at once.
     """
@@ -79,12 +78,12 @@ def resolved_fit(
     gap: float,
     progress: Progress | None = None,
 ) -> Resolved:
-    """Return the shares of greatest likelihood at a resolution, or at the one that the reports bear.
+    """Return the shares of greatest likelihood at a resolution, or at the finest that the reports support.
 
     Args:
         columns, parts, gap: as of :func:`privopt.estimate.likelihood.fit`.
         reports: n.
-        rows: distances; None where there are none, and then no resolution but 0.
+        rows: distances; without them (None) only the resolution 0 is possible.
         resolution: r; 0 for all distributions; None to choose.
         progress: called with what is tried.
 
@@ -97,7 +96,7 @@ def resolved_fit(
         asked = _at(columns, parts, rows, resolution, gap, progress)
         if asked is None:
             few = LARGEST // len(columns)
-            raise UsageError(f"resolution: found {resolution:g}, wanted one at which {few:,} centres are enough, or 0")
+            raise UsageError(f"resolution must be one at which {few:,} centres are enough, or 0, got {resolution:g}")
         return asked[0]
     best, score, worse = None, -math.inf, 0
     for tried in _resolutions(rows, len(columns)):

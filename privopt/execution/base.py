@@ -43,7 +43,7 @@ def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
 
 @frozen(eq=False)
 class Held:
-    """Stands for a value in submit and travels to each worker at most once; made by :meth:`Executor.hold`."""
+    """A reference to a value that is sent to each worker at most once; made by :meth:`Executor.hold`."""
 
     value: Any = field(repr=False)
     number: int
@@ -70,14 +70,14 @@ class Executor(ABC):
         """
 
     def hold(self, value: object) -> object:
-        """Give ``value`` to submit as often as wanted; it is sent to each worker once."""
+        """Return a reference to ``value`` for any number of submits; it is sent to each worker once."""
         return value
 
     def close(self, *, wait: bool = True) -> None:  # noqa: B027 - nothing to end is a fine answer
         """End the workers; with ``wait=False`` at once, whatever they are doing."""
 
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
-        """Like the built-in map, results in order; element n runs under key n modulo jobs."""
+        """Map as the built-in does, results in order; element n runs under key n modulo jobs."""
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
         ]

@@ -147,10 +147,10 @@ def check(before: str = "") -> None:
 
 @contextmanager
 def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> Iterator[Clock]:
-    """Open a scope that ends after so many seconds, or earlier where one around it ends.
+    """Open a scope that ends after a number of seconds, or earlier with the scope around it.
 
-    Its own end leaves the block quietly, and ``expired`` tells. What a block makes that may end early is read after a
-    look at that.
+    Its own end leaves the block quietly and sets ``expired``. Check that before you read results of a block that may
+    have ended early.
 
     >>> with limit(0.0) as scope:
     ...     check("anything was done")
@@ -174,10 +174,10 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
 
 
 def granted(seconds: float | None = None) -> float | None:
-    """Return what a solver with a limit of its own may take: so many seconds, or what is left where that is less.
+    """Return the time limit of a solver: ``seconds``, or what is left of the scopes around if that is less.
 
     Returns:
-        Seconds; None where there is no limit.
+        Seconds; None without a limit.
 
     Raises:
         OutOfTime: nothing is left.
@@ -192,7 +192,7 @@ def granted(seconds: float | None = None) -> float | None:
 def slices(count: int) -> Iterator[tuple[int, int]]:
     """Yield spans ``a, b`` of ``range(count)``, each after a look at the clock.
 
-    They grow until one takes a tenth of a second. For work of which a part does not depend on where it was cut.
+    They grow until one takes a tenth of a second. The results of the work must not depend on the spans.
 
     Raises:
         OutOfTime: the end came between two of them.
@@ -221,7 +221,8 @@ class Running(Generic[T]):
     """A function that runs in a daemon thread, with the caller's scopes of time.
 
     Attributes:
-        thread: where. Whoever does not wait for it leaves it behind: it looks at a clock, or ends with the process.
+        thread: that runs it. A caller that does not wait leaves it behind: it looks at a clock, or ends with the
+            process.
     """
 
     def __init__(self, function: Callable[[], T], within: Clock | None = None) -> None:
@@ -260,18 +261,18 @@ class Running(Generic[T]):
 
 
 def in_thread(function: Callable[[], T], *, within: Clock | None = None) -> Running[T]:
-    """Begin a function in a thread of its own, in a copy of the caller's context.
+    """Start a function in a thread of its own, in a copy of the caller's context.
 
     Args:
         function: of no arguments.
-        within: the scope of time that it stands in; the caller's where None.
+        within: its scope of time; None for the caller's.
     """
     return Running(function, within)
 
 
 @frozen
 class Ticket:
-    """The caller's time on its way to a worker process.
+    """The caller's remaining time, as it is sent to a worker process.
 
     Attributes:
         seconds: left when it was made; infinite without a limit.

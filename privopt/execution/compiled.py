@@ -31,7 +31,7 @@ class Compiled(Generic[P, R]):
     """A function that is compiled when it is first called.
 
     Attributes:
-        py_func: the function as it stands.
+        py_func: the function itself, not compiled.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ _standing: list[Callable[[], bool]] = []
 
 
 def lived(stat: Path = Path("/proc/self/stat")) -> float:
-    """Seconds that this process has lived, loading included; 0 where the system does not say."""
+    """Return the seconds that this process has lived, loading included; 0 if the system does not say."""
     try:
         ticks = int(stat.read_text().rpartition(")")[2].split()[19])
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
@@ -36,9 +36,9 @@ def lived(stat: Path = Path("/proc/self/stat")) -> float:
 
 @contextmanager
 def ended_after(seconds: float | None, end: Callable[[], object]) -> Iterator[None]:
-    """Call ``end`` from another thread where the block is not over after so many seconds and nothing has settled.
+    """Call ``end`` from another thread if the block is still running after ``seconds`` and nothing has settled.
 
-    Where none gets its turn (code that holds the interpreter's lock) the process ends all the same, with exit code 5.
+    If no other thread can run (code holds the interpreter's lock), the process ends all the same, with exit code 5.
 
     Args:
         seconds: from now; None for no limit.
@@ -92,6 +92,6 @@ def standing_by(publish: Callable[[], bool]) -> Iterator[None]:
 
 
 def publish_what_stands_by() -> bool:
-    """Publish what stands by, from whichever thread; whether anything did."""
+    """Publish the registered fallback, from any thread; return whether something was published."""
     with _LOCK:
         return bool(_standing) and _standing[-1]()

@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Numbers of the signals that came inside, each raised as KeyboardInterrupt; none but in the main thread.
+    """Yield a list of the signals that came inside, each raised as KeyboardInterrupt; only in the main thread.
 
-    Work inside may catch the interrupt and end with what it has: then the list alone tells. Who called may watch
-    too: its own handlers come after the note is made.
+    Work inside may catch the interrupt and end with the result that it has; then only the list shows it. Handlers of
+    the caller still run, after the signal was added to the list.
     """
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -19,7 +19,7 @@ VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def allowed_threads() -> int:
-    """Threads that work may take now: ``OMP_NUM_THREADS`` where it is set, else a processor each, 8 at most."""
+    """Return how many threads work may use: ``OMP_NUM_THREADS`` if set, otherwise one per processor, 8 at most."""
     stated = os.environ.get(VARIABLES[0], "")
     return max(1, int(stated)) if stated.isdecimal() else min(8, os.cpu_count() or 1)
 

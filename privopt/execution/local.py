@@ -78,21 +78,21 @@ class _Processes(Feeding):
 
 
 def serial() -> Executor:
-    """Everything here and now, in the order of submission."""
+    """Return an executor that runs everything at once in this thread, in the order of submission."""
     return _Serial()
 
 
 def threads(jobs: int) -> Executor:
-    """``jobs`` threads of this process."""
+    """Return an executor with ``jobs`` threads of this process."""
     return _Threads(_at_least_one(jobs))
 
 
 def processes(jobs: int) -> Executor:
-    """``jobs`` worker processes, started when first needed."""
+    """Return an executor with ``jobs`` worker processes, started when first needed."""
     return _Processes(_at_least_one(jobs))
 
 
 def _at_least_one(jobs: int) -> int:
     if jobs < 1:
-        raise UsageError(f"jobs is {jobs}; wanted at least 1")
+        raise UsageError(f"jobs must be at least 1, got {jobs}")
     return jobs

@@ -20,7 +20,7 @@ _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds now."""
+    """Return the bytes of memory that this process holds now."""
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
     except OSError:  # no Linux: the most that it ever held
@@ -29,7 +29,7 @@ def resident() -> int:
 
 
 def available() -> int:
-    """Bytes that this process may take on top of what it holds: the least of what is free and of every limit on it."""
+    """Return the bytes that this process may still take: the least of free memory and of every limit on the process."""
     return max(0, min(_free(), _under_rlimits(), _under_cgroups()))
 
 

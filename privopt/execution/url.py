@@ -21,7 +21,7 @@ def from_url(url: str | None, jobs: int = 1) -> Executor:
         return serial() if _at_least_one(jobs) == 1 else processes(jobs)
     scheme, _, address = url.partition("://")
     if scheme != "dask" or not address:
-        raise UsageError(f"executor {url!r} is unknown; wanted dask://host:port")
+        raise UsageError(f"executor must be dask://host:port, got {url!r}")
     from privopt.execution.cluster import connect
 
     return connect(address)

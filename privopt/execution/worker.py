@@ -91,7 +91,7 @@ class Worker:
                 libraries print on standard output is always dropped.
 
         Raises:
-            SolverError: there is no Python interpreter to run it in.
+            SolverError: no Python interpreter was found to run it in.
         """
         if not sys.executable:
             raise SolverError("workers need a Python interpreter to run in, and sys.executable is empty")
@@ -151,11 +151,11 @@ class Worker:
         self.latest = value
 
     def alive(self) -> bool:
-        """Whether it can take another task."""
+        """Check whether the worker can take another task."""
         return self.process.poll() is None
 
     def death(self) -> str:
-        """How a worker died: the signal or exit code, and the last line of a quiet worker's errors."""
+        """Describe how a worker died: the signal or exit code, and the last line of a quiet worker's errors."""
         code = self.process.wait()
         lines: list[str] = []
         if self._errors is not None:
@@ -245,7 +245,7 @@ _owner: Any = None
 
 
 def say(value: object) -> None:
-    """In a worker: hand something to the owner before the answer; each replaces the one before."""
+    """Send a value from a worker to its owner before the answer; each replaces the one before."""
     if _owner is not None:
         _send((None, value))
 

@@ -59,7 +59,7 @@ def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
     """Return the shape that the first bytes of an ``.npy`` file say, and the bytes of a value.
 
     Raises:
-        ValueError: they are no such header.
+        ValueError: the bytes are not such a header.
     """
     shape, _, dtype = _header(io.BytesIO(head))
     return shape, dtype.itemsize
@@ -76,7 +76,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     """Return the array of an .npy file, as a read-only view of its bytes.
 
     Raises:
-        ValueError: bytes that are no .npy file, or fewer or more of them than its header says.
+        ValueError: the bytes are not an .npy file, or fewer or more than its header says.
     """
     stream = io.BytesIO(contents)
     shape, columns_first, dtype = _header(stream)
@@ -105,7 +105,7 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
         largest: bytes of all its arrays together; more are refused before they are unpacked.
 
     Raises:
-        ValueError: bytes that are no such archive, a name that occurs twice, or arrays that are too large.
+        ValueError: the bytes are not such an archive, a name occurs twice, or arrays are too large.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -265,7 +265,7 @@ def _of_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _of_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Whether an array has a shape; sides whose names are new get their lengths."""
+    """Check whether an array has a shape; sides whose names are new get their lengths."""
     if array.ndim != len(shape):
         return False
     lengths = [

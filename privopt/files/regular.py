@@ -118,9 +118,9 @@ def private_folder(path: Path) -> None:
     except FileExistsError:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode):
-            raise UsageError(f"{path}: found {what_it_is(found.st_mode)}, wanted a folder for private files") from None
+            raise UsageError(f"{path} must be a folder for private files, got {what_it_is(found.st_mode)}") from None
         if found.st_uid != os.geteuid():
-            raise UsageError(f"{path}: found a folder of another user, wanted one of your own") from None
+            raise UsageError(f"{path} must be a folder of your own, got one of another user") from None
         path.chmod(0o700)
 
 

@@ -139,7 +139,7 @@ def sums_text(folder: Path, *, private: bool = False) -> str:
 
 
 def _sum_line(name: str, digest: str) -> str:
-    """As sha256sum writes it: with an odd name escaped, so that no name can look like a line of its own."""
+    """Return a line as sha256sum writes it: an odd name is escaped, so that no name can look like another line."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
@@ -152,7 +152,7 @@ def expect_release(folder: Path, name: str = RESULT) -> None:
         name: of a file that every DIR has.
 
     Raises:
-        InputError: there is no such folder, or nothing called so in it.
+        InputError: the folder, or the file in it, does not exist.
     """
     found = f"no {name} in it" if folder.is_dir() else "no such folder"
     if not os.path.lexists(folder / name):
@@ -167,7 +167,7 @@ def check_sums(folder: Path) -> list[str]:
         all sums hold.
 
     Raises:
-        InputError: there is no SHA256SUMS to compare with, or DIR cannot be read.
+        InputError: SHA256SUMS is missing, or DIR cannot be read.
     """
     expect_release(folder, SUMS)
     _, faults = files_in(folder)
@@ -195,7 +195,7 @@ def _compare(folder: Path, *, private: bool) -> list[str]:
 
 
 def _entries(text: str) -> dict[str, str]:
-    """Digests by name, the names escaped as they stand."""
+    """Return digests by name; names stay escaped."""
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
@@ -244,7 +244,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> bool:
-    """Whether a document is flat enough to be walked, and all its text can be written as UTF-8."""
+    """Check that a document is flat enough to be walked, and that all its text can be written as UTF-8."""
     level = [value]
     for _ in range(DEEPEST):
         texts = [inner for inner in level if isinstance(inner, str)]

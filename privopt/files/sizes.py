@@ -39,14 +39,14 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 
 
 def expect(needed: float, what: str) -> None:
-    """Ask for so many bytes before they are taken, where they are many; nothing outside :func:`loading`."""
+    """Ask for ``needed`` bytes before they are taken, if they are many; does nothing outside :func:`loading`."""
     need = _NEED.get()
     if need is not None and needed >= LEAST:
         need(needed, what)
 
 
 def loading_bytes(stream: BufferedReader, size: int) -> float:
-    """About how many bytes it takes to read a table, an array or a text; 0 for what cannot be read at all.
+    """Estimate the bytes that it takes to read a table, an array or a text; 0 for what cannot be read at all.
 
     Args:
         stream: a file that a problem names, at its beginning, where it is left: .npy, .csv, .parquet or another.

@@ -71,7 +71,7 @@ def certify_noise(
             ``rho_text`` and ``delta_text`` are in ``extra``; of another notion the class is named.
         calls: of the noise, as the release states them.
         failures: what else does not hold, a line each: then the certificate does not either.
-        notes: further fields of the certificate; scales and sensitivities stand there anyway.
+        notes: further fields of the certificate; scales and sensitivities are there anyway.
         checked: numbers that noise was added to; default: the calls.
         rests_on: what no one can check.
         notion: what says what a call spends and what is allowed, for other kinds.

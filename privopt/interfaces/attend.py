@@ -33,13 +33,13 @@ def attend(
 ) -> Answer[R]:
     """Run a search in a thread until it ends, its time is over, or the rest is needed to certify and write.
 
-    The caller stands outside the search's scope of time: closing must not end with it. Without a limit nothing is
+    The caller must be outside the search's scope of time: closing must not end with it. Without a limit nothing is
     certified on the way, so that runs repeat exactly. An interrupt ends the search, a second one ends closing.
 
     Args:
         work: offers what it finds to the incumbent.
         incumbent: made in the caller's scope of time.
-        soft: the scope that the search stands in.
+        soft: the search's scope of time.
         first: each offers something that takes moments, before the search; under a limit it is certified at once.
         stand_by: writes what is certified where it can be published; called under a limit, when it has become better.
 
@@ -91,7 +91,7 @@ class _Attending:
         self._last, self._stands = time.monotonic(), math.inf
 
     def enter(self, entry: Callable[[], object]) -> None:
-        """Have something offered, certify it and have it stand by."""
+        """Make an offer, certify it and write it as a fallback."""
         entry()
         if self.limited:
             self.incumbent.certify()
@@ -132,7 +132,7 @@ class _Attending:
         return self.incumbent.hard.left > MARGIN_WRITING * self.incumbent.cost["write"] + seconds
 
     def _renew(self) -> None:
-        """Have what is certified stand by, where it is better and writing costs no more than certifying did."""
+        """Write what is certified as a fallback, if it is better and writing costs no more than certifying did."""
         incumbent, stand_by = self.incumbent, self._stand_by
         value = incumbent.certified[0]
         cheap = math.isinf(self._stands) or incumbent.cost["write"] <= incumbent.cost["certify"]
@@ -142,7 +142,7 @@ class _Attending:
         try:
             incumbent.measured("write", lambda: stand_by(answer))
         except StoppedError as error:  # what stood by before still does; the end has its own turn at writing
-            incumbent.note(f"nothing better stands by: {error}")
+            incumbent.note(f"the better release was not written as a fallback: {error}")
             self._stand_by = None
             return
         self._stands = value

@@ -42,18 +42,18 @@ class Channel:
     def __attrs_post_init__(self) -> None:
         shape, wanted = self.probabilities.shape, (len(self.inputs), len(self.outputs))
         if shape != wanted:
-            raise UsageError(f"channel: found probabilities of shape {shape}, wanted {wanted}: inputs by outputs")
+            raise UsageError(f"channel: probabilities must be of shape {wanted}, inputs by outputs, got {shape}")
         if (self.probabilities < 0).any() or not (abs(self.probabilities.sum(axis=1) - 1.0) <= 1e-9).all():
-            raise UsageError("channel: found rows that are no distributions, wanted probabilities that sum to 1")
+            raise UsageError("channel: each row must be probabilities that sum to 1, got other rows")
 
     def paired(self, other: Channel) -> Channel:
-        """Two independent reports of each person, one by each channel, as one: outputs are ``(first, second)``.
+        """Combine two independent reports of each person, one by each channel, as one: outputs are ``(first, second)``.
 
         Args:
             other: over the same inputs; its outputs vary fastest.
         """
         if list(self.inputs) != list(other.inputs):
-            raise UsageError("channel: found other inputs, wanted those of the first, in its order")
+            raise UsageError("channel: inputs must be those of the first channel, in its order, got others")
         both = self.probabilities[:, :, None] * other.probabilities[:, None, :]
         return Channel(
             inputs=self.inputs,
@@ -64,7 +64,7 @@ class Channel:
 
 @frozen(kw_only=True, eq=False)
 class NoisyCounts:
-    """Each input publishes the count of those who stand there, with noise of its own.
+    """Noisy counts: each input publishes how many people are there, with noise of its own.
 
     Attributes:
         inputs: (N,) ids of what is counted at.

@@ -94,7 +94,7 @@ class Certificate:
 
     def __attrs_post_init__(self) -> None:
         if self.evidence not in get_args(Evidence):
-            raise ValueError(f"evidence {self.evidence!r}, wanted one of {', '.join(get_args(Evidence))}")
+            raise ValueError(f"evidence must be one of {', '.join(get_args(Evidence))}, got {self.evidence!r}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``certificate`` object of result.json."""
@@ -129,7 +129,7 @@ class Bounds:
 
     @classmethod
     def of(cls, value: float, lower_bound: float | None, *, maximise: bool = False, **more: str | None) -> Self:
-        """With the gap that follows from value and bound; ``more`` are the other fields."""
+        """Make an objective with the gap that follows from value and bound; ``more`` are the other fields."""
         gap = None
         if lower_bound is not None and math.isfinite(lower_bound):
             gap = lower_bound - value if maximise else (value - lower_bound) / max(abs(value), 1e-12)

@@ -54,7 +54,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Epsilon at a delta of one in a million (Bun and Steinke, Proposition 1.3), and that delta."""
+        """Return epsilon at a delta of one in a million (Bun and Steinke, Proposition 1.3), and that delta."""
         rho = cls.allowed(guarantee)
         assert rho is not None  # as above
         return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / MILLIONTH)), MILLIONTH
@@ -82,7 +82,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """From the divergence of order 1, which is at most rho (Bretagnolle and Huber 1979)."""
+        """Bound how often a guess is right, by the divergence of order 1, at most rho (Bretagnolle and Huber 1979)."""
         rho = cls.allowed(guarantee)
         assert rho is not None  # as above
         return (1 + math.sqrt(-math.expm1(-float(rho)))) / 2
@@ -118,11 +118,11 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Epsilon and delta themselves."""
+        """Return epsilon and delta themselves."""
         return cls.curve(guarantee)[0]
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """(exp(epsilon) + delta) / (exp(epsilon) + 1), which the two together allow."""
+        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1): the most often that a guess can be right."""
         epsilon, delta = cls.point(guarantee)
         return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))

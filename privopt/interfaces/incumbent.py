@@ -55,7 +55,7 @@ def _promised(offer: Offer[Any, Any]) -> float:
 
 @frozen(eq=False, kw_only=True)
 class Answer(Generic[R]):
-    """What an incumbent comes to.
+    """The outcome of an incumbent's search.
 
     Attributes:
         release, value: certified.
@@ -112,7 +112,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             gap: relative gap that solvers are to reach.
             asked: the gap to be certified and proved, where it is another: what repair loses lies between the two.
             noise: a difference that is lost in rounding.
-            progress: told of each offer.
+            progress: called with each offer.
         """
         self.closing, self.gap, self.asked, self.noise = closing, gap, asked or gap, noise
         self.best, self.hard, self.late = Kept(), clock(), False

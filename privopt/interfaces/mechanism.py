@@ -153,14 +153,14 @@ class Mechanism(ABC, Generic[P, R]):
     def bytes_needed(self, problem: P, method: str) -> float | None:
         """Estimate the bytes that a method takes on top of what the process holds, later steps included; None: unknown.
 
-        From public sizes alone, and rather more than less: what ``--memory`` has no room for is not begun. A method
-        that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin. Left as it is:
-        :meth:`items` times :attr:`item_bytes`.
+        The estimate is from public sizes alone, and rather too high than too low: a method that needs more than
+        ``--memory`` allows is not begun. A method that can fall back on cheaper ones counts as the cheapest of them and
+        itself chooses which to begin. By default: :meth:`items` times :attr:`item_bytes`.
         """
         return sum(self.item_bytes[name] * count for name, count in self.items(problem, method).items()) or None
 
     def items(self, problem: P, method: str) -> Mapping[str, float]:
-        """How many a problem has of each of :attr:`item_bytes`, from public sizes alone."""
+        """Count how many of each of :attr:`item_bytes` a problem has, from public sizes alone."""
         return {}
 
     def check_room(self, problem: P, context: SolveContext) -> None:
@@ -199,7 +199,7 @@ class Mechanism(ABC, Generic[P, R]):
         return {}
 
     def verify(self, problem: P, release: R, result: Result) -> list[str]:
-        """Further conditions that a written release must meet; one line for each that fails."""
+        """Check further conditions that a written release must meet; return one line for each that fails."""
         return []
 
     def proved(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
@@ -253,18 +253,18 @@ class Mechanism(ABC, Generic[P, R]):
         return ()
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
-        """Errors to expect before epsilon is chosen, from public or analytic figures alone.
+        """Predict errors before epsilon is chosen, from public or analytic figures alone.
 
         Args:
             declared: an instance of :attr:`problem_class`; its secret files are absent, as in a published copy.
             file: name of the problem file, for faults.
-            context: the method, and whom to tell of progress.
+            context: the method, and the progress display.
 
         Raises:
-            UsageError: this mechanism, or the method, cannot tell.
+            UsageError: this mechanism, or the method, cannot predict errors.
             InputError: what it would take is not in the problem.
         """
-        raise UsageError(f"{type(self).__name__} cannot tell its errors before it is solved")
+        raise UsageError(f"{type(self).__name__} cannot predict its errors before it is solved")
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
         """Return an attacker's gain: those keys of ``privopt audit --json`` that apply to this mechanism."""

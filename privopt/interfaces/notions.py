@@ -24,7 +24,7 @@ USELESS_FACTOR: Final = 100
 
 
 def factor(epsilon: float) -> str:
-    """exp(epsilon) in words, rounded up.
+    """Write exp(epsilon) in words, rounded up.
 
     >>> factor(0.1)
     '1.11 times'
@@ -41,7 +41,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """How much likelier results are at most, a clause."""
+        """State, as a clause, how much likelier a result can be at most."""
         assert guarantee.epsilon is not None  # whoever claims such a kind states it
         return (
             f"whether or not {guarantee.scope or 'one individual'}, every result is at most "
@@ -55,13 +55,13 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """How often the better guess between two neighbours, equally likely before, is right at most."""
+        """Bound how often a guess between two neighbours, equally likely before, can be right."""
         assert guarantee.epsilon is not None  # as above
         return 1 / (1 + math.exp(-guarantee.epsilon))
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """How much one individual can change, and whether that is little."""
+        """State how much one individual can change, and whether that is little."""
         if found := cls.warnings(result):
             return f"{found[0][:1].upper()}{found[0][1:]}."
         return f"{cls.hidden(result.guarantee)}: {cls.bound(result.guarantee)}."
@@ -111,7 +111,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """How much likelier reports are at most."""
+        """State how much likelier a report can be at most."""
         assert guarantee.epsilon is not None  # as above
         return (
             f"whatever is published is at most {factor(float(guarantee.epsilon))} as likely with as without "
@@ -125,7 +125,7 @@ NO_GUARANTEE: Final = "No privacy guarantee: "
 
 @frozen(kw_only=True)
 class NoGuarantee(PrivacyConstraint[object]):
-    """Claims nothing and measures nothing.
+    """A notion that claims nothing and measures nothing.
 
     >>> NoGuarantee(reason="no noise is added").measure(None).holds is None
     True
@@ -139,13 +139,13 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says that there is no guarantee, and why."""
+        """State in a sentence that no privacy is promised, and why."""
         why = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {why}" if why else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Nothing is checked."""
+        """Return that nothing is checked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property
@@ -154,7 +154,7 @@ class NoGuarantee(PrivacyConstraint[object]):
         return Guarantee(kind=self.kind, statement=f"{NO_GUARANTEE}{self.reason}.")
 
     def measure(self, release: object, *, executor: Executor | None = None) -> Certificate:
-        """Nothing to measure: ``holds`` is None."""
+        """Return a certificate whose ``holds`` is None: nothing is measured."""
         return Certificate(
             holds=None,
             evidence="none",

@@ -19,7 +19,7 @@ P2 = TypeVar("P2")
 
 
 class Later(Generic[T]):
-    """A value that is made when it is wanted; its arguments are bound now and never changed after.
+    """A value that is made on request; its arguments are bound now and never changed after.
 
     >>> Later(max, 3, 5).value()
     5
@@ -85,9 +85,9 @@ class Kept(Generic[C, P]):
 
 
 class Offers(ABC, Generic[C, P]):
-    """What a solver sees.
+    """The part of an incumbent that a solver sees.
 
-    Values are minimised; whoever maximises offers negatives.
+    Values are minimised; a solver that maximises offers negatives.
 
     Attributes:
         gap: relative gap to reach.
@@ -140,7 +140,7 @@ class Offers(ABC, Generic[C, P]):
 
     @abstractmethod
     def confirm(self) -> bool:
-        """Whether the gap is reached by what is certified and proved now: claims do not count."""
+        """Check whether the gap is reached by what is certified and proved now: claims do not count."""
 
     @abstractmethod
     def note(self, said: str, **figures: object) -> None:
@@ -167,7 +167,7 @@ class Offers(ABC, Generic[C, P]):
 
 
 class Alone(Offers[C, P]):
-    """Offers of one solver, which no one certifies: whoever called it reads its best back."""
+    """Offers of one solver that are not certified: the caller reads its best back."""
 
     def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
         self.gap, self.best, self._progress = gap, Kept(), progress
@@ -184,15 +184,15 @@ class Alone(Offers[C, P]):
         return near(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """As promised: no one asks for more."""
+        """Return whether the promised values reach the gap: certified ones are not required."""
         return self.reached
 
     def note(self, said: str, **figures: object) -> None:
-        """No one reads a path."""
+        """Ignore a step: the path is not read."""
 
 
 class View(Offers[C, P]):
-    """An incumbent as a smaller problem sees it: what is offered is lifted when it is wanted."""
+    """An incumbent as a smaller problem sees it: an offer is lifted when the incumbent asks for it."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class View(Offers[C, P]):
         return self.reached if self.alone else self._outer.confirm()
 
     def note(self, said: str, **figures: object) -> None:
-        """Tell the whole."""
+        """Note a step at the whole problem."""
         self._outer.note(said, **figures)
 
 

@@ -38,7 +38,8 @@ class Plan:
         best: of all splits the one whose errors at the problem's budget, weighed, add up to least, as far as the search
             came; and those errors.
         weights: what an error of each part weighs in that sum; empty: all the same.
-        baselines: by name errors of simpler ways to spend the same budgets: whoever loses to them need not be taken.
+        baselines: by name, errors of simpler methods at the same budgets: a method that loses to them is not worth its
+            use.
         own: the problem's budget.
         notes: what anyone who reads it must know.
     """

@@ -87,7 +87,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Why a promise that holds is of little worth, from its result.json: sentences like a mechanism's warnings."""
+        """Warn, in sentences, if a valid guarantee is of little value, as its result.json shows."""
         return ()
 
     @classmethod

@@ -38,5 +38,5 @@ class Release(ABC):
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:
-        """How reports come from secrets, for whoever estimates the crowd; None where there are no reports to read."""
+        """Return the channel from secrets to reports, for estimates of the crowd; None if reports are not drawn."""
         return None

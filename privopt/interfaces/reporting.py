@@ -22,7 +22,7 @@ class Reporting(Generic[P, R]):
     """
 
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
-        """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
+        """Return the body of the report, from public data alone; the frame around it is the same for all mechanisms."""
         return ()
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
@@ -30,7 +30,7 @@ class Reporting(Generic[P, R]):
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
-        """Sections that compare the release with the secrets in ``private``; they are written there only."""
+        """Compare the release with the secrets in ``private``, in sections that are written there only."""
         return ()
 
     def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:

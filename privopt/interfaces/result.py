@@ -116,7 +116,7 @@ class Result:
 
     @property
     def status(self) -> str:
-        """``"optimal"`` where the gap asked for is met, else ``"feasible"``, also where there is no bound.
+        """``"optimal"`` if the gap asked for is met, otherwise ``"feasible"``, also without a bound.
 
         A bound over outputs that were chosen says nothing of the optimum.
         """

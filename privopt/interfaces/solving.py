@@ -44,7 +44,7 @@ class Outcome(Generic[R_co]):
         bound_over: where the mechanism chose outputs: "chosen" where the bound speaks of releases over these, "all"
             where it speaks of releases over all that it chose from. None where it chose none.
         proof: what proves it, written next to the release; None where the release itself does.
-        solver: ``name``, ``version``, ``iterations`` and what else tells the path taken.
+        solver: ``name``, ``version``, ``iterations`` and what else describes the path taken.
         details: what else there is to say, for ``details.told`` of ``result.json``: no one checks it. Its ``lp``
             (``value``, ``lower_bound``, ``gap``), where there is one, is what ``--gap`` and the status mean.
         stopped: True where a limit or an interrupt ended it early.
@@ -80,14 +80,14 @@ class SolveContext:
         search_time: the scope of time that a search is in; what comes after it (repair, proof, files) is in the
             scope around.
         stand_by: called under a limit with what is certified when it has become better: it is written, read back and
-            published should the rest not come to its end in time; None where nothing is.
+            published if the rest does not finish in time; None where nothing is.
         memory: bytes that the process may hold, at most; None for no limit.
         seed: for experiments only; a release that it drew is not private.
         executor: where parallel work runs.
         progress: called by long work.
         checkpoint: folder that a stopped run may leave its state in (made when first used), or None.
         resume: whether to go on from what is in ``checkpoint``.
-        copies: folder for clean copies (:attr:`privopt.interfaces.Mechanism.copies`), or None where none are wanted.
+        copies: folder for clean copies (:attr:`privopt.interfaces.Mechanism.copies`), or None without copies.
         times: seconds by phase, filled by :meth:`timed`.
     """
 
@@ -142,13 +142,14 @@ class SolveContext:
 
         if needed > self.room:
             enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM)) / GB:.2g}"
-            enough = f"wanted {enough} at least" if more else f"{enough} would do"
+            enough = f"use {enough} at least" if more else f"{enough} would do"
             raise StoppedError(
-                f"{who} need {needed / GB:.2g} GB beside what the program holds, and {self.room / GB:.2g} GB are left, "
-                f"so nothing was begun or written; {enough}"
+                f"not enough memory: {who} need {needed / GB:.2g} GB more than the program holds, "
+                f"{self.room / GB:.2g} GB are left, "
+                f"nothing was begun or written; {enough}"
             )
 
     def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:
-        """Tell the progress display, if there is one."""
+        """Report progress to the display, if there is one."""
         if self.progress is not None:
             self.progress(phase, iteration, lower, upper)

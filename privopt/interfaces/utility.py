@@ -29,10 +29,10 @@ class UtilityLoss(ABC, Generic[R_contra]):
 
     @abstractmethod
     def evaluate(self, release: R_contra) -> float | None:
-        """Loss of a release, from public and released data alone; None where these do not determine it."""
+        """Evaluate the loss of a release from public and released data alone; None if these do not determine it."""
 
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
-        """Two numbers between which the loss lies that the files mean, in exact arithmetic; None where no one knows.
+        """Return two numbers between which the loss of the released integers lies, exactly; None if unknown.
 
         Where it is known, the loss that a release states is rounded so that every program states the same double.
         """
@@ -59,7 +59,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         found, other = (stated_above(end, unit) if unit > 0.0 else math.nan for end in ends)
         if not FINEST * abs(found) <= unit <= COARSEST * max(1.0, abs(found)) or found != other:
             raise CertificationError(
-                f"a unit of {unit!r}, of a loss between {ends[0]!r} and {ends[1]!r}: wanted one at which both are "
-                f"rounded to the same, as solve writes it"
+                f"the unit of a loss between {ends[0]!r} and {ends[1]!r} must be one at which both are "
+                f"rounded to the same, as solve writes it, got {unit!r}"
             )
         return found

@@ -28,7 +28,7 @@ class Account:
         left: until the limit, now; None without one.
         reports: charges in all: of each report, or of traces that are predicted of the first and of each segment.
         period: of the calendar, where the limit is by period: then all of this is of that period alone.
-        delta: spent beside epsilon, where both add up.
+        delta: spent in addition to epsilon, if both add up.
         delta_left: likewise.
     """
 

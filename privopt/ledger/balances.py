@@ -51,7 +51,7 @@ _AT_ONCE: Final = 20_000
 
 @frozen
 class Entry:
-    """An entry as it stands.
+    """An entry as it is stored.
 
     Attributes:
         number: from 1.
@@ -141,7 +141,7 @@ class Booking:
         return row[0] if row is not None and isinstance(row[0], str) else None
 
     def terms_of(self, number: int) -> Terms | None:
-        """Terms by their number; None where there are none."""
+        """Return terms by their number; None if the number is unknown."""
         row = self.connection.execute(f"SELECT {_FIELDS} FROM terms WHERE id = ?", (number,)).fetchone()
         if row is None or not all(isinstance(value, str) for value in row):
             return None
@@ -196,7 +196,7 @@ class Booking:
         return None if said is None else said.said_limit
 
     def units(self, what: str) -> set[str]:
-        """Units in which there is a ``"charge"``, or a ``"limit"``."""
+        """Return the units in which there is a ``"charge"``, or a ``"limit"``."""
         query = "SELECT DISTINCT kind FROM terms WHERE kind = ? OR kind LIKE ?"
         found = self.connection.execute(query, (what, f"{what} %"))
         return {unit_of(kind, what) for (kind,) in found}

@@ -50,7 +50,7 @@ class Coins:
     prefix: bytes = field(repr=False)
 
     def stream(self, purpose: str, row: bytes, position: str, secret: bytes, start: int, count: int) -> bytes:
-        """Bytes ``start`` to ``start + count`` of the stream of one draw.
+        """Return bytes ``start`` to ``start + count`` of the stream of one draw.
 
         Args:
             purpose: what is drawn; no two draws of a row for one position share it.
@@ -162,7 +162,7 @@ class Batch:
         return read
 
     def _write(self, record: dict[str, Any]) -> None:
-        """Write the record durably, whole or not at all."""
+        """Write the record durably: completely or not at all."""
         target = self.folder / _RECORD
         with claimed(target) as work:
             new = work / "new"
@@ -268,7 +268,7 @@ class Batch:
 
         Args:
             counts: of the table's rows.
-            source: what it was made of, in words that tell nothing secret.
+            source: what it was made of, in words that reveal nothing secret.
         """
         self._write(
             {**self.record, "state": "finished", "sha256": _sha256(self.target), "counts": counts, "source": source}
@@ -317,7 +317,7 @@ def _sha256(path: Path) -> str:
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
-    """Canonical bytes of each row's secret, from the texts or numbers of its columns."""
+    """Encode each row's secret as canonical bytes, from the texts or numbers of its columns."""
     return [encoded(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
 
 

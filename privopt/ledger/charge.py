@@ -19,14 +19,14 @@ from privopt.ledger.ledger import Ledger
 
 @frozen(kw_only=True)
 class Charge:
-    """Where and whom to charge, before anything is drawn.
+    """The ledger and the subject to charge before anything is drawn.
 
     Attributes:
         ledger: open, or its file, made where there is none.
-        subject: whom; of a table the column that says whom each row is about. Of a solve a person, or the data set that
-            all of whose tables share one limit; None for the name of the problem's secret file, of which there may be
-            one: tables that users name may each have their own. The ledger may know no one else then, or next year's
-            copy of the file would have a budget of its own.
+        subject: of a table, the column that says whom each row is about. For a solve, a person, or a data set whose
+            tables all share one limit; None for the name of the problem's secret file, if it has only one: tables that
+            users name may each have their own. The ledger may know no one else then, or next year's copy of the file
+            would have a budget of its own.
         key: file with the key under which a ledger's file hashes subjects; None for names as they are.
         sticky: of a table: keep and repeat the first report of each subject's place.
         within: km from the centre of a kept report's cell up to which it is repeated; None for its own cell alone.
@@ -53,7 +53,7 @@ class Charge:
                 wanted = "which holds the release alone; name a file elsewhere"
                 raise UsageError(f"{option} {path}: lies in {folder}, {wanted}")
             if place in [file.absolute().resolve() for file in files]:
-                raise UsageError(f"{option} {path}: found the name of a table, wanted a file of its own")
+                raise UsageError(f"{option} {path} must be a file of its own, got the name of a table")
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Ledger]:
@@ -104,19 +104,21 @@ class Charge:
         mark = "a seed, and no epsilon covers what it draws" if seeded else None
         cost = priced(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
         if isinstance(cost, str):
-            raise UsageError(f"--ledger: found {cost}; wanted a method whose noise can be charged")
+            raise UsageError(f"--ledger must be used with a method whose noise can be charged, got {cost}")
         if release.sample is not Release.sample:
             found = f"{privacy.guarantee.kind}, whose reports are drawn later"
-            raise UsageError(f"--ledger: found {found}; wanted one that draws noise now: apply charges those")
+            raise UsageError(
+                f"--ledger must be used with a method that draws noise now, got {found}: apply charges those"
+            )
         alike = dict.fromkeys(file.name for file in _of_tables_named(declared) if file.secret)
         if self.subject is None and len(alike) > 1:
             found = f"{len(alike)} secret files of the same individuals ({', '.join(list(alike)[:5])})"
             raise UsageError(
-                f"--ledger: found {found}; wanted --subject ID: any of these names would split their limit"
+                f"--ledger must be used with --subject ID, got {found}: any of these names would split their limit"
             )
         subject = self.subject or next((file.name for file in files_of(declared) if file.secret), "")
         if not subject:
-            raise UsageError("--ledger: found no secret file whose name could be the subject, wanted --subject ID")
+            raise UsageError("--ledger must be used with --subject ID: no secret file's name could be the subject")
         with self.opened(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
         return f"{self.path}: subject {cut(subject)} was charged {said(cost.amount)} all the same"

@@ -25,8 +25,8 @@ def check_chain(
     Args:
         connection: of the ledger, in a transaction, so that no one writes between.
         path: for messages.
-        head: number and hash of an entry that is known to have been written: entries cut off at the end leave a chain
-            that is whole, and only this tells it.
+        head: number and hash of an entry that is known to have been written. Entries cut off at the end leave a valid
+            chain, and only this shows the loss.
         progress: called with how many entries are done.
     """
     walk = _Walk(connection, path, head)
@@ -50,7 +50,7 @@ def head_of(text: str) -> tuple[int, str]:
     number, _, digest = text.partition(":")
     whole = number.isascii() and number.isdecimal() and len(number) < 19
     if not (whole and len(digest) == 64 and set(digest) <= set("0123456789abcdef")):
-        raise UsageError(f"head: found {cut(repr(text))}, wanted N:HASH, as budget tells it")
+        raise UsageError(f"head must be N:HASH, as budget shows it, got {cut(repr(text))}")
     return int(number), digest
 
 
@@ -77,7 +77,7 @@ class _Walk:
 
     def step(self, entry: Entry) -> None:
         if entry.number != self.number + 1:
-            raise self.wrong(entry, f"found number {entry.number}, wanted {self.number + 1}")
+            raise self.wrong(entry, f"its number must be {self.number + 1}, got {entry.number}")
         name = "" if entry.subject is None else self.names.get(entry.subject)
         terms = self.terms.get(entry.terms)
         if name is None or terms is None or not entry.plain:
@@ -89,7 +89,10 @@ class _Walk:
         if entry.time < self.time:
             raise self.wrong(entry, "it is older than the one before")
         if (entry.subject is None) == terms.kind.startswith("charge"):
-            raise self.wrong(entry, f"found {terms.kind} of {'nobody' if entry.subject is None else 'a subject'}")
+            raise self.wrong(
+                entry,
+                f"{terms.kind} must be of {'a subject, got none' if entry.subject is None else 'no subject, got one'}",
+            )
         if entry.subject is not None:
             self._add(entry, entry.subject, terms)
         self.seen.add(entry.terms)
@@ -109,7 +112,7 @@ class _Walk:
         total, count = amount if before is None else added(before, amount), count + 1
         text = ";".join(map(str, total))
         if (entry.total, entry.count) != (text, count):
-            raise self.wrong(entry, f"found a total of {cut(str(entry.total))}, wanted {text}")
+            raise self.wrong(entry, f"its total must be {text}, got {cut(str(entry.total))}")
         self.totals[subject] = (total, count)
 
     def end(self) -> None:

@@ -26,7 +26,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
     """Return the cost of one report of the release in a folder."""
     cost = priced(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
     if isinstance(cost, str):
-        raise UsageError(f"{folder}: found {cost}, wanted a release whose reports cost what can be charged")
+        raise UsageError(f"{folder}: its reports cannot be charged to a ledger: got {cost}")
     return cost
 
 

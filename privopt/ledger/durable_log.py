@@ -29,11 +29,11 @@ class DurableLog:
     Args:
         path: of the file; made where there is none.
         name: what it is, in messages.
-        mark: SQLite's application id, by which such a file is told from others.
+        mark: SQLite's application id, which distinguishes such a file from others.
 
     Raises:
         InputError: there is another file of that name.
-        DoesNotHoldError: it is not as it was written.
+        DoesNotHoldError: it was changed.
         UsageError: its folder is missing, or it may not be opened.
         StoppedError: the disk, or another process for more than a minute, is in the way.
     """
@@ -58,7 +58,7 @@ class DurableLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Let no one else add until the block ends; what it adds is durable then, or forgotten if it raises."""
+        """Let no other process add until the block ends; additions are durable then, or dropped if it raises."""
         with writing(self._connection, self.path):
             yield
 

@@ -127,7 +127,7 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
         found = Fraction(value)
     if found is None or found < 0 or (found == 0 and not zero):
         least = "of at least 0" if zero else "above 0"
-        raise UsageError(f"{what}: found {cut(repr(value))}, wanted an amount {least}: 0.5 or 1/3, as text or exact")
+        raise UsageError(f"{what} must be an amount {least}, 0.5 or 1/3, as text or exact, got {cut(repr(value))}")
     return found
 
 
@@ -154,7 +154,7 @@ def _hours(value: Amount | None) -> Fraction | None:
 def _short(instance: object, attribute: object, value: str) -> None:
     name = getattr(attribute, "name", "")
     if not isinstance(value, str) or len(value) > LONGEST or not value.isprintable():
-        raise UsageError(f"{name}: found {cut(repr(value))}, wanted a line of at most {LONGEST:,} characters")
+        raise UsageError(f"{name} must be a line of at most {LONGEST:,} characters, got {cut(repr(value))}")
 
 
 @frozen(kw_only=True)
@@ -188,7 +188,7 @@ class Cost:
     def __attrs_post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None) or (self.delta is not None and self.epsilon is None):
             found = "both epsilon and rho" if self.epsilon is not None else "delta alone" if self.delta else "nothing"
-            raise UsageError(f"epsilon: found {found}, wanted an amount above 0, or of rho, or of epsilon and delta")
+            raise UsageError(f"epsilon must be an amount above 0, or of rho, or of epsilon and delta, got {found}")
 
     @property
     def amount(self) -> Sum:
@@ -212,15 +212,15 @@ class Cost:
 
 @frozen(kw_only=True)
 class Limit:
-    """What each subject may spend in one of the units that notions add up.
+    """The most that each subject may spend in one of the units that notions add up.
 
     Attributes:
         amount: at most.
         delta: likewise, where epsilon and delta are limited.
         account: one of `UNITS`.
-        hours: the length of the windows in each of which it may be spent; a window holds its end and not its
-            beginning. None: once, for ever, or by the calendar.
-        calendar: the periods in each of which it may be spent.
+        hours: the length of a window; the amount may be spent in each window, which includes its end and not its start.
+            None: once, for ever, or by the calendar.
+        calendar: periods; the amount may be spent in each.
 
     Raises:
         UsageError: amounts that are none, or both a window and a calendar.
@@ -235,7 +235,7 @@ class Limit:
     def __attrs_post_init__(self) -> None:
         if (self.delta is None) == (self.account == PAIR):
             found = f"{said(self.sum)} of {self.account}"
-            raise UsageError(f"limit: found {found}, wanted a delta beside epsilon for {PAIR}, and for it alone")
+            raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {found}")
         if self.hours is not None and self.calendar is not None:
             raise UsageError("limit must have a window or calendar periods, got both")
 

@@ -24,17 +24,19 @@ else:
 
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """How often each epsilon was charged, of pure or local differential privacy."""
+    """Count how often each epsilon was charged, of pure or local differential privacy."""
     spent: Counter[Fraction] = Counter()
     for cost in costs:
         kind = registry().kind("notion", cost.notion).load() if cost.notion else object
         if not issubclass(kind, PureDP | LocalDP):
             found = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
-            raise UsageError(f"ledger: found {found}, wanted differential privacy: others count nothing else")
+            raise UsageError(
+                f"ledger: charges must be of differential privacy, which is all that other libraries count, got {found}"
+            )
         assert cost.epsilon is not None  # of these notions
         spent[cost.epsilon] += 1
     if not spent:
-        raise UsageError("ledger: found no charge of the subject, wanted one to export")
+        raise UsageError("ledger: the subject must have a charge to export, got none")
     return spent
 
 
@@ -52,10 +54,10 @@ def _module(name: str, distribution: str) -> Any:
 
 
 def to_opendp(costs: Iterable[Cost]) -> Measurement:
-    """Charges as one OpenDP measurement, whose ``map(1)`` is what they come to.
+    """Return charges as one OpenDP measurement; its ``map(1)`` is the epsilon of all charges together.
 
-    It is a composition (``make_composition``) of one measurement a charge between data sets at distance 0 or 1, that
-    one individual changes or not; invoked, it says nothing of its argument. Epsilons are doubles, rounded up.
+    It is a composition (``make_composition``) of one measurement for each charge. Data sets are at distance 0, or at 1
+    if one individual differs; invoked, it reveals nothing about its argument. Epsilons are doubles, rounded up.
     """
     opendp = _module("opendp.prelude", "opendp")
     opendp.enable_features("contrib", "honest-but-curious")
@@ -74,7 +76,7 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
 
 
 def to_dp_accounting(costs: Iterable[Cost]) -> object:
-    """Charges as one ``dp_accounting.ComposedDpEvent``.
+    """Return charges as one ``dp_accounting.ComposedDpEvent``.
 
     Each is a randomized response between two answers at its epsilon, which dominates every mechanism with that epsilon
     (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4), for accountants of the relation REPLACE_ONE. Noise is rounded
@@ -87,7 +89,7 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     spent = spent_purely(costs)
     answers = getattr(events, "RandomizedResponseDpEvent", None)
     if answers is None:
-        raise UsageError("dp_accounting: found no RandomizedResponseDpEvent, wanted dp-accounting 0.6 or later")
+        raise UsageError("dp_accounting must be dp-accounting 0.6 or later, got one without RandomizedResponseDpEvent")
     each = []
     for epsilon, times in spent.items():  # one by one: PLDAccountant 0.6 counts a self-composed response once
         each += [answers(noise_parameter=_noise(epsilon), num_buckets=2)] * times
@@ -95,5 +97,5 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
 
 
 def _noise(epsilon: Fraction) -> float:
-    """How often randomized response between two answers answers at random: at most 2 / (1 + exp(epsilon))."""
+    """Return how often randomized response between two answers answers at random: at most 2 / (1 + exp(epsilon))."""
     return 2.0 / (1.0 + math.exp(min(_up(epsilon), 700.0))) * (1.0 - 2.0**-48)

@@ -1,8 +1,8 @@
 """First reports that are kept: one for each subject and place, repeated ever after (mathematics T3).
 
-They lie in a folder next to the ledger, ``FILE.sticky/``, which is its owner's alone: ``reports`` holds what was
-reported, ``key`` the key under which subjects and places are hashed, for an unkeyed hash of one of a thousand places
-tells the place. Nothing is shared between places, subjects or mechanisms.
+They are in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. ``reports`` holds what was
+reported, ``key`` the key under which subjects and places are hashed: an unkeyed hash of one of a thousand places would
+reveal the place. Nothing is shared between places, subjects or mechanisms.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class Sticky:
 
     def __attrs_post_init__(self) -> None:
         if not self.make and not self.folder.is_dir():
-            raise UsageError(f"{self.folder}: found no such folder, wanted the reports that apply --sticky keeps")
+            raise UsageError(f"{self.folder} must be the folder of the reports that apply --sticky keeps, got none")
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
         mode = self.folder.stat().st_mode & 0o777
         if mode & 0o077:
-            raise UsageError(f"{self.folder}: found mode {mode:04o}, wanted 0700: what it holds is its owner's alone")
+            raise UsageError(f"{self.folder} must have mode 0700, got {mode:04o}: only its owner may read it")
         self._key = key_at(self.folder / "key", make=True)
         if not self._path.exists():
             made(self._path, FORM, self._begin)

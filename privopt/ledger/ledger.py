@@ -312,18 +312,20 @@ class Ledger:
     def _only_unit(self) -> str:
         units = self.units
         if len(units) > 1:
-            raise UsageError(f"{self.path}: found accounts in {', '.join(units)}, wanted the unit of the limit: --unit")
+            raise UsageError(
+                f"{self.path}: the unit of the limit must be given (--unit), got accounts in {', '.join(units)}"
+            )
         return units[0]
 
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return what a subject has spent, and has left.
+        """Return what a subject has spent, and what is left.
 
         Args:
             subject: as the caller calls it; one that was never charged has spent nothing.
             hours: ``spent`` is what it was in the window of that length that ends now; None: in all.
-            period: of which all of it is, where the limit is by the calendar; None for that of now.
+            period: to report on, if the limit is by the calendar; None for the current one.
             unit: of the account; None: the first of :attr:`units`.
         """
         unit = unit or self.units[0]
@@ -334,7 +336,7 @@ class Ledger:
             return book.account(account, subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
-        """Every subject's account in a unit, by name as the ledger has it, and by period; see :meth:`account`."""
+        """Return every subject's account in a unit, by the ledger's names, and by period; see :meth:`account`."""
         unit = unit or self.units[0]
         with self._reading() as book:
             limit, micros = book.limit_of(unit), micros_of(hours)
@@ -342,7 +344,7 @@ class Ledger:
             return [book.account(name, whom, micros, limit) for name, whom, _, own in parts if own == unit]
 
     def charges(self, subject: str | None = None) -> list[Charge]:
-        """Each charge, oldest first.
+        """List each charge, oldest first.
 
         Args:
             subject: whose; None for everybody's.
@@ -373,7 +375,7 @@ class Ledger:
         return self._names.of(subject)
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Which of some entries are in this ledger: none of another ledger's, nor those that a backup has lost."""
+        """Return the entries that are in this ledger: not another ledger's, nor those that a backup has lost."""
         with self._reading() as book:
             return {(number, digest) for number, digest in set(marks) if book.hash_of(number) == digest}
 
@@ -394,13 +396,13 @@ class Ledger:
         """Recompute every hash and every total, and ask the database for its own check.
 
         Args:
-            head: of this ledger at an earlier time (:attr:`head`); entries that were cut off at the end are told by
-                nothing else.
+            head: of this ledger at an earlier time (:attr:`head`); nothing else shows that entries were cut off at the
+                end.
             progress: called with how many entries are done.
 
         Raises:
             DoesNotHoldError: something was changed; the entry is named.
-            UsageError: ``head`` is none.
+            UsageError: ``head`` is not N:HASH.
         """
         known = None if head is None else head_of(head)
         with self._reading():

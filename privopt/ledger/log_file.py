@@ -70,14 +70,14 @@ def said_by(path: Path, what: str) -> Iterator[None]:
         if code.startswith(_IN_THE_WAY):
             raise StoppedError(f"{path}: {error}") from error
         if code.startswith(_NOT_OPEN):
-            raise UsageError(f"{path}: {error}; wanted a file, in a folder, that may be written") from error
+            raise UsageError(f"{path} must be a file that may be written, in a folder: {error}") from error
         raise DoesNotHoldError(f"{path}: changed: {what}: {error}") from error
 
 
 def made(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
     if not path.parent.is_dir():
-        raise UsageError(f"{path}: found no folder {path.parent}, wanted one for the {form.name}")
+        raise UsageError(f"{path}: the folder {path.parent} of the {form.name} must exist")
     with claimed(path) as work:
         new = work / "new"
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -135,7 +135,7 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 
 
 def _check_head(path: Path, form: Form) -> None:
-    """Tell a file whose head was changed from one that is something else: two marks of three decide."""
+    """Distinguish a file whose head was changed from another kind of file: two marks of three decide."""
     try:
         with open_regular(path, largest=1 << 50) as (stream, _):
             head = stream.read(PAGE)

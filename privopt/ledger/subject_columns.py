@@ -15,7 +15,7 @@ from privopt.ledger.subject_names import fault_of, folded
 
 
 def subjects_of(column: nw.Series[Any]) -> pl.Series:
-    """Return a column of names as text, each in its one form (:func:`folded`); null where there is no name."""
+    """Return a column of names as text, each in its one form (:func:`folded`); null without a name."""
     texts = texts_of(column)
     forms = {text: folded(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
     wrong = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}

@@ -42,8 +42,8 @@ def folded(name: str) -> str:
     r"""Return the one form of a subject's name, whichever way it was written.
 
     Names that differ in what no one sees, or that programs write for one another, get one form, so that a person has
-    one budget: NFKC, without characters that show nothing, white space as one blank and none outside, a whole number as
-    its digits. Two people whose names have one form share a budget: they are charged more, never less.
+    one budget. The form is NFKC, without invisible characters, with single blanks and none outside, and a whole number
+    as its digits. Two people whose names have one form share a budget: they are charged more, never less.
 
     >>> folded("Zoe\u0308 \ufb01eld\u200b"), folded("007"), folded("7.0"), folded("7.5")
     ('Zoë field', '7', '7', '7.5')
@@ -97,7 +97,7 @@ class Names:
 
     @classmethod
     def by(cls, path: Path | None, *, make: bool) -> Self:
-        """Names hashed with the key in a file; with None, names as they are."""
+        """Make names hashed with the key in a file; without a file, names as they are."""
         return cls() if path is None else cls(key_at(path, make=make))
 
     @classmethod
@@ -140,7 +140,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
         raise InputError([Fault(str(path), "", error.found, "the key under which subjects are hashed")]) from None
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
-        raise UsageError(f"{path}: found mode {mode:04o}, wanted 0600: who reads the key can name every subject")
+        raise UsageError(f"{path} must have mode 0600, got {mode:04o}: who reads the key can name every subject")
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -153,7 +153,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
 def _draw(path: Path) -> None:
     """Write a new key: whole before it has its name. Where another process is first, its key stays."""
     if not path.parent.is_dir():
-        raise UsageError(f"{path}: found no folder {path.parent}, wanted one for the key")
+        raise UsageError(f"{path}: the folder {path.parent} of the key must exist")
     with claimed(path) as work:
         new = work / "key"
         handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

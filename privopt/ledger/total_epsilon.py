@@ -15,23 +15,23 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
 
     Pure DP of epsilon is epsilon^2 / 2 of zero-concentrated DP, and rho of it is converted by the bound of Canonne,
     Kamath and Steinke (2020, corollary 13), which every rho-zCDP mechanism meets: the Gaussian's own curve is lower.
-    Epsilons of pure DP are added as they are, or as rho, whichever comes to less. Deltas of approximate DP add up; what
-    is left of ``delta`` is for the conversion.
+    Epsilons of pure DP are added as they are, or as rho, whichever gives the smaller total. Deltas of approximate DP
+    add up; what is left of ``delta`` is for the conversion.
 
     Args:
         sums: what was spent, or is limited, by unit.
         delta: of the total, above 0 and below 1.
-        squares: sum of the squares of the epsilons of pure DP that were added up; None: the square of their sum, which
-            is no less.
+        squares: sum of the squares of the epsilons of pure DP that were added up; None: the square of their sum, an
+            upper bound.
 
     Returns:
         The total, rounded up at its sixth digit; None where no delta is left.
 
     Raises:
-        UsageError: a delta that is none.
+        UsageError: ``delta`` is not above 0 and below 1.
     """
     if not 0 < delta < 1:
-        raise UsageError(f"delta: found {delta}, wanted a number above 0 and below 1")
+        raise UsageError(f"delta must be a number above 0 and below 1, got {delta}")
     pure, rho = (sums.get(unit, (Fraction(0),))[0] for unit in (EPSILON, RHO))
     both = sums.get(PAIR, (Fraction(0), Fraction(0)))
     rest = delta - both[1]

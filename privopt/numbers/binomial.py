@@ -16,10 +16,10 @@ __all__ = ["Event", "clopper_pearson", "epsilon_lower"]
 def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
     """Return a lower bound on the privacy loss between two inputs, from draws alone.
 
-    One half of the draws picks events that tell the inputs apart: for each of the two directions, the set of outputs
+    One half of the draws picks events that distinguish the inputs: for each of the two directions, the set of outputs
     whose ratio is at least some threshold, at the threshold whose own bound is best. The other half tests it:
-    Clopper-Pearson, the probability of the event bounded from below under one input and from above under the other.
-    Two directions and two bounds each share 1 - confidence. So with probability at least ``confidence`` the mechanism
+    Clopper-Pearson, the probability of the event bounded from below under one input and from above under the other. Two
+    directions and two bounds each share 1 - confidence. So with probability at least ``confidence`` the mechanism
     really loses what is returned, whatever it is. Numbers are taken as one line: the events are half-lines or sets of
     values seen.
 
@@ -37,9 +37,9 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
     """
     a, b = np.asarray(draws_a).ravel(), np.asarray(draws_b).ravel()
     if min(a.size, b.size) < 4:
-        raise UsageError(f"{a.size} and {b.size} draws; wanted at least 4 of each")
+        raise UsageError(f"draws must be at least 4 of each input, got {a.size} and {b.size}")
     if not 0 < confidence < 1:
-        raise UsageError(f"confidence is {confidence}; wanted a number between 0 and 1")
+        raise UsageError(f"confidence must be a number between 0 and 1, got {confidence}")
     alpha = (1.0 - confidence) / 4.0
     bound = 0.0
     for left, right in ((a, b), (b, a)):
@@ -58,7 +58,7 @@ def _log_ratio_bound(hits: ArrayLike, n: int, others: ArrayLike, m: int, alpha: 
 
 
 def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Floats, Floats]:
-    """Lower and upper bounds of probabilities, each of which fails with probability ``error`` at most.
+    """Return lower and upper bounds of probabilities; each bound fails with probability at most ``error``.
 
     >>> low, high = clopper_pearson(0, 100, 0.05)
     >>> float(low), round(float(high), 4)

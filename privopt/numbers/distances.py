@@ -2,7 +2,7 @@
 
 A double that exceeds the distance by one bit would claim more privacy than is asked for. The formulas use additions,
 multiplications, divisions and square roots alone (IEEE 754 rounds those correctly), never a library's sine, whose last
-bit may depend on the processor and on where in an array a number stands. So a distance is one double, in whichever
+bit may depend on the processor and on the position of a number in an array. So a distance is one double, in whichever
 block or machine it is computed. Below, u = 2^-53.
 """
 
@@ -63,7 +63,7 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def directions(degrees: Floats) -> Floats:
-    """(N, 3) points of the unit sphere at latitudes and longitudes (N, 2); chords are in the order of great circles."""
+    """Return points (N, 3) of the unit sphere at latitudes and longitudes (N, 2); chords order as great circles do."""
     lat, lon = np.radians(degrees).T
     return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
 
@@ -90,7 +90,7 @@ def _root(total: float, rest: float, size: float, room: float) -> float:  # prag
 
 @jit(inline="always")
 def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
-    """Whether coordinates of so many columns, which leave nothing out, are taken by plain sums."""
+    """Check whether coordinates of ``dim`` columns, without rests, are taken by plain sums."""
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
 
 
@@ -132,7 +132,7 @@ def _plain_roots_of_square(
 def root_of_squares(
     a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, found: Floats
 ) -> None:  # pragma: no cover - compiled
-    """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
+    """Set found[p] to the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
 
     What each operation on doubles omits is carried along; where nothing is omitted, as on grids of whole numbers,
     the result is exact. Vectors of 16 to 1,024 columns are far from that: of them the plain sum of squares is taken,
@@ -223,9 +223,9 @@ def _series(terms: tuple[float, ...], t: Floats) -> Floats:
 def _half_versine(degrees: Floats) -> Floats:
     """(1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, off by at most (2 e + 32) u of it.
 
-    e u is the relative error of x: constant, product and square make it (2 e + 5) u of x^2, which the function does
-    not amplify. Horner's rule adds 3 u for small x, at most 26 u up to 180 degrees where terms of both signs meet, and
-    the last product u.
+    The relative error of x is e u: constant, product and square make it (2 e + 5) u of x^2, which the function does not
+    amplify. Horner's rule adds 3 u for small x, at most 26 u up to 180 degrees where terms of both signs meet, and the
+    last product u.
     """
     t = np.square(degrees * _RADIANS)
     return _series(_HAVERSINE_TERMS, t) * t
@@ -234,7 +234,7 @@ def _half_versine(degrees: Floats) -> Floats:
 def cosine_of_latitude(latitude: Floats) -> Floats:
     """Return the cosine of latitudes in degrees, off by at most 9 u of it, exactly 0 at the poles.
 
-    Beyond 45 degrees it is the sine of the way to the pole, which a double holds exactly.
+    Beyond 45 degrees it is the sine of the angle to the pole, which a double holds exactly.
     """
     latitude = np.abs(np.asarray(latitude, dtype=np.float64))
     low, high = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
@@ -253,18 +253,19 @@ def great_circle(
     lon_rest: Floats | float = 0.0,
     room: float = 0.0,
 ) -> Floats:
-    """Return the haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
+    """Evaluate the haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
 
     To differences of latitude and longitude, a less b, what the doubles omit of them is added (``lat_rest``,
-    ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So
-    h = sin(d / 2R)^2 is off by at most 60 u of it, and by what the product of cosines is off by besides (``room``, a
-    part of it): less 64 u and that it is below the exact one. From there on, halving the
-    angle three times, the series and the products err by less than 12 u: less 16 u the distance is below, too.
+    ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So h = sin(d
+    / 2R)^2 is off by at most 60 u of it, and by the further error ``room`` of the product of cosines, a part of it.
+    Less 64 u and ``room`` it is below the exact one. From there on, halving the angle three times, the series and the
+    products err by less than 12 u: less 16 u the distance is below, too.
 
-    Beyond a quarter of the way round h is near 1 and says little of d. There the way to the point opposite b is taken
-    off half the circumference: cos(d / 2R)^2 has the sum of latitudes and the half turn less the turn for their
-    differences. Those are off, rests omitted too, by 6 pi u in radians, which moves no distance by more; formulas err
-    by 53 u of the square, so by 40 u of an angle of pi / 2 at most: less 90 u of the radius the distance is below.
+    Beyond a quarter of the circumference h is near 1 and determines d badly. There the distance to the point opposite b
+    is subtracted from half the circumference: cos(d / 2R)^2 has the sum of latitudes, and the half turn less the turn,
+    in place of their differences. Those are off, rests omitted too, by 6 pi u in radians, which moves no distance by
+    more. Formulas err by 53 u of the square, so by 40 u of an angle of pi / 2 at most: less 90 u of the radius the
+    distance is below.
     """
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
     on_arrays: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast("Any", two_sum).py_func

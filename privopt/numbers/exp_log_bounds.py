@@ -62,7 +62,7 @@ _LANES = 64
 
 
 def float_down(value: Fraction) -> float:
-    """Greatest double that is at most ``value``; -inf below them all."""
+    """Return the greatest double that is at most ``value``; -inf below them all."""
     if abs(value) > _LARGEST:
         return _LARGEST if value > 0 else -math.inf
     nearest = float(value)
@@ -70,7 +70,7 @@ def float_down(value: Fraction) -> float:
 
 
 def float_up(value: Fraction) -> float:
-    """Smallest double that is at least ``value``; inf above them all."""
+    """Return the smallest double that is at least ``value``; inf above them all."""
     return -float_down(-value) + 0.0  # 0, not -0
 
 
@@ -237,7 +237,7 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
 
     Args:
         exponent: exact, 0 <= exponent; values above 45 are the caller's to avoid (the integers grow with them).
-        bits: fractional bits wanted.
+        bits: fractional bits of the result.
 
     Returns:
         The two integers; high - low is at most 2 unless the exponent is large.

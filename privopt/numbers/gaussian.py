@@ -35,7 +35,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
     2 t n d stays below 2**43, so that it times the few steps of a Bernoulli draw does too below 2**64.
     """
     if not 0 < variance <= LARGEST_VARIANCE:
-        raise UsageError(f"a variance is {float(variance):g}; wanted more than 0 and at most 2**40")
+        raise UsageError(f"variance must be above 0 and at most 2**40, got {float(variance):g}")
     variance = max(variance, _LEAST_VARIANCE)
     t = math.isqrt(math.floor(variance)) + 1
     d = min(_FINEST, 1 << max(0, (40 - math.ceil(variance).bit_length()) // 2))
@@ -99,7 +99,7 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     import flint
 
     if rho <= 0 or epsilon <= 0:
-        raise UsageError(f"rho is {rho} and epsilon {epsilon}; wanted both above 0")
+        raise UsageError(f"rho and epsilon must be above 0, got {rho} and {epsilon}")
     more, _ = _best_order(float(rho), float(epsilon))
     with flint.ctx.workprec(_BITS):
         b, r, e = map(ball_of, (Fraction(more), rho, epsilon))
@@ -113,10 +113,10 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return a rho, a few parts in a million below the largest, whose :func:`delta_of` is proved at most delta.
 
-    It is rounded down, so that another machine's doubles come to the same verdict.
+    It is rounded down, so that another machine's doubles give the same verdict.
     """
     if epsilon <= 0 or not 0 < delta < 1:
-        raise UsageError(f"epsilon is {epsilon} and delta {delta}; wanted epsilon above 0, delta between 0 and 1")
+        raise UsageError(f"epsilon must be above 0 and delta between 0 and 1, got {epsilon} and {delta}")
     wanted, e = math.log(delta.numerator) - math.log(delta.denominator), float(epsilon)
     low, high = -700.0, math.log(e) + 1.0
     for _ in range(80):
@@ -133,8 +133,8 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     """Return an epsilon, rounded up at its sixth digit, whose :func:`delta_of` is proved to be at most delta.
 
-    Near the least of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at least 0 (Canonne,
-    Kamath and Steinke 2020, corollary 13): a bound that every rho-zCDP mechanism meets.
+    It is near the least of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at least 0. Every
+    rho-zCDP mechanism meets this bound (Canonne, Kamath and Steinke 2020, corollary 13).
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)
@@ -143,7 +143,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
         UsageError: rho below 0, or a delta not between 0 and 1.
     """
     if rho < 0 or not 0 < delta < 1:
-        raise UsageError(f"rho is {rho} and delta {delta}; wanted rho of at least 0, delta between 0 and 1")
+        raise UsageError(f"rho must be at least 0 and delta between 0 and 1, got {rho} and {delta}")
     if rho == 0:
         return Fraction(0)
     r, wanted = float(rho), math.log(delta.denominator) - math.log(delta.numerator)

@@ -52,7 +52,7 @@ def _survives(words, at, u, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def falls(words, at, steps, s, t):  # type: ignore[no-untyped-def]
-    """Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t, and the place of the next word.
+    """Draw Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t; return it and the place of the next word.
 
     A product of factors of at most 1 in the exponent: most are never drawn, for the first that fails ends it.
     """
@@ -91,7 +91,7 @@ def geometric(words, at, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def one_laplace(words, at, s, t):  # type: ignore[no-untyped-def]
-    """One draw (Algorithm 2), and the place of the next word."""
+    """Draw once (Algorithm 2); return the value and the place of the next word."""
     while True:
         magnitude, at = geometric(words, at, s, t)
         if at < 0:

@@ -109,7 +109,7 @@ def discrete_laplace(
 
     Raises:
         UsageError: counts that are not integers, a budget that is not positive, noise of a scale above 2**55, which
-            has no room in 64 bits, or numerators and denominators beyond 2**40 (see :func:`split_budget`).
+            could overflow 64 bits, or numerators and denominators beyond 2**40 (see :func:`split_budget`).
 
     >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
@@ -120,7 +120,9 @@ def discrete_laplace(
     if scale_reciprocal * _LARGEST_SCALE < 1:
         spent = f"{Decimal(scale_reciprocal.numerator) / scale_reciprocal.denominator:.3g}"
         least = f"at least {1 / _LARGEST_SCALE:.3g}, whose noise is below 2**62"
-        raise UsageError(f"epsilon for each unit of sensitivity is {spent}; wanted {least}: wider noise leaves 64 bits")
+        raise UsageError(
+            f"epsilon per unit of sensitivity must be {least}, got {spent}: wider noise could overflow 64-bit integers"
+        )
     return _drawn(values, "discrete-laplace", 1 / scale_reciprocal, seed)
 
 
@@ -237,7 +239,7 @@ def stated_scale(text: str) -> Fraction:
     scale = Fraction(text) if _RATIONAL.fullmatch(text) else Fraction(0)
     if _NARROWEST <= scale < _WIDEST:
         return scale
-    raise ValueError(f"{text[:40]!r}: wanted a whole number or a ratio, 2**-1000 to 2**128")
+    raise ValueError(f"a budget must be a whole number or a ratio, 2**-1000 to 2**128, got {text[:40]!r}")
 
 
 def split_budget(
@@ -245,14 +247,13 @@ def split_budget(
 ) -> tuple[Fraction, ...]:
     """Cut a budget by shares into rationals that sum to at most epsilon.
 
-    A share's exact part is kept where its terms are small; otherwise the greatest fraction below it with the
-    given denominator at most is taken (for a share below 1 / denominator the greatest 1 / q), so that the bulk
-    sampler stays within 64 bits.
+    A share's exact part is used if its terms are small. Otherwise it is rounded down to a fraction with the given
+    denominator at most (to 1 / q if it is below 1 / denominator), so that the bulk sampler stays within 64 bits.
 
     Args:
         epsilon: exact, above 0.
         shares: relative, at least 0, one of them above, not necessarily summing to 1; a float means its decimal text.
-        denominator: largest denominator wanted.
+        denominator: the largest allowed.
 
     Raises:
         UsageError: no shares, or one that is negative or not finite, or all 0; a budget that is not positive.
@@ -262,10 +263,10 @@ def split_budget(
     """
     _positive(epsilon)
     if not shares or any(isinstance(s, float) and not math.isfinite(s) for s in shares):
-        raise UsageError(f"shares are {list(shares)}; wanted finite numbers of at least 0, one above")
+        raise UsageError(f"shares must be finite numbers of at least 0, one above, got {list(shares)}")
     exact = [Fraction(str(float(s))) if isinstance(s, float) else Fraction(s) for s in shares]
     if min(exact) < 0 or max(exact) == 0:
-        raise UsageError(f"shares are {list(shares)}; wanted finite numbers of at least 0, one above")
+        raise UsageError(f"shares must be finite numbers of at least 0, one above, got {list(shares)}")
     total = sum(exact)
     parts = (epsilon * share / total for share in exact)
     return tuple(_floor_fraction(part, denominator) if part else part for part in parts)
@@ -291,7 +292,7 @@ def _whole(counts: NDArray[Any]) -> Ints:
     """Return counts as 64-bit integers."""
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
-        raise UsageError(f"counts are {values.dtype}; wanted integers")
+        raise UsageError(f"counts must be integers, got {values.dtype}")
     if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= _LARGEST_COUNT:
         raise UsageError("counts must be below 2**62 in size")
     return values.astype(np.int64)
@@ -299,7 +300,7 @@ def _whole(counts: NDArray[Any]) -> Ints:
 
 def _positive(budget: Fraction) -> None:
     if budget <= 0:
-        raise UsageError(f"a privacy budget is {budget}; wanted more than 0")
+        raise UsageError(f"a privacy budget must be above 0, got {budget}")
 
 
 @lru_cache(maxsize=64)  # a third of the time where noise is drawn again and again at one scale

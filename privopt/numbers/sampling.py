@@ -85,7 +85,7 @@ def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None =
     """
     cumulated = _cumulated(weights_row)
     if n < 0:
-        raise UsageError(f"{n} draws; wanted at least 0")
+        raise UsageError(f"the number of draws must be at least 0, got {n}")
     entropy = source or os.urandom
     drawn = np.empty(n, dtype=np.int64)
     for start in range(0, n, _CHUNK):
@@ -97,10 +97,10 @@ def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None =
 def _cumulated(weights_row: NDArray[np.uint64]) -> NDArray[np.uint64]:
     row = np.asarray(weights_row)
     if row.dtype != np.uint64 or row.ndim != 1:
-        raise UsageError(f"a row of weights is {row.dtype} of shape {row.shape}; wanted uint64 of shape (K,)")
+        raise UsageError(f"a row of weights must be uint64 of shape (K,), got {row.dtype} of shape {row.shape}")
     total = sum(row.tolist())
     if total != TOTAL:
-        raise UsageError(f"a row of weights sums to {total}; wanted 2**63")
+        raise UsageError(f"a row of weights must sum to 2**63, got {total}")
     return np.cumsum(row, dtype=np.uint64)
 
 
@@ -180,7 +180,7 @@ def choose(
 
 
 def _settle(number: int, cuts: Sequence[Fraction], entropy: Source) -> int:
-    """How many cuts the uniform number is not below, which begins with these 64 bits."""
+    """Count the cuts that are at most the uniform number; ``number`` is its first 64 bits."""
     length = 64
     while True:
         scaled = [cut * (1 << length) for cut in cuts]

@@ -104,7 +104,7 @@ def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Any
 
 
 def _with_decomposers(spec: MechanismSpec, kinds: Iterable[KindSpec]) -> MechanismSpec:
-    """Return the spec with a method for each registered decomposer; a method of its own under that name stands."""
+    """Return the spec with a method for each registered decomposer; its own method of that name takes precedence."""
     known = {method.name for method in spec.methods}
     new = [kind for kind in kinds if kind.name not in known]
     added = (MethodSpec(name=kind.name, summary=kind.summary, gap=spec.default.gap) for kind in new)
@@ -161,7 +161,7 @@ def _typed(one: Brought[Any]) -> Brought[Any]:
 def _checked(
     found: dict[tuple[str, str], Brought[Any]], broken: tuple[Broken, ...], manager: pluggy.PluginManager
 ) -> Registry:
-    """Return a registry of what was found, less the mechanisms that claim a notion that nobody registers."""
+    """Return a registry of what was found, without the mechanisms that claim an unregistered notion."""
     kinds = {key: one for key, one in found.items() if isinstance(one, Kind)}
     notions = {name for role, name in kinds if role == "notion"}
     decomposers = [kind.spec for kind in kinds.values() if kind.spec.role == "decomposer"]

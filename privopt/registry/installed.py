@@ -88,7 +88,7 @@ class Registered(Brought[MechanismSpec]):
         """Import the mechanism's code and make it: a :class:`privopt.interfaces.Mechanism`.
 
         Raises:
-            RegistryError: the target cannot be imported or is no Mechanism.
+            RegistryError: the target cannot be imported or is not a Mechanism.
         """
         cls = cast("type[Any]", self.imported(self.spec.target, _MECHANISM))
         try:
@@ -100,17 +100,17 @@ class Registered(Brought[MechanismSpec]):
         """Refuse what one of the mechanism's methods returned where it is of another kind.
 
         Raises:
-            RegistryError: naming distribution, mechanism, method, what came and what was wanted.
+            RegistryError: names distribution, mechanism, method, the type returned and the one that it must be.
         """
         if not isinstance(made, wanted):
             room = ".".join(wanted.__module__.split(".")[:2])  # where plugins import it from
             raise RegistryError(
-                f"{self.plugin}: {self.spec.name}: {method}() returned {type(made).__name__}, "
-                f"wanted {room}.{wanted.__name__}; nothing written"
+                f"{self.plugin}: {self.spec.name}: {method}() must return "
+                f"{room}.{wanted.__name__}, got {type(made).__name__}; nothing written"
             )
 
     def method(self, name: str | None) -> MethodSpec:
-        """One of the mechanism's methods; the default where ``name`` is None."""
+        """Return one of the mechanism's methods; the default for None."""
         if name is None:
             return self.spec.default
         for method in self.spec.methods:
@@ -173,7 +173,7 @@ class Registry:
         return self.mechanisms[name]
 
     def names(self, role: str) -> tuple[str, ...]:
-        """Names of the kinds of a role, privopt's own first."""
+        """Return the names of the kinds of a role, privopt's own first."""
         return tuple(name for of, name in self.kinds if of == role)
 
     def kind(self, role: str, name: str) -> Kind:

@@ -12,7 +12,7 @@ from privopt.report.theme import BAD, INK, MARK, SOFT, axes_of, themed
 
 @themed
 def beside(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
-    """Losses of mechanisms as bars, the first one's own, with the proved bound as a line."""
+    """Draw losses of mechanisms as bars, this one's first, with the proved bound as a line."""
     figure, axes = axes_of(7.6, 0.9 + 0.42 * len(rows))
     names = [name for name, _ in rows]
     values = [value for _, value in rows]
@@ -30,7 +30,7 @@ def beside(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) ->
 
 
 def dot_size(places: Floats, width: float) -> float:
-    """Area in points squared that fills a grid without overlap, on axes ``width`` inches wide."""
+    """Return the area of a dot, in points squared, that fills a grid without overlap on axes ``width`` inches wide."""
     some = places[:: max(1, len(places) // 300)]
     away = np.linalg.norm(some[:, None] - places[None], axis=2)
     away[away == 0] = np.inf

@@ -50,7 +50,7 @@ def write_layer(layer: Layer, path: Path) -> None:
         UsageError: the file's name has the ending of another format.
     """
     if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f"--geo {path}: the ending {path.suffix!r}, wanted {' or '.join(ENDINGS)}")
+        raise UsageError(f"--geo {path}: the ending must be {' or '.join(ENDINGS)}, got {path.suffix!r}")
     text = json.dumps(_collection(layer), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     path.write_text(text + "\n", "utf-8")
 

@@ -38,7 +38,7 @@ RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 
 
 def document(title: str, body: str) -> str:
-    """One HTML document in the report's style, without anything from outside; ``body`` is ready markup."""
+    """Return one HTML document in the report's style, without anything from outside; ``body`` is ready markup."""
     style = files(__package__).joinpath("report.css").read_text("utf-8")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -62,13 +62,13 @@ def figure_section(title: str, figure: Figure, lead: str = "") -> Section:
 
 
 def drawing(title: str, figure: Figure, caption: str = "") -> str:
-    """Markup of one figure; ``title`` is what a screen reader calls it."""
+    """Return the markup of one figure; ``title`` is what a screen reader calls it."""
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f"<figure>{svg(figure, title)}{below}</figure>"
 
 
 def pair_section(title: str, drawings: Sequence[str], lead: str = "") -> Section:
-    """Return a section that shows figures side by side where there is room; see :func:`drawing`."""
+    """Return a section that shows figures side by side on a wide screen; see :func:`drawing`."""
     return Section(title=title, lead=lead, html=f'<div class="pair">{"".join(drawings)}</div>')
 
 
@@ -78,7 +78,7 @@ def table_section(title: str, header: Sequence[str], rows: Iterable[Sequence[Any
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Markup of one table, which scrolls where it is too large; ``title`` is what a screen reader calls it."""
+    """Return the markup of one table, which scrolls if it is too large; ``title`` is what a screen reader calls it."""
     kept = [tuple(row) for row in rows]
     numeric = [bool(kept) and all(_number(row[place]) for row in kept) for place in range(len(header))]
     head = "".join(

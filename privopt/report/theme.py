@@ -91,7 +91,7 @@ def themed(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
-    """Return a figure of so many inches, and its axes."""
+    """Return a figure of ``width`` by ``height`` inches, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -158,7 +158,7 @@ def _thinned(figure: Figure) -> None:
 
 
 def _named(colour: str) -> str:
-    """Styles may name a variable of the page; outside one its number stands."""
+    """Return the page's variable for a colour, with the colour as fallback where the page is not around."""
     return f"var(--{NAMES[colour]},{colour})" if colour in NAMES else colour
 
 

@@ -233,7 +233,7 @@ def _renamed(name: str, contents: bytes, moved: Mapping[str, str]) -> bytes:
 
     renamed = _TOKEN.sub(replaced, text)
     if _parsed(renamed) != _values(_parsed(text), moved):
-        raise InputError([Fault(name, "", "a path outside its folder that is a key too", "files beside it")])
+        raise InputError([Fault(name, "", "a path outside its folder that is a key too", "files in its folder")])
     return renamed.encode()
 
 

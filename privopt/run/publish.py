@@ -27,12 +27,12 @@ CHECKPOINTS: Final = (".npz", ".json", ".part")
 def check_target(
     folder: Path, *, force: bool, called: tuple[str, str] = ("--out", "--force"), known_by: str = RESULT
 ) -> None:
-    """Refuse a target that must not be replaced; ``called`` are folder and ``force`` by whoever gave them.
+    """Refuse a target that must not be replaced; ``called`` are the caller's names of folder and ``force``.
 
-    A folder that has no file ``known_by`` is nothing that privopt wrote.
+    A folder without a file ``known_by`` was not written by privopt.
 
     Raises:
-        UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its folder cannot be made.
+        UsageError: it exists and ``force`` is not given, or privopt did not write it, or its folder cannot be made.
     """
     option, cure = called
     _check_parent(folder, option)
@@ -45,14 +45,14 @@ def check_target(
     if not force:
         raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
     if not (folder / known_by).is_file():
-        raise UsageError(f"{option} {folder}: exists and is no result of privopt, so {cure} will not replace it")
+        raise UsageError(f"{option} {folder}: exists and was not written by privopt, so {cure} will not replace it")
 
 
 def _check_parent(target: Path, option: str = "--out") -> None:
     """Refuse a target whose folder is not there and cannot be made, or cannot be written."""
     nearest = next(folder for folder in target.absolute().parents if folder.exists() or folder.is_symlink())
     if not nearest.is_dir():
-        raise UsageError(f"{option} {target}: {nearest} is no folder")
+        raise UsageError(f"{option} {target}: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"{option} {target}: the folder {nearest} cannot be written")
 
@@ -79,7 +79,7 @@ def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
     """
     _check_parent(target, option)
     if target.is_symlink() or (target.exists() and not target.is_file()):
-        raise UsageError(f"{option} {target}: is no regular file")
+        raise UsageError(f"{option} {target}: is not a regular file")
     if target.exists() and not force:
         raise UsageError(f"{option} {target}: exists already; --force replaces it")
 
@@ -199,7 +199,7 @@ def new_folder(
         private: the whole folder is its owner's own (0700).
         check: called with the finished folder before it becomes ``target``; what it raises ends the work.
         warn: called with a sentence where something besides ``target`` went wrong.
-        called: what ``target`` and ``force`` are called by whoever gave them.
+        called: the caller's names of ``target`` and ``force``.
         known_by: a file that an earlier result has.
 
     Raises:
@@ -217,7 +217,7 @@ def new_folder(
 
 @frozen
 class Place:
-    """Hidden folders next to a target, each of which may become it.
+    """Hidden folders next to a target; each may become it.
 
     Attributes:
         target: the folder to make.
@@ -261,7 +261,7 @@ def hidden_folders(
     called: tuple[str, str] = ("--out", "--force"),
     known_by: str = RESULT,
 ) -> Iterator[Place]:
-    """Yield a place for folders, one of which may become ``target``; the others vanish when the block ends.
+    """Yield a place for folders; one of them may become ``target``, the others vanish when the block ends.
 
     Raises:
         UsageError: see :func:`check_target`.
@@ -275,10 +275,10 @@ def hidden_folders(
 
 @define(kw_only=True)
 class Copies:
-    """Clean copies on their way to a folder of their own.
+    """Clean copies that are written to a hidden folder, which becomes one of their own.
 
     Attributes:
-        target: the folder to make; None where no copies are wanted.
+        target: the folder to make; None without copies.
         work: hidden folder next to it to write them into.
         placed: whether they are there.
     """
@@ -305,7 +305,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     """Yield a hidden folder for copies; it becomes ``target`` once they are placed, and vanishes if they are not.
 
     Args:
-        target: a folder that is not there, or is empty; None: no copies are wanted.
+        target: a folder that is not there, or is empty; None: make no copies.
         out: DIR, which says of them that they are clean.
         force: where ``target`` holds the copies that an earlier DIR lists, unchanged, and nothing else, replace them.
 
@@ -317,7 +317,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
         yield Copies()
         return
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise UsageError(f"--copy-to {target}: is no folder")
+        raise UsageError(f"--copy-to {target}: is not a folder")
     target = target.absolute()
     _check_parent(target, "--copy-to")
     if out.absolute() in (target, *target.parents):
@@ -399,7 +399,7 @@ def _renamed(work: Path, target: Path, home: Path) -> Path | None:
 
 
 def discard(old: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove what was replaced; ``warn`` is told where it could not be."""
+    """Remove what was replaced; call ``warn`` if it could not be removed."""
     try:
         old.chmod(0o700)
         shutil.rmtree(old)

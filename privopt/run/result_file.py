@@ -53,7 +53,7 @@ def _exactly(text: object) -> Decimal | Fraction | None:
 
 
 def differences(stated: object, wanted: object, where: str, *, near: float = TOLERANCE) -> Iterator[str]:
-    """Yield a line for each leaf of result.json that is not what its claim comes to; doubles may differ by ``near``."""
+    """Yield a line for each leaf of result.json that is not what its claim implies; doubles may differ by ``near``."""
     if isinstance(wanted, dict) and isinstance(stated, dict):
         for name in {**wanted, **stated}:
             inner = f"{where}.{name}".lstrip(".")

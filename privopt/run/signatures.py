@@ -24,7 +24,7 @@ PROGRAM: Final = "ssh-keygen"
 
 
 def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """Sign a DIR that holds: write SHA256SUMS.sig next to SHA256SUMS.
+    """Sign a verified DIR: write SHA256SUMS.sig next to SHA256SUMS.
 
     Args:
         folder: DIR.
@@ -47,7 +47,7 @@ def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | N
 
 
 def check_key(key: Path) -> None:
-    """Sign nothing with a key, so that one that cannot sign is found before a long computation and not after.
+    """Check that a key can sign, before a long computation and not after it.
 
     Raises:
         UsageError: ``ssh-keygen`` is missing, or it cannot sign with such a key.

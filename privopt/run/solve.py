@@ -59,7 +59,7 @@ class Solved:
         result: what its result.json says.
         stopped: whether it was stopped early.
         warnings: what anyone who uses the release must know, a sentence each.
-        meaning: what the guarantee comes to, a sentence each.
+        meaning: what the guarantee amounts to, a sentence each.
     """
 
     folder: Path
@@ -87,7 +87,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
     check_target(out.absolute(), force=options.force)
     partial = out.absolute().with_name(out.name + ".partial")
     if options.resume and (partial.is_symlink() or not partial.is_dir()):
-        raise UsageError(f"--resume: there is no folder {partial} to go on from")
+        raise UsageError(f"--resume: the folder {partial} to go on from must exist")
     source = (
         problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted="a problem file in TOML")
     )
@@ -167,7 +167,7 @@ def _asked(name: str, options: Options) -> tuple[Registered, MethodSpec]:
     if registered.spec.asks(method) and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
     if options.gap is not None and (wanted := share(options.gap)):  # at 1 anything would be optimal
-        raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
+        raise UsageError(f"gap must be {wanted}, got {options.gap:g}")
     registry().kind("solver", options.solver)
     return registered, method
 
@@ -187,7 +187,7 @@ def _left(options: Options, start: float) -> float | None:
 def _context(
     options: Options, method: MethodSpec, executor: Executor, *, checkpoint: Path, copies: Path | None
 ) -> SolveContext:
-    """How the mechanism shall work."""
+    """Return the context in which the mechanism works."""
     return SolveContext(
         method=method.name,
         solver=options.solver,
@@ -226,7 +226,7 @@ def _loaded(
 
 
 def _times(declared: AttrsInstance, context: SolveContext, start: float) -> Times:
-    """Seconds by phase; whole ones, rounded up, where a secret was read, for how long that took tells of it."""
+    """Return seconds by phase; in whole seconds, rounded up, if a secret was read: exact times could reveal it."""
     times = {phase: context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
     times["total"] = time.monotonic() - start
     secret = any(file.secret for file in files_of(declared))
@@ -235,11 +235,11 @@ def _times(declared: AttrsInstance, context: SolveContext, start: float) -> Time
 
 @define(eq=False)
 class _Writing:
-    """One run's folders: what stands by while the search goes on, and the last one.
+    """One run's folders: fallbacks written while the search goes on, and the last one.
 
     Attributes:
         out: the folder as it was asked for.
-        stands: the latest whole folder, and what is said of it; None before, and where there is no limit.
+        stands: the latest complete folder, and its result; None before, and without a limit.
     """
 
     registered: Registered
@@ -257,7 +257,7 @@ class _Writing:
     stands: tuple[Path, Solved] | None = None
 
     def stand_by(self, outcome: Outcome[Any]) -> None:
-        """Write an outcome and read it back: it will be published should the rest not come to its end."""
+        """Write an outcome and read it back: it will be published if the rest does not finish in time."""
         work, before = self.place.new(), self.stands
         solved = self._written(outcome, work)
         self.place.complete(work, private=self.mechanism.private_folder, check=self._check)
@@ -272,18 +272,18 @@ class _Writing:
             yield
 
     def publish(self) -> bool:
-        """Publish what stands by; whether anything does."""
+        """Publish the fallback; return whether there was one."""
         if self.stands is None:
             return False
         self._publish(self.stands[0], [])
         return True
 
     def last(self, outcome: Outcome[Any]) -> Solved:
-        """Write and publish the outcome, or what stands by where there is no time for that.
+        """Write and publish the outcome, or the fallback if there is no time for that.
 
         Raises:
-            CertificationError, RoundTripError: what was found is not what it should be.
-            StoppedError: there was no time, and nothing stands by.
+            CertificationError, RoundTripError: the outcome is not what it should be.
+            StoppedError: there was no time, and no fallback.
         """
         self.registered.expect("solve", outcome, Outcome)
         warnings: list[str] = []

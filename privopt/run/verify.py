@@ -378,7 +378,7 @@ def _unproved(opened: Opened, *, fits: bool) -> list[str]:
 
 
 def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
-    """Compare what result.json says, leaf by leaf, with what its problem and release come to."""
+    """Compare what result.json says, leaf by leaf, with what follows from its problem and release."""
     wanted = {name: jsonable(value) for name, value in again.to_json().items()}
     lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
     exact = again.details.value_unit is not None

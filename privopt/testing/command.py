@@ -100,7 +100,7 @@ def _one(home: str, mechanism: str, method: str, check: str, siblings: int, seed
 
 
 def table(results: Sequence[CheckResult]) -> str:
-    """Results as a table for the terminal, what was found below it."""
+    """Format results as a table for the terminal, with the findings below it."""
     rows = [(r.method, r.check, str(r.version), r.status, f"{r.seconds:.1f} s", _line(r)) for r in results]
     widths = [max((len(row[n]) for row in rows), default=0) for n in range(5)]
     padded = [[cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)] + [row[5]] for row in rows]

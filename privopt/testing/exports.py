@@ -16,7 +16,7 @@ Rows = list[list[str]]
 
 
 def secret_files(declared: AttrsInstance) -> list[str]:
-    """Names of the secret files of a problem."""
+    """Return the names of the secret files of a problem."""
     return [file.name for file in files_of(declared) if file.secret]
 
 
@@ -57,7 +57,7 @@ def _changed(one: GeneratedProblem, two: GeneratedProblem) -> set[str]:
 
 
 def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
-    """Header and rows of a CSV file of the problem; None where it is not a table."""
+    """Return header and rows of a CSV file of the problem; None if it is not a table."""
     if not name.endswith(".csv") or name not in problem.files:
         return None
     rows = problem.rows(name)

@@ -15,7 +15,7 @@ from privopt.declare.schema import Seen
 
 
 def fingerprint(value: object) -> dict[str, str]:
-    """Digests of everything inside an object, by place: attrs fields, mappings, sequences, arrays."""
+    """Return digests of everything inside an object, by place: attrs fields, mappings, sequences, arrays."""
     found: dict[str, str] = {}
     _walk(value, "problem", found, set(), 0)
     return found
@@ -53,5 +53,5 @@ def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], dept
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """Places whose contents differ; what was only computed and kept (a cached property) is not a change."""
+    """Return places whose contents differ; a value that was only cached (a cached property) is not a change."""
     return tuple(name for name, digest in before.items() if after.get(name, digest) != digest)

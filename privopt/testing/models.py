@@ -17,7 +17,7 @@ TOLERANCE: Final = 1e-6
 
 @st.composite
 def linear_programs(draw: st.DrawFn, columns: int = 4, rows: int = 4, integers: bool = False) -> StandardForm:
-    """Small linear programs over bounded boxes, of whole numbers: equations, ranges, free rows, either sense.
+    """Draw small linear programs over bounded boxes, of whole numbers: equations, ranges, free rows, either sense.
 
     Feasible by construction: the rows' sides are set around a point of the box. With ``integers`` that point is whole,
     and so are some of the columns.
@@ -93,10 +93,10 @@ def fail(what: str, form: StandardForm) -> NoReturn:
 
 
 def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Floats | None) -> list[str]:
-    """Conditions of Karush, Kuhn and Tucker that a vector and its multipliers miss, in words.
+    """List conditions of Karush, Kuhn and Tucker that a vector and its multipliers miss, in words.
 
-    Multipliers are the change of the objective for a unit of a row's side: for a minimum, at least 0 where the row
-    stands at its lower side, at most 0 at its upper one, 0 between; reduced costs likewise for bounds of columns.
+    Multipliers are the change of the objective for a unit of a row's side. For a minimum they are at least 0 if the row
+    is at its lower side, at most 0 at its upper one, 0 between. Reduced costs likewise for bounds of columns.
     """
     faults = []
     activity = np.asarray(form.A @ x)

@@ -27,7 +27,7 @@ def missing_traits() -> dict[str, str]:
 
 
 def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
-    """Traits of the releases of a class that claim a notion.
+    """Return the traits of the releases of a class that claim a notion.
 
     * ``matrix``: it has ``weights``, a row of whole numbers for each secret;
     * ``sampler``: it draws for any secret (:meth:`privopt.interfaces.Release.sample`);

@@ -68,7 +68,7 @@ class _Answered(NoiseSource):
 
 @frozen
 class _Watched(NoiseSource):
-    """Noise is drawn as ever, at ``factor`` times the scale; what came is told."""
+    """Draws noise as usual, at ``factor`` times the scale, and reports each call."""
 
     inner: NoiseSource
     told: Callable[[NDArray[Any], NoiseRecord], object]
@@ -110,7 +110,7 @@ def recorded(other: Other | None = None) -> Iterator[list[Query]]:
 
 
 def farther(call: int, signs: tuple[int, int], *, scales: int, more: int, answers: list[list[float]]) -> Other:
-    """Answers that are the values but for one call, which is answered far off: to be given to :func:`recorded`.
+    """Return answers for :func:`recorded`: the values themselves, except for one call, which is answered far off.
 
     Args:
         call: which one, from 0.

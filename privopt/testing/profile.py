@@ -75,15 +75,16 @@ class Profile:
             of a mechanism that chooses one of them instead of adding noise to numbers (the exponential mechanism,
             permute-and-flip). ``observed`` and ``draws`` then give the number of the outcome, from 0.
         alike: ``(problem) -> (id, id, distance)`` of secrets that a matrix or a sampler must keep alike, computed from
-            the problem file by other code than the mechanism's own; distance 1 where there is none. Default: the
+            the problem file by other code than the mechanism's own; distance 1 for a problem without distances.
+            Default: the
             pairs of the problem or of the release, else every two secrets.
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
             faster way exists than to solve for each.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
         variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``): the same problem said otherwise, or None
             where that cannot be done with the one given.
-        nothing_near: a problem in which no pair of secrets is required, or one that is refused; None where there is no
-            such thing. A certificate must not hold of it.
+        nothing_near: a problem in which no pair of secrets is required, or one that is refused; None if there cannot be
+            one. Its certificate must not hold.
         best_known: ``(problem, result) -> objective`` of some release that keeps the guarantee, found otherwise
             (brute force); holds ``lower_bound`` against it. ``result`` says which method and unit.
         oracle: ``(problem, release, result) -> complaints``: an independent computation of what the release must meet;
@@ -132,11 +133,11 @@ def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
         except (ImportError, AttributeError, ValueError) as error:
             raise RegistryError(f"{name}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
         if not isinstance(found, Profile) and not callable(found):
-            raise RegistryError(f"{name}: kit {mechanism.kit!r} is no privopt.testing.Profile")
+            raise RegistryError(f"{name}: kit must be a privopt.testing.Profile, got {mechanism.kit!r}")
         found = found if isinstance(found, Profile) else found(mechanism.problem_class)
     if not isinstance(found, Profile):
         raise RegistryError(
-            f"{name} names no profile for the conformance kit; wanted "
+            f"{name} must name a profile for the conformance kit: "
             'kit = "package.module:PROFILE", a privopt.testing.Profile'
         )
     return found

@@ -17,7 +17,7 @@ NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\
 
 
 def public_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Contents of the files outside ``private/``, the members of archives included."""
+    """Yield the contents of the files outside ``private/``, the members of archives included."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or name.split("/")[0] == PRIVATE:
@@ -57,10 +57,9 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def published(folder: Path) -> dict[str, bytes]:
-    """Everything public, in parts that can be compared: whole files, columns, texts without numbers, result.json.
+    """Return everything public in parts that can be compared: whole files, columns, texts without numbers, result.json.
 
-    Left out is what differs between two runs on the same input for no fault of theirs: times, and the sums that
-    follow from them.
+    It omits what rightly differs between two runs on the same input: times, and the sums that follow from them.
     """
     files = artefact(folder)
     dated = {f"{name}, of its members": _members(contents) for name, contents in public_bytes(folder) if _zip(contents)}

@@ -31,7 +31,7 @@ from privopt.testing.under_trial import Subject, error_text
 
 
 def spent() -> float:
-    """Processor seconds of this process and its children: a busy machine makes no check weaker."""
+    """Return the processor seconds of this process and its children: a busy machine must not weaken a check."""
     return math.fsum(os.times()[:4])
 
 
@@ -145,7 +145,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 
 
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
-    """Run the examples of one check of anything: a mechanism, a kind, a solver, a ledger's keeper.
+    """Run the examples of one check of anything: a mechanism, a kind, a solver, a ledger class.
 
     Args:
         check: its name.
@@ -203,14 +203,14 @@ def _power(multiple: float) -> str:
 
 
 def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:
-    """Reasons by check for one method, out of keys ``check`` and ``method:check``."""
+    """Return the reasons by check for one method, from keys ``check`` and ``method:check``."""
     found: dict[str, str] = {}
     for key, reason in {**subject.profile.expected_failures, **expected}.items():
         method, _, name = key.rpartition(":")
         if name not in all_checks():
             raise UsageError(f"expected failure {key!r}: {UnknownNameError('check', name, all_checks())}")
         if not reason.strip():
-            raise UsageError(f"expected failure {key!r}: wanted a reason in words")
+            raise UsageError(f"expected failure {key!r} must have a reason in words, got none")
         if method in ("", subject.method.name):
             found[name] = reason
     return found

@@ -13,23 +13,23 @@ __all__ = ["count_vectors", "epsilons", "score_matrices", "sizes"]
 
 
 def sizes(most: int) -> st.SearchStrategy[int]:
-    """1 to ``most``, 2 first: two of a thing are the least that most faults need, and one is a case of its own."""
+    """Draw 1 to ``most``, 2 first: most faults need two of a thing at least, and one is a case of its own."""
     return st.sampled_from([n for n in (2, 3, *range(4, most + 1)) if n <= most] + [1])
 
 
 def epsilons(texts: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0")) -> st.SearchStrategy[str]:
-    """Budgets as decimal texts: what is claimed is the rational of the text, 1/10 and not the double nearest to it."""
+    """Draw budgets as decimal texts: what is claimed is the rational of the text, 1/10 and not the nearest double."""
     return st.sampled_from(list(texts))
 
 
 def count_vectors(count: int, most: int = 9) -> st.SearchStrategy[tuple[int, ...]]:
-    """People at each of ``count`` places, 0 to ``most``."""
+    """Draw people at each of ``count`` places, 0 to ``most``."""
     return st.lists(st.integers(0, most), min_size=count, max_size=count).map(tuple)
 
 
 @st.composite
 def score_matrices(draw: st.DrawFn, photos: int = 5, places: int = 4, impossible: bool = True) -> NDArray[np.float64]:
-    """(1 to photos, 2 to places) log-probabilities in quarters, with ties, and minus infinity where ``impossible``."""
+    """Draw log-probabilities (1 to photos, 2 to places) in quarters, with ties, and -infinity if ``impossible``."""
     shape = (draw(st.integers(1, photos)), draw(st.integers(2, places)))
     size = shape[0] * shape[1]
     quarters = st.integers(0, 12).map(lambda n: -n / 4)

@@ -268,7 +268,9 @@ def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
     """Return the registration of a class: one method, called solve."""
     notions = registry().names("notion")
     if guarantee not in notions:
-        raise UsageError(f"{cls.__name__}: wanted spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}")
+        raise UsageError(
+            f"{cls.__name__} must be given spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}"
+        )
     words = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
     return MechanismSpec(
         name=f"under-trial-{words}".replace("--", "-"),
@@ -287,7 +289,7 @@ def subject(
     guarantee: str = "",
     profile: Profile | None = None,
 ) -> Subject:
-    """One method of a mechanism as a subject.
+    """Return one method of a mechanism as a subject.
 
     Args:
         mechanism: name of an installed mechanism, or a class.

@@ -17,12 +17,12 @@ Change = Callable[[GeneratedProblem, random.Random], Variant | None]
 def relabel(
     columns: Mapping[str, Sequence[str]], *, unless: Callable[[GeneratedProblem], bool] | None = None
 ) -> Change:
-    """Make the variant ``"relabelling"``: every id is replaced by another, wherever it stands.
+    """Make the variant ``"relabelling"``: every id is replaced by another, wherever it occurs.
 
     Args:
         columns: names of the columns that hold ids, by the table's name; tables and columns that a problem has not, and
             empty cells, are left.
-        unless: tells problems in which ids decide something, between equal costs say: these have no such variant.
+        unless: recognises problems in which ids decide something, between equal costs say: these have no such variant.
     """
 
     def changed(problem: GeneratedProblem, chance: random.Random) -> Variant | None:

@@ -123,7 +123,7 @@ def test_duals_of_a_maximum_have_its_sense(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_coefficient_of_48e20_is_an_error(name: str) -> None:
-    with pytest.raises(SolverError, match=r"row: coefficients -4\.8e\+20 of x\['b'\] and 1 of x\['a'\] are further"):
+    with pytest.raises(SolverError, match=r"row: coefficients -4\.8e\+20 of x\['b'\] and 1 of x\['a'\] differ by more"):
         get(name).solve(tiny(A=[[1, -4.8e20]], row_lower=[-np.inf], row_upper=[0]))
 
 
@@ -178,7 +178,7 @@ class Liar(Backend):
         ([10.0, 0.0], r"x\['a'\] = 10, outside \[0, 9\]"),
         ([np.nan, 1.0], "finite numbers"),
         ([1.0], "not 2 finite"),
-        ([0.5, 1.0], r"x\['a'\] = 0.5, wanted an integer"),
+        ([0.5, 1.0], r"x\['a'\] must be an integer, got 0.5"),
     ],
 )
 def test_a_lying_vector_is_caught(x: list[float], message: str) -> None:
@@ -215,7 +215,7 @@ def test_names() -> None:
     assert names() == ("cbc", "highs")
     with pytest.raises(UnknownNameError, match="did you mean highs"):
         get("hihgs")
-    with pytest.raises(UsageError, match="time limit 0"):
+    with pytest.raises(UsageError, match="time limit must be seconds above 0, got 0"):
         get("highs").solve(tiny(), time_limit=0)
     with pytest.raises(UsageError, match="method 'magic'"):
         get("highs").solve(tiny(), method="magic")

@@ -18,7 +18,7 @@ from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 
 __all__ = ["bad_inputs", "tampered"]
 
-BEYOND: Final = "further apart than double precision solvers bear"
+BEYOND: Final = "differ by more than double precision solvers can represent"
 """A problem that is well said, with numbers that no solver takes: code 5 tells so."""
 
 LEAVES: Final[dict[str, Any]] = {

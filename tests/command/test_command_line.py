@@ -47,7 +47,7 @@ def test_verify_and_sample(privopt, solved_toy, tmp_path):
         (["solve", "optimal-lp", "{toy}", "--out", "{out}", "--seed", "x"], "integer"),
         (["solve", "optimal-lp", "{toy}", "--out", "{out}", "--resume"], "--resume"),
         (["solve", "optimal-lp", "{toy}", "--out", "{out}", "--executor", "ftp://x"], "executor"),
-        (["solve", "optimal-lp", "{toy}", "--out", "{toy}/deep/out"], "is no folder"),
+        (["solve", "optimal-lp", "{toy}", "--out", "{toy}/deep/out"], "is not a folder"),
         (["verify", "{nowhere}"], "no such folder"),
         (["sample", "{nowhere}", "--input", "p1"], "no such folder"),
         (["audit", "{solved}/problem"], "no SHA256SUMS in it, wanted a folder that privopt solve has written"),

@@ -175,7 +175,7 @@ def test_describe_shows_a_table_with_a_default_by_its_keys():
 
 def test_a_folder_is_found_beside_the_problem_and_never_looked_for_in_a_published_copy(tmp_path):
     text = '[privacy]\nepsilon = 1\nalbum = "photos"\n'
-    wanted = "found 'photos', which is no folder, wanted a folder, its path relative to the problem file"
+    wanted = "found 'photos', which is not a folder, wanted a folder, its path relative to the problem file"
     assert faults(tmp_path, text) == [f"p.toml: privacy.album: {wanted}"]
     assert load(tmp_path, text, public=True).privacy.album == Folder(name="photos", path=None)
     (tmp_path / "photos").mkdir()

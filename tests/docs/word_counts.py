@@ -66,7 +66,10 @@ _FIRST = r"[A-Z\d]|(?:privopt|[a-z]+-(?:censor|dp|geo|linear|lp|mdp|opt))\b"
 """What a sentence begins with: a capital, a number, or one of the names that are written small."""
 _END = re.compile(rf"(?<!\bEq\.)(?<!\bFig\.)(?<!\bal\.)(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_\[]*(?:{_FIRST}))")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.|>) +", re.MULTILINE)
-_EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) .*?(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
+_EXAMPLE = re.compile(
+    r"^ *(?:>>>|\.\.\.) .*?(?:\n\s*\n|\Z)|(?<=::)\n\n(?:(?: +[^\n]*)?(?:\n|\Z))+?(?=\S|\Z)", re.MULTILINE | re.DOTALL
+)
+"""An example that is run, or a block behind ``::``: a formula, a tree or code."""
 _ARGUMENT = re.compile(r"^ +\*{0,2}[\w.]+(?:, \*{0,2}\w+)*: ", re.MULTILINE)
 _PRIVATE = re.compile(rf"\b(?:{'|'.join(PRIVATE)})\b(?!-)", re.IGNORECASE)
 
@@ -161,8 +164,7 @@ def counted() -> dict[str, dict[str, dict[str, int]]]:
         for message in messages(tree):
             tables["messages"].setdefault(folder, Counter()).update(count(message))
         own = tables["docstrings"].setdefault(folder, Counter())
-        own.update(count(ast.get_docstring(tree) or ""))
-        for docstring, is_function in docstrings(tree.body):
+        for docstring, is_function in [(ast.get_docstring(tree) or "", False), *docstrings(tree.body)]:
             own.update(count(_EXAMPLE.sub("\n\n", docstring)))
             own["no_verb"] += bool(docstring) and is_function and not begins_with_verb(docstring)
     return {

@@ -36,23 +36,35 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     (lambda m, z, h: m.require("f", z[i, k] < 1, forall=(i, k)), "strict"),
     (lambda m, z, h: m.require("f", True), "always True"),
     (lambda m, z, h: m.require("f", Le(1, 2)), "speaks of no variable"),
-    (lambda m, z, h: m.require("f", Le(z, 2)), "z stands without its 2 indices"),
+    (lambda m, z, h: m.require("f", Le(z, 2)), "z must be used with its 2 indices, got none"),
     (lambda m, z, h: z[k, i], r"index k runs over Y \(4\), but place 0 of z over X \(3\)"),
-    (lambda m, z, h: z[i], "z is indexed by X, Y: got 1 indices, wanted 2"),
-    (lambda m, z, h: m.require("f", Le(h[i], "1"), forall=i), "is text"),
+    (lambda m, z, h: z[i], r"z must have 2 indices \(X, Y\), got 1"),
+    (lambda m, z, h: m.require("f", Le(h[i], "1"), forall=i), "got the text"),
     (lambda m, z, h: m.require("f", Le(h[i], np.ones(3)), forall=i), "arrays enter a formula as params"),
     (lambda m, z, h: m.require("f", Le(h[i] + h[j], 1), forall=(i, j), where=[("a", "q")]), "where, index j: .*'q'"),
-    (lambda m, z, h: m.require("f", Le(h[i] + h[j], 1), forall=(i, j), where=np.array([[0, 3]])), "place 3, wanted 0"),
-    (lambda m, z, h: m.require("f", Le(h[i], 1), forall=i, where=[("a", "b")]), "tuples of 2 entries"),
-    (lambda m, z, h: m.require("f", Le(k * h[i], 1), forall=(i, k)) or m.compile(), "k in the coefficient k is no p"),
-    (lambda m, z, h: m.require("f", Le(z[i, k + 1], 1), forall=(i, k)) or m.compile(), r"k \+ 1 is 4 at k = 3"),
+    (
+        lambda m, z, h: m.require("f", Le(h[i] + h[j], 1), forall=(i, j), where=np.array([[0, 3]])),
+        "places must be 0 to 2, got 3",
+    ),
+    (
+        lambda m, z, h: m.require("f", Le(h[i], 1), forall=i, where=[("a", "b")]),
+        r"tuples of 1 entries for \(i\), got 2",
+    ),
+    (
+        lambda m, z, h: m.require("f", Le(k * h[i], 1), forall=(i, k)) or m.compile(),
+        "k in the coefficient k must be a p",
+    ),
+    (
+        lambda m, z, h: m.require("f", Le(z[i, k + 1], 1), forall=(i, k)) or m.compile(),
+        r"k \+ 1 must be a place from 0 to 3 of Y, got 4 at k = 3",
+    ),
     (lambda m, z, h: m.require("f", Le(h[i] / _p(m)[i], 1), forall=i) or m.compile(), "family f: the coef.* inf at i"),
-    (lambda m, z, h: m.param("q", np.array([1, np.nan, 2]), X), r"param q\['b'\] is NaN"),
-    (lambda m, z, h: m.param("q", np.ones(4), X), r"shape \(4,\), wanted \(3,\)"),
+    (lambda m, z, h: m.param("q", np.array([1, np.nan, 2]), X), r"param q\['b'\] must be a number, got NaN"),
+    (lambda m, z, h: m.param("q", np.ones(4), X), r"shape \(3,\) for \(X\), got \(4,\)"),
     (lambda m, z, h: m.variable("z"), "the name 'z' is taken"),
     (lambda m, z, h: m.variable("y", X, lower=2, upper=1), "lower bound 2.0 above upper 1.0"),
-    (lambda m, z, h: m.variable("y", X, lower=np.ones(2)), "lower of shape"),
-    (lambda m, z, h: m.variable("y", X, kind="whole"), "kind 'whole'"),
+    (lambda m, z, h: m.variable("y", X, lower=np.ones(2)), "lower must have shape"),
+    (lambda m, z, h: m.variable("y", X, kind="whole"), "binary, got 'whole'"),
     (lambda m, z, h: m.minimize(h[i]), "objective: index i of the term"),
     (lambda m, z, h: m.minimize(0) or m.minimize(1), "objective is set already"),
     (
@@ -60,7 +72,10 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
         r"f\[i='a'\]: no big-M: w\['a'\] has no upper bound",
     ),
     (lambda m, z, h: m.require("f", implies(z[i, 0], h[i] <= 0), forall=i) or m.compile(), "wanted a binary"),
-    (lambda m, z, h: m.require("g", Eq(z[i, 0], 2 * z[i, 1]), forall=i, privacy=True), "family g: .* no privacy row"),
+    (
+        lambda m, z, h: m.require("g", Eq(z[i, 0], 2 * z[i, 1]), forall=i, privacy=True),
+        "family g: a privacy row must be",
+    ),
     (lambda m, z, h: m.piecewise("u", h[i], [0, 1, 2, 3], values=[0, 2, 1, 5], forall=i), "neither convex nor"),
     (lambda m, z, h: m.piecewise("t", h[i], [0, 0], values=[1, 2], forall=i), "must be finite and rise"),
     (
@@ -69,11 +84,11 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     ),
     (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=z), r"shape \(3, 3\) for 12 columns"),
     (lambda m, z, h: m.add_block("b", sparse.eye(3) * np.inf, columns=h), "a coefficient is inf"),
-    (lambda m, z, h: m.piecewise("t", h[i], [0], [1], forall=i), "wanted two or more"),
-    (lambda m, z, h: total(h[i], over=cast("Any", "i")), "wanted an index"),
+    (lambda m, z, h: m.piecewise("t", h[i], [0], [1], forall=i), "two breakpoints or more, got one"),
+    (lambda m, z, h: total(h[i], over=cast("Any", "i")), "over must be an index"),
     (lambda m, z, h: m.minimize(total(h[i], over=i) * total(h[j], over=j)), "multiplies variables"),
     (lambda m, z, h: m.require("f", Le(total(_p(m)[i], over=i) * h[i], 1), forall=i), "index i of a sum in"),
-    (lambda m, z, h: IndexSet("Z", ["a", "b", "a"]), "'a' stands at places 0 and 2"),
+    (lambda m, z, h: IndexSet("Z", ["a", "b", "a"]), "got 'a' at places 0 and 2"),
 ]
 
 
@@ -192,7 +207,9 @@ def test_booleans_are_neither_places_nor_labels_that_equal_them(labels: Any, yes
             m.require("rows", Le(x[a], 1), forall=a, where=mask)
         with pytest.raises(ModelError, match=r"np\.argwhere\(mask\)"):
             total(x[a], over=a, where=mask)
-    with pytest.raises(ModelError, match=r"a mask of booleans, \(2, 2\), wanted tuples: np\.argwhere\(mask\)"):
+    with pytest.raises(
+        ModelError, match=r"must be tuples, got a mask of booleans of shape \(2, 2\): np\.argwhere\(mask\)"
+    ):
         m.require("rows", Le(x[a] + x[b], 1), forall=(a, b), where=np.array([[yes, False], [yes, yes]]))
     for ask in (lambda: x[yes], lambda: N.position(yes)):
         with pytest.raises(ModelError, match=r"index set N has no element (np\.)?True"):
@@ -211,7 +228,7 @@ def test_tuples_as_arrays_in_a_list_are_told() -> None:
     X = IndexSet("X", ["a", "b"])
     i, j = Index("i", X), Index("j", X)
     z = m.variable("z", X)
-    with pytest.raises(ModelError, match=r"where, index i: .* is a ndarray, wanted an element or its place"):
+    with pytest.raises(ModelError, match=r"where, index i: .* must be an element or its place, got the ndarray"):
         m.require("rows", Le(z[i], z[j]), forall=(i, j), where=[np.array([0, 1]), np.array([1, 0])])
 
 
@@ -229,12 +246,12 @@ def test_a_variable_of_another_model_is_refused() -> None:
         lambda m, z, h: m.add_block("b", sparse.eye(24), columns=[z, foreign]),
     ):
         m: Any = Model("own")
-        with pytest.raises(ModelError, match=r"variable (z|h) is of model m, wanted one of model own"):
+        with pytest.raises(ModelError, match=r"variable (z|h) must be one of model own, got one of model m"):
             use(m, m.variable("z", X, Y, upper=1), m.variable("h", X, kind="binary"))
         made += len(m.families)
     assert made == 0
     twin: Any = Model("m")
-    with pytest.raises(ModelError, match="variable z is of another model called m, wanted one of model m"):
+    with pytest.raises(ModelError, match="variable z must be one of model m, got one of another model called m"):
         twin.minimize(total(foreign[i, k], over=(i, k)))
 
 

@@ -44,7 +44,7 @@ def test_two_reports_of_one_person_say_more_than_two_of_two():
     found, alone = estimate([joined], asked), estimate([apart], asked)
     assert found.shares == pytest.approx(truth, abs=0.05)
     assert (found.high - found.low).sum() < (alone.high - alone.low).sum()
-    with pytest.raises(UsageError, match="other inputs"):
+    with pytest.raises(UsageError, match="inputs must be those of the first channel"):
         one.paired(Channel(inputs=["x"], outputs=["x"], probabilities=np.ones((1, 1))))
 
 

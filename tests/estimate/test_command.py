@@ -134,7 +134,7 @@ def test_what_is_read_is_not_written_over(told, tmp_path):
 
 
 def test_unknown_intervals_are_refused(told):
-    with pytest.raises(UsageError, match="intervals: found 'exact', wanted finite-sample or asymptotic"):
+    with pytest.raises(UsageError, match="intervals must be finite-sample or asymptotic, got 'exact'"):
         told[2].estimate(["p1"], intervals="exact")
 
 
@@ -229,9 +229,9 @@ def test_in_memory_it_is_the_same(told):
         release.estimate(frame, subject="who")
     with pytest.raises(InputError, match="row 2"):
         release.estimate(["p99"])
-    with pytest.raises(UsageError, match="found none"):
+    with pytest.raises(UsageError, match="reports must be at least one, got none"):
         release.estimate([None])
-    with pytest.raises(UsageError, match="a group for each record by its id"):
+    with pytest.raises(UsageError, match="a text for each record's id"):
         release.estimate(frame, by={"p0": "a"})
 
 

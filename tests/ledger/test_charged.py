@@ -163,10 +163,10 @@ def test_a_changed_ledger_ends_with_1_and_nothing_is_written(town, tmp_path):
 @pytest.mark.parametrize(
     ("more", "found"),
     [
-        (["--sticky"], "found --sticky, wanted --ledger FILE"),
-        (["--subject", "who"], "found --subject, wanted --ledger FILE"),
-        (["--ledger", "l"], "found --ledger, wanted --subject COLUMN"),
-        (["--ledger", "l", "--subject", "who", "--seed", "1"], "--seed: found one beside --ledger, wanted none"),
+        (["--sticky"], "--sticky must be used with --ledger FILE"),
+        (["--subject", "who"], "--subject must be used with --ledger FILE"),
+        (["--ledger", "l"], "--ledger must be used with --subject COLUMN"),
+        (["--ledger", "l", "--subject", "who", "--seed", "1"], "--seed must be omitted with --ledger"),
     ],
 )
 def test_options_that_cannot_be_meant_so_are_bad_usage(town, tmp_path, more, found, monkeypatch):
@@ -194,7 +194,10 @@ def test_budget_ends_with_2_on_bad_input(tmp_path):
 
 def test_a_ledger_is_a_file_of_its_own(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
-    for place, found in ((town / "l", "holds the release alone"), (tmp_path / "o.csv", "found the name of a table")):
+    for place, found in (
+        (town / "l", "holds the release alone"),
+        (tmp_path / "o.csv", "must be a file of its own, got the name of a table"),
+    ):
         with pytest.raises(UsageError, match=found):
             apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=place, subject="who")))
         key = Charge(ledger=tmp_path / "l", subject="who", key=place)
@@ -240,7 +243,7 @@ def test_tables_in_memory_are_charged_too(town, tmp_path):
                 {"who": ["carl"] * 5, "place": ["p3"] * 5}, id="place", ledger=ledger, subject="who", sticky=True
             )
         assert ledger.account("carl").reports == 1
-    with pytest.raises(UsageError, match="wanted both"):
+    with pytest.raises(UsageError, match="ledger and subject must be given together"):
         release.apply(frame, id="place", subject="who")
     with pytest.raises(UsageError, match="seed must be omitted with a ledger"):
         release.apply(frame, id="place", subject="who", ledger=tmp_path / "l", seed=1)
@@ -305,11 +308,11 @@ def test_work_that_fails_after_its_charge_says_what_stays_charged(census, tmp_pa
 
 def test_what_draws_no_noise_or_gives_no_privacy_is_not_charged(census, town, tmp_path):
     for arguments, found in (
-        (["hierarchical-dp", census, "--seed", "1"], "found a seed"),
-        (["exponential", town.parent / "p.toml"], "found metric-dp, whose reports are drawn later"),
+        (["hierarchical-dp", census, "--seed", "1"], "got a seed"),
+        (["exponential", town.parent / "p.toml"], "got metric-dp, whose reports are drawn later"),
         (
             ["hierarchical-dp", census, "--method", "cumulative-chain-as-published", "--allow-unsafe"],
-            "found none, without epsilon",
+            "got none, without epsilon",
         ),
     ):
         code, _, err = said("solve", *arguments, "--out", tmp_path / "o", "--ledger", tmp_path / "l")
@@ -322,9 +325,9 @@ def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
     with Ledger(tmp_path / "l") as ledger:
-        with pytest.raises(UsageError, match="found charges of metric-dp, per km as the crow flies"):
+        with pytest.raises(UsageError, match="got charges of metric-dp, per km as the crow flies"):
             ledger.to_opendp("anna")
-        with pytest.raises(UsageError, match="found no charge of the subject"):
+        with pytest.raises(UsageError, match="must have a charge to export, got none"):
             ledger.to_opendp("bert")
 
 

@@ -86,9 +86,9 @@ def test_what_is_charged_is_no_function_of_the_secret(town, tmp_path_factory, on
 def test_what_apply_refuses_is_refused(town, example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for more, found in (
-        (["--ledger", "l"], "sample: found --ledger, wanted --subject ID beside"),
-        (["--subject", "anna"], "sample: found --subject, wanted --ledger FILE beside"),
-        (["--hash-subjects", "k", "--subject", "a"], "found --subject and --hash-subjects, wanted --ledger FILE"),
+        (["--ledger", "l"], "sample: --ledger must be used with --subject ID"),
+        (["--subject", "anna"], "sample: --subject must be used with --ledger FILE"),
+        (["--hash-subjects", "k", "--subject", "a"], "--subject and --hash-subjects must be used with --ledger FILE"),
         (options("l", " "), "subject must be text of 1 to 1,000 characters that can be seen, got ' '"),
         (options(town / "l"), "holds the release alone; name a file elsewhere"),
     ):
@@ -96,7 +96,7 @@ def test_what_apply_refuses_is_refused(town, example, tmp_path, monkeypatch):
         assert (code, out, found in err) == (2, "", True), err
     release = po.open(town)
     for wrong in ({"ledger": "l"}, {"subject": "anna"}):
-        with pytest.raises(UsageError, match="found one of ledger and subject, wanted both"):
+        with pytest.raises(UsageError, match="ledger and subject must be given together"):
             release.sample("p0", **wrong)
     assert os.listdir(tmp_path) == []
     with Ledger("l") as ledger:

@@ -104,6 +104,6 @@ def test_names_that_show_nothing_are_nobody(town, tmp_path):
 def test_a_limit_is_said_in_ascii_digits(tmp_path):
     for amount in ("\u0668", "\uff18", "1\u0660", "0.\u0665", "1/\u0663"):
         code, _, err = said("budget", tmp_path / "l", "--set", amount)
-        assert (code, "wanted an amount" in err) == (2, True)
+        assert (code, "must be an amount" in err) == (2, True)
         assert said("budget", tmp_path / "l", "--set", "1", "--window", amount)[0] == 2
     assert not (tmp_path / "l").exists()

@@ -96,7 +96,7 @@ CHANGES = {
     "UPDATE entries SET total = '0' WHERE number = 6": r"entry 6 \(subject anna\): changed: its hash",
     "UPDATE entries SET time = time - 1 WHERE number = 9": r"entry 9 \(subject bert\): changed: its hash",
     "UPDATE entries SET hash = zeroblob(32) WHERE number = 7": r"entry 7 \(subject anna\): changed: its hash",
-    "DELETE FROM entries WHERE number = 8": r"entry 8 \(subject bert\): changed: found number 9, wanted 8",
+    "DELETE FROM entries WHERE number = 8": r"entry 8 \(subject bert\): changed: its number must be 8, got 9",
     "UPDATE terms SET amount = '80' WHERE kind = 'limit'": "entry 2: changed: its hash",
     "DELETE FROM subjects WHERE name = 'carl'": "entry 12: changed: its subject",
     "INSERT INTO subjects (name) VALUES ('dora')": "subjects, or terms, that no entry has",

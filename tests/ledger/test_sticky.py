@@ -105,7 +105,7 @@ def test_kept_reports_are_their_owners_alone_and_name_nobody(town, tmp_path):
         connection.close()
     assert stores[0].isdisjoint(stores[1])  # a key of its own each
     (tmp_path / "l.sticky").chmod(0o755)
-    with pytest.raises(UsageError, match="found mode 0755, wanted 0700"):
+    with pytest.raises(UsageError, match="must have mode 0700, got 0755"):
         sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
 
 

@@ -216,7 +216,7 @@ def test_a_delta_of_endless_digits_is_refused(tmp_path, delta):
     with Ledger(tmp_path / "l") as book:
         book.charge("anna", PURE)
     done = run("budget", tmp_path / "l", "--delta", delta)
-    assert (done.exit_code, "wanted an amount" in done.stderr) == (2, True)
+    assert (done.exit_code, "must be an amount" in done.stderr) == (2, True)
 
 
 def test_road_and_crow_do_not_add_up_and_older_ledgers_take_one_of_them(tmp_path):

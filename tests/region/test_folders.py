@@ -252,7 +252,7 @@ def test_rows_between_records_alone_are_refused(solved, tmp_path, name):
 @pytest.mark.parametrize(
     ("parts", "options", "what"),
     [
-        (('points = "points.csv"', 'kind = "euclidean"', "neighbours_within = 1.0"), {}, "beside everywhere"),
+        (('points = "points.csv"', 'kind = "euclidean"', "neighbours_within = 1.0"), {}, "with everywhere"),
         (('points = "points.csv"', 'kind = "matrix"\nmatrix = "d.npy"'), {}, "no points between records"),
         (('points = "earth.csv"', 'kind = "euclidean"'), {}, "geographic"),
         (('points = "points.csv"', 'kind = "haversine"'), {}, "planar"),

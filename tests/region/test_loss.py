@@ -215,7 +215,7 @@ def test_positions_that_mean_nothing_are_refused(tmp_path):
     (tmp_path / "prior.csv").write_text("id,p\n0-0,1\n")
     with pytest.raises(InputError, match=r"positions without privacy\.everywhere"):
         loss_of(tmp_path, "positions = 'people.csv'\n", privacy="")
-    with pytest.raises(InputError, match="positions beside a prior"):
+    with pytest.raises(InputError, match="positions with a prior"):
         loss_of(tmp_path, "positions = 'people.csv'\nprior = 'prior.csv'\n")
     (tmp_path / "people.csv").write_text("lat,lon\n0,0\n")
     with pytest.raises(InputError, match=r"people\.csv.*columns lat,lon"):

@@ -132,7 +132,7 @@ def test_notes_say_what_holds(plane, streets, tmp_path, privopt):
     done = privopt("sample", plane, "--xy", "0.5,0.25", "-n", 5)
     assert (done.returncode, len(done.stdout.split())) == (0, 5)
     done = privopt("sample", plane, "--at", "41,12")
-    assert (done.returncode, "wanted x and y" in done.stderr) == (2, True)
+    assert (done.returncode, "must be x and y" in done.stderr) == (2, True)
 
 
 def test_a_mesh_on_the_earth_takes_its_planes_km_too(town, tmp_path):
@@ -161,7 +161,7 @@ def test_streets_without_places_take_ids_alone(tmp_path):
     text = "[records]\npoints = 'points.csv'\n[distance]\nkind = 'graph'\nedges = 'roads.csv'\n"
     (tmp_path / "p.toml").write_text(text + EVERYWHERE)
     release = po.open(solve("exponential", tmp_path / "p.toml", tmp_path / "out").folder)
-    with pytest.raises(UsageError, match="wanted id"):
+    with pytest.raises(UsageError, match="must be id, got positions"):
         release.apply({"lat": [1.0], "lon": [1.0]}, lat="lat", lon="lon")
     assert release.sample("a")[0] in ("a", "b")
 
@@ -189,7 +189,7 @@ def test_a_problem_in_memory_holds_everywhere(tmp_path):
     again = po.mesh(same, 0.5, planar=True)
     framed = po.metric_problem(again, distance="euclidean", epsilon="1/km", everywhere=True)
     assert po.solve("exponential", framed).opened.problem.data.records.ids == data.records.ids
-    with pytest.raises(UsageError, match="region: found str, wanted GeoJSON"):
+    with pytest.raises(UsageError, match=r"region must be GeoJSON.*, got str"):
         po.mesh("region.geojson", 0.7)
 
 

@@ -81,7 +81,7 @@ def test_another_ending_and_a_missing_folder_are_named(example, tmp_path):
     with pytest.raises(UsageError, match=r"\.shp"):
         write_geo(example("optimal-lp"), tmp_path / "map.shp")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"--geo .*file is no folder"):
+    with pytest.raises(UsageError, match=r"--geo .*file is not a folder"):
         write_geo(example("optimal-lp"), tmp_path / "file" / "map.geojson")
     made = write_geo(example("optimal-lp"), tmp_path / "none" / "map.geojson")
     assert list(made.parent.iterdir()) == [made]

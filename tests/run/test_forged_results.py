@@ -305,5 +305,5 @@ def test_what_a_forged_problem_asks_for_is_counted_before_it_is_made(tmp_path, m
     edited(old, new, file)(folder)
     mend(folder)
     (line,) = verify(folder).complaints
-    assert "places, beside a release of at most" in line
+    assert "must have at most" in line
     assert len(before) == (base == "squares")

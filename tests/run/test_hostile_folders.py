@@ -34,7 +34,7 @@ def test_verify_reads_nothing_outside_and_prints_none_of_it(copy, tmp_path, priv
     done = privopt("verify", copy)
     assert done.returncode == 2
     assert "records.points" in done.stderr
-    assert "wanted the name of a file beside it" in done.stderr
+    assert "wanted the name of a file in the same folder" in done.stderr
     assert "the-secret-itself" not in done.stderr + done.stdout
     assert "root:" not in done.stderr + done.stdout
 

@@ -243,6 +243,6 @@ def test_what_does_not_fit_is_not_loaded(tmp_path, monkeypatch, file):
     (tmp_path / "problem.toml").write_text("[records]\n" + text)
     if file != "region.geojson":
         monkeypatch.setattr("privopt.declare.toml.read_whole", lambda *given, **named: pytest.fail("it was read"))
-    with pytest.raises(StoppedError, match=r"need .* GB beside .* wanted --memory .* at least"):
+    with pytest.raises(StoppedError, match=r"need .* GB more than .* use --memory .* at least"):
         solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options(memory=0.5))
     assert not (tmp_path / "out").exists()

@@ -119,7 +119,7 @@ def test_missing_folders_around_the_target_are_made(toy, tmp_path):
 
 def test_folders_that_were_made_for_nothing_go_again(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="file is no folder"), new_folder(tmp_path / "file" / "out"):
+    with pytest.raises(UsageError, match="file is not a folder"), new_folder(tmp_path / "file" / "out"):
         raise AssertionError("it is refused before")
     with pytest.raises(StoppedError), new_folder(tmp_path / "new" / "deep" / "out"):
         raise OSError(28, "No space left on device")

@@ -128,7 +128,7 @@ def test_planar_records_take_km(solved_toy, tmp_path):
     done = apply(solved_toy, table, tmp_path / "o.csv", Secret.of(x="e", y="n"))
     assert pl.read_csv(tmp_path / "o.csv").columns == ["report", "report_x", "report_y"]
     assert "nearest record" in done.notes[0]
-    with pytest.raises(UsageError, match="wanted x and y"):
+    with pytest.raises(UsageError, match="must be x and y"):
         apply(solved_toy, table, tmp_path / "p.csv", Secret.of(lat="e", lon="n"))
     with pytest.raises(UsageError, match="max-snap"):
         apply(solved_toy, table, tmp_path / "p.csv", Secret.of(id="e"), Application(max_snap=1.0))
@@ -209,11 +209,11 @@ def test_what_a_table_cannot_be_is_said(town, tmp_path, privopt):
             apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(lat=secret, lon="id"))
     with pytest.raises(UsageError, match=r"column many: found values of type .*, which CSV cannot hold"):
         apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", Secret.of(id="id"))
-    with pytest.raises(UsageError, match="found lat twice"):
+    with pytest.raises(UsageError, match="two columns, got lat twice"):
         Secret.of(lat="lat", lon="lat")
     with pytest.raises(UsageError, match="lies in"):
         apply(town, tmp_path / "t.parquet", town / "o.parquet", Secret.of(id="id"))
-    with pytest.raises(UsageError, match="max-snap: found nan"):
+    with pytest.raises(UsageError, match=r"max-snap must be .*, got nan"):
         apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION, Application(max_snap=float("nan")))
 
 
@@ -246,7 +246,7 @@ def test_a_seed_repeats_and_marks(town, tmp_path, privopt):
         ("lat,lon,report\n1,2,3\n", "column report: found a column of that name"),
         ("lat,lon,lat\n1,2,3\n", "column lat: found this name twice"),
         ("lat,lon\n41.9,12.4\n41.9,12.4,3\n", "row 3: found 3 fields, wanted 2"),
-        ('lat,lon\n41.9,12.4\n"41.912345,12.4\n', "row 3: found text that is no row"),
+        ('lat,lon\n41.9,12.4\n"41.912345,12.4\n', "row 3: found text that is not a row"),
         ("lat,lon\r41.9,12.4\r", "found lines that end in \\r"),
         ('"lat"x",lon\r41.9,12.4\r', "found lines that end in \\r"),
         ("lat,lon\n", "no row could be reported: it has no rows"),
@@ -269,7 +269,7 @@ def test_bytes_that_are_no_text_are_named_by_row(town, tmp_path):
     with pytest.raises(InputError, match=r"t\.csv: row 3: found byte 0xb8, wanted text in UTF-8"):
         apply(town, tmp_path / "t.csv", tmp_path / "o.csv", POSITION)
     (tmp_path / "t.parquet").write_bytes(b"PAR1 no more than that")
-    with pytest.raises(InputError, match=r"t\.parquet: found a file that is no Parquet"):
+    with pytest.raises(InputError, match=r"t\.parquet: found a file that is not Parquet"):
         apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION)
 
 
@@ -282,9 +282,9 @@ def test_what_is_there_stays_without_force(town, tmp_path, privopt):
     assert privopt(*given, "--force").returncode == 0
     assert (tmp_path / "o.csv").read_text().startswith("report,")
     done = privopt(*given[:-1], tmp_path / "o.xlsx")
-    assert (done.returncode, "wanted .csv or .parquet" in done.stderr) == (2, True)
+    assert (done.returncode, "must be .csv or .parquet" in done.stderr) == (2, True)
     done = privopt("apply", town, table, "--lat", "lat", "--id", "lon", "--out", tmp_path / "n.csv")
-    assert (done.returncode, "wanted one of id; lat and lon" in done.stderr) == (2, True)
+    assert (done.returncode, "must be one of id; lat and lon" in done.stderr) == (2, True)
 
 
 def test_a_release_that_does_not_hold_ends_with_1(town, tmp_path, privopt):
@@ -376,10 +376,10 @@ def test_a_position_is_sampled_as_its_nearest_record(town, solved_toy, privopt):
     for arguments, words in (
         (["--at", "95,12"], "impossible position"),
         (["--at", "nan,12"], "empty position"),
-        (["--xy", "1,2"], "wanted lat and lon"),
+        (["--xy", "1,2"], "must be lat and lon"),
         (["--at", "1"], "two numbers"),
-        (["--at", "41,12", "--input", "a"], "wanted one of --input"),
-        ([], "wanted one of --input"),
+        (["--at", "41,12", "--input", "a"], "must be given one of --input"),
+        ([], "must be given one of --input"),
     ):
         done = privopt("sample", town, *arguments)
         assert (done.returncode, done.stdout) == (2, "")

@@ -46,7 +46,7 @@ def test_a_reach_that_no_epsilon_is_for_is_refused(tmp_path, privopt, within):
     given = ["--points", f"{CITY}/points.csv", "--out", tmp_path / "p.toml", "--within", within]
     done = privopt("init", "optimal-lp", *given)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"--within {within:g}: epsilon would be" in done.stderr
+    assert f"--within {within:g}: epsilon must be" in done.stderr
     assert not (tmp_path / "p.toml").exists()
 
 
@@ -140,11 +140,11 @@ def test_the_meaning_is_that_of_epsilon(tmp_path):
     ("text", "mechanism", "options", "words"),
     [
         ("a,b\n1,2\n", "exponential", {}, "wanted columns such as lat"),
-        ("x,y\n1,2\n1,2\n", "exponential", {}, "no column that tells rows apart"),
+        ("x,y\n1,2\n1,2\n", "exponential", {}, "no column that is unique for each row"),
         ("id,x,y\na,1,2\nb,1,2\n", "exponential", {}, "2 records at one place"),
         ("id,x,y\na,1,q\nb,1,2\n", "exponential", {}, "row 2, column y: found q"),
         ("id,x,y\na,1,2\nb,1,3\n", "fl-linear", {}, "is not over places"),
-        ("id,x,y\na,1,2\nb,1,3\n", "exponential", {"factor": 1.0}, "wanted a number above 1"),
+        ("id,x,y\na,1,2\nb,1,3\n", "exponential", {"factor": 1.0}, "must be a number above 1"),
         ("\x00\x01", "exponential", {}, "found"),
     ],
 )

@@ -71,7 +71,7 @@ def test_every_format_gives_the_same_places(files, file, more):
             'points = "c.parquet"\ncolumns = { id = "other", lat = "latitude", lon = "lng" }',
             "column other: found values",
         ),
-        ('points = "c.csv"\ncolumns = { id = "county", geometry = "g" }', "found a file that is no Parquet"),
+        ('points = "c.csv"\ncolumns = { id = "county", geometry = "g" }', "found a file that is not Parquet"),
         (
             'points = "c.parquet"\ncolumns = { id = "county", geometry = "g" }',
             "no column 'g', wanted one of state, county",
@@ -81,7 +81,7 @@ def test_every_format_gives_the_same_places(files, file, more):
         ('points = "c.csv"\ncolumns = { name = "county" }', "records.columns.name: found an unknown key"),
         ('points = "bad.geojson"', "wanted a FeatureCollection of points"),
         ('points = "line.geojson"', "column lat: found nothing, wanted a finite number (degrees)"),
-        ('points = "bad.parquet"', "bad.parquet: found a file that is no Parquet"),
+        ('points = "bad.parquet"', "bad.parquet: found a file that is not Parquet"),
     ],
 )
 def test_faults_name_the_files_own_columns(files, records, words):

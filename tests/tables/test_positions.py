@@ -72,8 +72,8 @@ def test_the_positions_of_a_row_are_drawn_apart_and_as_certified(town, tmp_path)
         (["--position", "start"], "NAME=COLUMN,COLUMN"),
         (["--position", "start=x,y,x2"], "NAME=COLUMN,COLUMN"),
         (["--position", "start=x,z"], "no such column"),
-        ([*ENDS, "--x", "x", "--y", "y"], "left out beside"),
-        ([*ENDS, "--prefix", "a"], "left out beside"),
+        ([*ENDS, "--x", "x", "--y", "y"], "omitted with positions"),
+        ([*ENDS, "--prefix", "a"], "omitted with positions"),
         ([*ENDS, "--sticky", "--ledger", "book", "--subject", "who"], "one by one"),
     ],
 )
@@ -97,7 +97,7 @@ def test_one_position_is_as_a_prefix_has_it(town, tmp_path):
 
 def test_traces_have_one_position(town, tmp_path):
     release = privopt.open(town)
-    with pytest.raises(UsageError, match="left out beside positions"):
+    with pytest.raises(UsageError, match="omitted with positions"):
         release.apply({"a": ["p1"]}, id="a", positions={"s": ["a"]})
 
 

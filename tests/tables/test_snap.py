@@ -80,11 +80,11 @@ def test_ids_are_the_same_text_from_any_column(frame):
 def test_records_without_coordinates_take_ids_alone():
     snap = Snap(ids=np.array(["a"]), places=None)
     snap.check(Secret.of(id="id"))
-    with pytest.raises(UsageError, match="wanted id"):
+    with pytest.raises(UsageError, match="must be id"):
         snap.check(AT)
 
 
 @pytest.mark.parametrize("names", [{}, {"lat": "a"}, {"id": "a", "lat": "b", "lon": "c"}, {"x": "a", "lon": "b"}])
 def test_the_secrets_columns_are_one_choice(names):
-    with pytest.raises(UsageError, match="wanted one of id; lat and lon; x and y"):
+    with pytest.raises(UsageError, match="must be one of id; lat and lon; x and y"):
         Secret.of(**names)

@@ -42,7 +42,7 @@ def test_the_other_end_of_a_trip_is_warned_of_and_protected_beside_the_first(rel
     assert "columns endLat, endLng stay as they are and are named like positions" in "".join(map(said, told))
     with pytest.raises(InputError, match=r"column report: found a column of that name, wanted none: .* a prefix"):
         release.apply(half, lat="endLat", lon="endLng")
-    with pytest.raises(UsageError, match="prefix: found nothing"):
+    with pytest.raises(UsageError, match=r"prefix must be .*, got nothing"):
         release.apply(half, lat="endLat", lon="endLng", prefix=" ")
     with pytest.warns(po.PrivoptWarning) as told:  # of the ledger alone
         both = release.apply(half, lat="endLat", lon="endLng", prefix="end", ledger=book, subject="rider", sticky=True)

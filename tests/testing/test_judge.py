@@ -282,20 +282,20 @@ def test_progress_is_told():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"epsilon": 0}, "epsilon: found 0, wanted a number above 0"),
-        ({"epsilon": 1.0, "delta": 1.0}, "delta: found 1.0"),
-        ({"epsilon": 1.0, "order": 1.0}, "order: found 1.0"),
-        ({"epsilon": 1.0, "order": 2.0, "delta": 0.1}, "wanted 0 beside an order"),
-        ({"epsilon": 1.0, "confidence": 1.0}, "confidence: found 1.0"),
-        ({"epsilon": 1.0, "draws": 10}, "draws: found 10"),
+        ({"epsilon": 0}, "epsilon must be a number above 0, got 0"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta must be .*, got 1.0"),
+        ({"epsilon": 1.0, "order": 1.0}, "order must be .*, got 1.0"),
+        ({"epsilon": 1.0, "order": 2.0, "delta": 0.1}, "delta must be 0 with an order"),
+        ({"epsilon": 1.0, "confidence": 1.0}, "confidence must be .*, got 1.0"),
+        ({"epsilon": 1.0, "draws": 10}, "draws must be .*, got 10"),
         ({"epsilon": 1.0, "notion": "pure-pd"}, "did you mean pure-dp"),
         ({"epsilon": 1.0, "notion": "none"}, "bounds no odds"),
-        ({"epsilon": 1.0, "inputs": [1]}, "found no two of them"),
-        ({"epsilon": 1.0, "inputs": 3}, "wanted a list"),
-        ({"epsilon": "1/2"}, "epsilon: found '1/2', wanted a number"),
-        ({"epsilon": 1.0, "draws": 4000.5}, "draws: found 4000.5, wanted a whole number"),
-        ({"epsilon": 1.0, "notion": "metric-dp"}, "distance: found None"),
-        ({"epsilon": 1.0, "distance": lambda a, b: math.inf, "notion": "metric-dp"}, "wanted a finite number"),
+        ({"epsilon": 1.0, "inputs": [1]}, "inputs must have at least one pair of neighbours"),
+        ({"epsilon": 1.0, "inputs": 3}, "inputs must be a list"),
+        ({"epsilon": "1/2"}, "epsilon must be a number, got '1/2'"),
+        ({"epsilon": 1.0, "draws": 4000.5}, "draws must be a whole number, got 4000.5"),
+        ({"epsilon": 1.0, "notion": "metric-dp"}, "distance must be a function of two inputs, got None"),
+        ({"epsilon": 1.0, "distance": lambda a, b: math.inf, "notion": "metric-dp"}, "must be finite, got inf"),
     ],
 )
 def test_what_cannot_be_meant_so_is_refused(options, words):
@@ -307,5 +307,5 @@ def test_an_error_of_many_is_told_as_its_own():
     def many(given, count):
         raise ValueError("no such thing")
 
-    with pytest.raises(UsageError, match="many: raised ValueError: no such thing"):
+    with pytest.raises(UsageError, match=r"many must return .* outputs, but raised ValueError: no such thing"):
         judge(lambda given: given, [0, 1], notion="local-dp", epsilon=1.0, many=many, draws=4000)

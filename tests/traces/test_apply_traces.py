@@ -176,7 +176,7 @@ def test_charges_are_no_function_of_positions_but_through_reports(folder, tmp_pa
         (["--subject", "nobody"], "column nobody: found no such column"),
         (["--subject", "id"], "column id: found the secret"),
         (["--subject", "who", "--time", "never"], "column never: found no such column"),
-        (["--subject", "who", "--sticky", "--ledger", "x.ledger"], "found sticky"),
+        (["--subject", "who", "--sticky", "--ledger", "x.ledger"], "sticky must be omitted"),
     ],
 )
 def test_what_makes_no_sense_is_refused(folder, tmp_path, options, said):

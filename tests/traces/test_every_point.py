@@ -197,5 +197,5 @@ def test_ways_that_doubles_do_not_tell_are_refused(tmp_path):
     (tmp_path / "points.csv").write_text("id\na\nb\nc\n")
     text = (STREETS + REST).replace("epsilon = 0.7\n", "epsilon = 1e-12\nsplit_km = 1e13\n").replace("0.6", "1e12")
     (tmp_path / "problem.toml").write_text(text)
-    with pytest.raises(PrivoptError, match=r"ways that doubles tell to a millimetre"):
+    with pytest.raises(PrivoptError, match=r"path lengths that doubles give to a millimetre"):
         privopt.solve("predictive", tmp_path / "problem.toml")

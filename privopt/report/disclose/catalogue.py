@@ -1,9 +1,9 @@
 """Every text of a disclosure, in English: another language is another such table, and no other file.
 
-What a sentence rests on follows from the first part of its key (:func:`privopt.report.disclose.statements.claim_of`):
-``release`` from what ``verify`` found, ``maker`` from what the folder says of itself, ``attack`` from what ``audit``
-measured, ``limit`` from nothing (it says what was not checked or is assumed), ``owner`` from the file of facts. So no
-text says "proved": the mark behind it does, where that is so.
+What a sentence rests on follows from the first part of its key (:func:`privopt.report.disclose.statements.claim_of`).
+``release`` rests on what ``verify`` found, ``maker`` on what the folder says of itself, ``attack`` on what ``audit``
+measured and ``owner`` on the file of facts. ``limit`` rests on nothing: it says what was not checked or is assumed. So
+no text says "proved": the mark after it does, if it is.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def read_facts(path: Path) -> dict[str, str]:
 
 
 def _shows(answer: str) -> bool:
-    """Whether nothing in an answer is unseen: marks of direction could turn the words that stand after it round."""
+    """Check that an answer has no invisible characters: marks of direction could reverse the words after it."""
     return " ".join(answer.split()).isprintable()
 
 

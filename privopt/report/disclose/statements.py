@@ -148,7 +148,7 @@ def _strength(result: Result, *, private: bool) -> Iterator[Told]:
 
 
 def _trust(opened: Opened) -> str:
-    """Who must be trusted with the truth: which text says it."""
+    """Return the key of the text that says who must be trusted with the truth."""
     if opened.result.guarantee.kind == LOCAL:
         return "local"
     if opened.mechanism.channel(opened.problem, opened.release) is not None:

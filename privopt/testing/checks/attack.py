@@ -138,7 +138,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _tried(pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float) -> dict[tuple[int, int], float]:
-    """Of each secret the pair in which epsilon d is nearest to 1, where draws tell most; with its distance."""
+    """Return, for each secret, the pair with epsilon d nearest to 1, where draws show most, and its distance."""
     found: dict[tuple[int, int], float] = {}
     known: set[int] = set()
     finite = np.flatnonzero(np.isfinite(distances))
@@ -220,7 +220,7 @@ def _hold(
     draws: tuple[NDArray[Any], NDArray[Any]],
     curve: Sequence[tuple[float, float]],
 ) -> None:
-    """Fail where draws of two neighbours tell them apart better than a guarantee's curve allows."""
+    """Fail if draws of two neighbours distinguish them better than a guarantee's curve allows."""
     for epsilon, delta in curve:
         found = _best_attack(*draws, 1 - (1 - CONFIDENCE) / (LOOKS * len(curve)), delta)
         if found > epsilon * (1 + 1e-12):
@@ -262,7 +262,7 @@ def _can_draw(subject: Subject) -> str | None:
 
 @check("drawn-as-stated", version=2, of={"odds"}, needs=_can_draw, share=0.3, least=4)
 def drawn_as_stated(trial: Trial) -> None:
-    """Outcomes are chosen as often as the profile's distribution says."""
+    """Check that outcomes are chosen as often as the profile's distribution says."""
     problem = trial.problem()
     if trial.subject.profile.draws is None:
         if not trial.once_only("thousands of solves"):

@@ -53,7 +53,7 @@ class Elsewhere(str):
 
 
 def by_default(subject: Subject) -> str | None:
-    """Why a check is done with the default method alone: a mechanism reads problems and folders one way for all."""
+    """Return why a check uses the default method alone: a mechanism reads problems and folders in one way for all."""
     if subject.method.name != subject.spec.default.name:
         return Elsewhere("tried with the default method: problems and folders of the others are read by the same code")
     return None
@@ -94,7 +94,7 @@ class Check:
     least: int
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Why a subject is skipped, or None; of the type Elsewhere where the check does not apply at all."""
+        """Return why a subject is skipped, or None; of the type Elsewhere if the check does not apply at all."""
         if self.name in subject.profile.skip:
             return Elsewhere(subject.profile.skip[self.name])
         missing = sorted(self.of - subject.traits)
@@ -272,7 +272,7 @@ class Trial:
         return bool(self.history.once.setdefault(what, mine) == mine)
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
-        """Random choices that are always the same for a problem."""
+        """Return a generator of random choices that are always the same for a problem."""
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
 
     def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
@@ -340,5 +340,5 @@ class Trial:
 
 
 def infeasible(run: Run) -> bool:
-    """Whether a run ended because its problem has no solution."""
+    """Check whether a run ended because its problem has no solution."""
     return isinstance(run.error, InfeasibleError)

@@ -14,7 +14,7 @@ from privopt.testing.under_trial import Run, error_text
 
 @check("evidence", private=True, share=0.3, least=3)
 def evidence(trial: Trial) -> None:
-    """Nothing is called proved that noise keeps: one draw shows nothing of the noise, nor that there was any."""
+    """Check that no noisy release is called proved: one draw shows nothing of the noise, nor that there was any."""
     problem = trial.problem()
     run = trial.run(problem)
     stated = run.said.certificate.evidence

@@ -56,7 +56,7 @@ def round_trip(trial: Trial) -> None:
 
 
 def fields_that_differ(one: Release, two: Release) -> Iterator[str]:
-    """Fields of two releases that differ, those aside that only one of them has."""
+    """Yield the fields in which two releases differ, except those that only one of them has."""
     if type(one) is not type(two):
         yield f"it was a {type(one).__name__} and came back as a {type(two).__name__}"
         return

@@ -49,7 +49,7 @@ class Wrong:
 
 @check("bad-input", needs=by_default)
 def bad_input(trial: Trial) -> None:
-    """Bad input gives a PrivoptError that names the key or the file, and nothing is written."""
+    """Check that bad input raises a PrivoptError that names the key or the file, and that nothing is written."""
     problem = trial.problem()
     trial.run(problem)
     secret = secret_files(trial.subject.declared(problem))
@@ -61,7 +61,7 @@ def bad_input(trial: Trial) -> None:
 
 
 def _some(cases: Sequence[Wrong]) -> list[Wrong]:
-    """Return some of the cases: of each name in turn, of a file two turns ahead of keys, of which there are many."""
+    """Return some of the cases: of each name in turn, files two turns ahead of keys, since there are many keys."""
     seen: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
     for wrong in cases:
@@ -100,7 +100,7 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
 
 
 def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()) -> Iterator[Wrong]:
-    """Problems with one thing wrong each, out of what the problem class declares; some of their files are secret."""
+    """Yield problems with one fault each, from what the problem class declares; ``secret`` names secret files."""
     for more in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
         broken = attrs.evolve(problem, toml=f"{problem.toml}\n{more}")
         yield Wrong(problem=broken, what=f"{more[:9]} was added to the TOML", names=("TOML",))
@@ -132,7 +132,7 @@ def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequen
 
 
 def _cells(problem: GeneratedProblem, name: str, lines: list[bytes]) -> Iterator[Wrong]:
-    """Each cell of the last row, where it is a number, as something else."""
+    """Yield copies with a number of the last row replaced by something else."""
     cells = lines[-1].split(b",")
     for column, cell in enumerate(cells):
         if number_in(cell.decode("utf-8", "replace")) is None:

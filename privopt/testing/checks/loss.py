@@ -83,7 +83,7 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
 
 
 def room(subject: Subject, *values: float) -> float:
-    """How far two losses may lie apart that ought to be equal: the gap asked for, or what the profile allows."""
+    """Return by how much two equal losses may differ: by the gap asked for, or what the profile allows."""
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + TOLERANCE
 
 
@@ -95,7 +95,7 @@ def _has_stricter(subject: Subject) -> str | None:
 
 @check("loss-monotone", needs=_has_stricter)
 def loss_monotone(trial: Trial) -> None:
-    """Asking for less privacy does not make the loss higher."""
+    """Check that a request for less privacy does not make the loss higher."""
     problem = trial.problem()
     make = trial.subject.profile.stricter
     assert make is not None  # needs

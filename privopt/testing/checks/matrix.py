@@ -54,7 +54,7 @@ class Alike(NamedTuple):
 
 
 def required(subject: Subject, run: Run) -> Alike:
-    """Which secrets must be alike: as the profile says, else the problem's pairs, else the release's, else every two.
+    """Return which secrets must be alike: those of the profile, the problem's pairs, the release's, or every two.
 
     Each user's own matrix is held against nothing but itself, so its pairs are the profile's business (``oracle``).
     """
@@ -75,7 +75,7 @@ def required(subject: Subject, run: Run) -> Alike:
 
 
 def greatest_log_ratio(one: int, two: int, allowed: Fraction) -> tuple[float, bool]:
-    """log(one / two) of two positive integers, and whether it is proved to be at most ``allowed``."""
+    """Return log(one / two) of two positive integers, and whether it is proved to be at most ``allowed``."""
     import mpmath
 
     ratio = math.log(one) - math.log(two)
@@ -88,7 +88,7 @@ def greatest_log_ratio(one: int, two: int, allowed: Fraction) -> tuple[float, bo
 
 @check("rows-sum-to-one", version=2, of={"matrix"})
 def rows_sum_to_one(trial: Trial) -> None:
-    """Every row of weights sums to exactly 2**63."""
+    """Check that every row of weights sums to exactly 2**63."""
     problem = trial.problem()
     _, rows = _matrix(trial, problem)
     for number, row in enumerate(rows):
@@ -121,7 +121,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=2, of={"matrix", "odds"})
 def epsilon_achieved(trial: Trial) -> None:
-    """No ratio of probabilities is above exp(epsilon d), computed by the kit and not by the mechanism's certificate."""
+    """Check with the kit's own code that no ratio of probabilities is above exp(epsilon d)."""
     problem = trial.problem()
     run, rows = _matrix(trial, problem)
     epsilon = Fraction(trial.subject.epsilon(run.problem))
@@ -184,7 +184,7 @@ def sampler(trial: Trial) -> None:
 
 
 def plausible(hits: int, count: int, probability: float, tests: int = 1) -> bool:
-    """Whether a binomial count is inside its two-sided interval at :data:`CONFIDENCE`, which so many tests share."""
+    """Check whether a count is in its two-sided binomial interval at :data:`CONFIDENCE`, shared by ``tests`` tests."""
     from scipy.special import bdtr, bdtrc
 
     tail = (1 - CONFIDENCE) / (2 * tests)
@@ -195,7 +195,7 @@ def plausible(hits: int, count: int, probability: float, tests: int = 1) -> bool
 
 @check("fresh-samples", version=3, of={"sampler"}, share=0.3, least=3)
 def fresh_samples(trial: Trial) -> None:
-    """Two calls of sample draw independently, in two processes too, and one at a time as many at once, as written."""
+    """Check that two calls of sample are independent, in two processes too, and that one draw is as one of many."""
     problem = trial.problem()
     run = trial.run(problem)
     names = required(trial.subject, run).names
@@ -228,7 +228,7 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _of_a_child(release: Any, name: str) -> list[str]:
-    """Return samples drawn in a forked process; none where there is no such thing, or it does not end."""
+    """Return samples drawn in a forked process; none if processes cannot be forked, or this one does not end."""
     if not hasattr(os, "fork"):
         return []
     ours, theirs = os.pipe()
@@ -252,7 +252,7 @@ def _of_a_child(release: Any, name: str) -> list[str]:
 
 @check("input-order", of={"matrix"})
 def input_order(trial: Trial) -> None:
-    """Rows and columns of the artefact keep the order of the input."""
+    """Check that rows and columns of the artefact keep the order of the input."""
     problem = trial.problem()
     attempt = trial.attempt(problem)
     run = attempt if attempt.seen is not None else trial.run(problem)  # the pipeline refuses another order, too

@@ -38,12 +38,12 @@ NO_SCALE: Final = Fraction(1, 2**20)
 
 
 def has_neighbours(subject: Subject) -> str | None:
-    """Why neighbours cannot be compared, or None."""
+    """Return why neighbours cannot be compared, or None."""
     return None if subject.profile.neighbours is not None else "the profile has no `neighbours`"
 
 
 def neighbours_of(trial: Trial, problem: GeneratedProblem, most: int = NEIGHBOURS) -> list[GeneratedProblem]:
-    """Neighbours of a problem: all, or a choice of ``most`` of them."""
+    """Return the neighbours of a problem: all, or a choice of ``most`` of them."""
     make = trial.subject.profile.neighbours
     assert make is not None  # has_neighbours
     found = list(islice(make(problem), most * 8))
@@ -82,7 +82,7 @@ def _adds_noise(subject: Subject) -> str | None:
 
 @check("sensitivity", version=5, of={"noise"}, needs=_adds_noise, least=10)
 def sensitivity(trial: Trial) -> None:
-    """Between neighbours, what noise is added to changes by no more than the noise is scaled for."""
+    """Check that between neighbours the noiseless values change by no more than the noise is scaled for."""
     problem = trial.problem()
     subject = trial.subject
     loaded = trial.load(problem)
@@ -282,7 +282,7 @@ def _has_distribution(subject: Subject) -> str | None:
 
 @check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, least=40)
 def exact_epsilon(trial: Trial) -> None:
-    """No neighbour changes the probability of an outcome by more than exp(epsilon), by the profile's distribution."""
+    """Check with the profile's distribution that no neighbour changes a probability by more than exp(epsilon)."""
     problem = trial.problem()
     loaded = trial.load(problem)
     epsilon = float(trial.subject.epsilon(loaded))
@@ -308,9 +308,9 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Probabilities of what a mechanism chooses, as its profile states them."""
+    """Return the probabilities of what a mechanism chooses, as its profile states them."""
     assert subject.profile.probabilities is not None  # only asked where it has them
     found = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
     if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > ROOM:
-        raise UsageError(f"the profile's `probabilities` are {found}; wanted one number an outcome, sum 1")
+        raise UsageError(f"the profile's `probabilities` must be one number for each outcome, with sum 1, got {found}")
     return found

@@ -24,7 +24,7 @@ from privopt.testing.under_trial import Run, error_text
 
 @check("solves", version=2, must_solve=True)
 def solves(trial: Trial) -> None:
-    """Every valid problem is solved, or is said to have no solution."""
+    """Check that every valid problem is solved, or is reported to have no solution."""
     problem = trial.problem()
     run = trial.attempt(problem)
     if isinstance(run.error, (InfeasibleError, CertificationError)):
@@ -80,7 +80,7 @@ def guarantee_stated(trial: Trial) -> None:
 
 @check("no-mutation")
 def no_mutation(trial: Trial) -> None:
-    """Solving changes nothing that it was given: the problem, its files, the process."""
+    """Check that solving changes nothing that it was given: the problem, its files, the process."""
     problem = trial.problem()
     before = _surroundings()
     run = trial.run(problem, fresh=-1)  # a run of its own, so that the surroundings are this run's
@@ -185,7 +185,7 @@ def _elsewhere(trial: Trial, runs: list[Run]) -> None:
 
 
 def _stands(cls: type) -> bool:
-    """Whether a class is in its module under its name."""
+    """Check whether a class is in its module under its name."""
     found: Any = sys.modules[cls.__module__]
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -198,7 +198,7 @@ def _same(trial: Trial, first: Run, other: Path, which: str) -> None:
 
 
 def differences(one: Path, two: Path) -> Iterator[str]:
-    """Files, ``private/`` included, that differ between two DIRs; result.json but for its times and solver."""
+    """Yield the files of two DIRs that differ, ``private/`` included; result.json without its times and solver."""
     names = {p.relative_to(folder).as_posix() for folder in (one, two) for p in folder.rglob("*") if p.is_file()}
     for name in sorted(names):
         if name.endswith(("SHA256SUMS", RESULT)):
@@ -216,7 +216,7 @@ def differences(one: Path, two: Path) -> Iterator[str]:
 
 
 def same_file(one: Path, two: Path) -> bool:
-    """Whether two files hold the same: of archives the arrays, for their bytes hold the time of writing too."""
+    """Check whether two files are equal; of archives the arrays, since their bytes include the time of writing."""
     same = one.read_bytes() == two.read_bytes()
     if same or one.suffix != ".npz":
         return same

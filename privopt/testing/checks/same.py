@@ -53,25 +53,25 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem) -> float:
 
 @check("relabelling", least=15, needs=_has("relabelling"))
 def relabelling(trial: Trial) -> None:
-    """Other ids change nothing."""
+    """Check that other ids change nothing."""
     _agree(trial, "relabelling")
 
 
 @check("reordering", least=15, needs=_has("reordering"))
 def reordering(trial: Trial) -> None:
-    """Another order of the input changes nothing."""
+    """Check that another order of the input changes nothing."""
     _agree(trial, "reordering")
 
 
 @check("units", needs=_has("units"))
 def units(trial: Trial) -> None:
-    """Lengths in another unit, epsilon with them, change nothing but the unit of the loss."""
+    """Check that another unit of length, with epsilon converted, changes only the unit of the loss."""
     _agree(trial, "units")
 
 
 @check("backends-agree")
 def backends_agree(trial: Trial) -> None:
-    """CBC and HiGHS find the same objective, within the gap asked for."""
+    """Check that CBC and HiGHS find the same objective, within the gap asked for."""
     problem = trial.problem()
     first = trial.run(problem)  # by the default solver, CBC
     if "cbc" not in str(first.said.solver.get("name", "")).lower():

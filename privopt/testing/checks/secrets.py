@@ -51,7 +51,7 @@ def _forms(secret: bytes) -> Iterator[bytes]:
 
 
 def _stands(secret: bytes, folder: Path) -> str | None:
-    """Name of a public file that a secret stands in, as a word or number of its own."""
+    """Return the name of a public file that contains a secret as a word or number."""
     for name, contents in public_bytes(folder):
         for form in _forms(secret):
             start = contents.find(form)
@@ -70,7 +70,7 @@ def _is_secretive(subject: Subject) -> str | None:
 
 @check("no-secret-leak", claimed=True, needs=_is_secretive, least=10)
 def no_secret_leak(trial: Trial) -> None:
-    """No planted secret is in a file outside private/."""
+    """Check that no planted secret is in a file outside private/."""
     problem = trial.problem()
     if not problem.secrets:
         return
@@ -117,7 +117,7 @@ NUMBER: Final = "0176 2350917"
 
 @check("unread-columns", share=0.2, least=8)
 def unread_columns(trial: Trial) -> None:
-    """Columns of a table that the mechanism does not read are not published."""
+    """Check that columns which the mechanism does not read are not published."""
     problem = trial.problem()
     tables = {name: rows for name in problem.files if (rows := csv_table(problem, name)) is not None}
     if not tables or not trial.once_only(f"columns of {sorted(tables)}"):
@@ -143,11 +143,11 @@ def unread_columns(trial: Trial) -> None:
 
 @check("order-leak", version=4, of={"noise"}, needs=_is_secretive, share=0.6, least=6)
 def order_leak(trial: Trial) -> None:
-    """Public files tell nothing of how the secret was written down.
+    """Check that public files reveal nothing of how the secret was written.
 
-    Of the secret in another row order, or in other forms, nothing public may always be the same and always another:
-    neither under noise of its own, nor where all noisy values are tied. Runs are without a seed: under one the noise
-    may fall on other rows, and rightly so.
+    The secret is also given in another row order and in other forms. No public part may be constant for each form and
+    differ between forms: neither under fresh noise, nor if all noisy values are tied. Runs are without a seed: with
+    one, the noise may rightly fall on other rows.
     """
     problem = trial.problem()
     secret = secret_files(trial.subject.declared(problem))
@@ -164,7 +164,7 @@ def order_leak(trial: Trial) -> None:
 
 
 def _tied(trial: Trial, one: GeneratedProblem, two: GeneratedProblem) -> dict[str, tuple[bytes, bytes]]:
-    """Public parts that tell two inputs apart where all noisy values are equal."""
+    """Return public parts that distinguish two inputs although all noisy values are equal."""
     sides: tuple[list[Alike], list[Alike]] = ([], [])
     found: dict[str, tuple[bytes, bytes]] = {}
     for number in range(CONSTANT):

@@ -38,10 +38,10 @@ def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, erro
 def divergence_lower(
     hits: npt.NDArray[np.int64], against: npt.NDArray[np.int64], draws: int, error: float, order: float
 ) -> float:
-    """Bound from below of the Renyi divergence of P from Q, from counts in cells that cover all outputs.
+    """Bound the Renyi divergence of P from Q from below, by counts in cells that cover all outputs.
 
-    Merging outputs into cells only lowers it (data processing), and p^a q^(1-a) rises with p and falls with q, so each
-    cell counts with the lower bound of p and the upper bound of q, all of which hold at once.
+    Merging outputs into cells only lowers it (data processing). Since p^a q^(1-a) rises with p and falls with q, each
+    cell counts with the lower bound of p and the upper bound of q; all bounds hold at once.
 
     Args:
         hits, against: (B,) draws from P, from Q.

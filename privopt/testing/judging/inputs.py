@@ -56,7 +56,7 @@ def _some(given: Inputs, count: int, chance: np.random.Generator, what: str) -> 
         return [given(chance) for _ in range(count)]
     if isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return list(given)
-    raise UsageError(f"{what}: found {given!r}, wanted a list, a Hypothesis strategy or a function of a generator")
+    raise UsageError(f"{what} must be a list, a Hypothesis strategy or a function of a generator, got {given!r}")
 
 
 @define(eq=False)
@@ -83,7 +83,7 @@ class Pairs:
         return _strategy(self.inputs) or callable(self.inputs)
 
     def take(self, count: int) -> list[tuple[Any, Any, float]]:
-        """Up to so many pairs that were not taken before."""
+        """Return up to ``count`` pairs that were not taken before."""
         while len(self._listed) < count:
             before = len(self._listed)
             found = list(islice(self._made(count), MOST_PAIRS))
@@ -106,7 +106,9 @@ class Pairs:
         for a, b in pairs:
             limit = self.odds(a, b)
             if not limit >= 0 or not math.isfinite(limit):
-                raise UsageError(f"the claim allows odds of {limit!r} between {a!r} and {b!r}; wanted a finite number")
+                raise UsageError(
+                    f"the odds that the claim allows must be finite, got {limit!r} between {a!r} and {b!r}"
+                )
             yield a, b, limit
 
     def _near(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

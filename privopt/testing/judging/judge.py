@@ -65,7 +65,7 @@ class _Drawer:
         return (self.seconds - seconds) / (self.calls - calls) if self.calls > calls else 0.0
 
     def draw(self, given: object, count: int) -> list[Any]:
-        """So many outputs for one input; an error that the mechanism raises is one."""
+        """Draw ``count`` outputs for one input; an error that the mechanism raises counts as one."""
         found: list[Any] = []
         while len(found) < count:
             start = time.perf_counter()
@@ -84,9 +84,11 @@ class _Drawer:
             try:
                 made = list(self.many(given, count, **self._options))
             except (Exception, SystemExit) as error:
-                raise UsageError(f"many: raised {type(error).__name__}: {error}; wanted {count} outputs") from error
+                raise UsageError(
+                    f"many must return {count} outputs, but raised {type(error).__name__}: {error}"
+                ) from error
             if len(made) != count:
-                raise UsageError(f"many: found {len(made)} outputs, wanted {count}")
+                raise UsageError(f"many must return {count} outputs, got {len(made)}")
             return made
         assert self.mechanism is not None  # as above
         try:
@@ -184,11 +186,11 @@ def judge(
     for name, found in {**numbers, "draws": draws}.items():
         kind, wanted = (Integral, "a whole number") if name == "draws" else (Real, "a number")
         if found is not None and not isinstance(found, kind):
-            raise UsageError(f"{name}: found {found!r}, wanted {wanted}")
+            raise UsageError(f"{name} must be {wanted}, got {found!r}")
     claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, order=order, distance=distance)
     _check(claim, confidence, draws, time_limit)
     if mechanism is None and many is None:
-        raise UsageError("mechanism: found None, wanted a function, or one of an input and a count as many")
+        raise UsageError("mechanism must be a function, or many one of an input and a count, got None")
     start = time.monotonic()
     chance = np.random.default_rng(seed)
     drawer = _Drawer(mechanism=mechanism, many=many, chance=chance)
@@ -201,12 +203,12 @@ def judge(
 
 def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | None) -> None:
     wrong = [
-        f"{name}: found {found!r}, wanted {wanted}"
+        f"{name} must be {wanted}, got {found!r}"
         for name, found, right, wanted in (
             ("epsilon", claim.epsilon, 0 < claim.epsilon < math.inf, "a number above 0"),
             ("delta", claim.delta, 0 <= claim.delta < 1, "a number of at least 0 and below 1"),
             ("order", claim.order, claim.order is None or 1 < claim.order < math.inf, "a number above 1"),
-            ("delta", claim.delta, claim.order is None or claim.delta == 0, "0 beside an order"),
+            ("delta", claim.delta, claim.order is None or claim.delta == 0, "0 with an order"),
             ("confidence", confidence, 0.5 <= confidence < 1, "a number from 0.5, below 1"),
             ("draws", draws, draws >= 8 * FIRST, f"at least {8 * FIRST:,}"),
             ("time_limit", time_limit, time_limit is None or time_limit > 0, "seconds above 0"),
@@ -219,7 +221,7 @@ def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | Non
     if not (held.odds or held.tails):
         raise UsageError(f"notion: {claim.notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
     if held.keys() is not None and claim.distance is None:
-        raise UsageError(f"distance: found None, wanted a function of two inputs: {claim.notion!r} goes by it")
+        raise UsageError(f"distance must be a function of two inputs, got None: {claim.notion!r} depends on it")
 
 
 @frozen
@@ -279,7 +281,7 @@ class _Trial:
     stopped: str = ""
 
     def run(self, pairs: Pairs, draws: int) -> None:
-        """All rounds; ends at a violation."""
+        """Run all rounds; stop at a violation."""
         plan = _plan(draws)
         kept: list[_Candidate] = []
         for number, planned in enumerate(plan):
@@ -287,7 +289,7 @@ class _Trial:
             old = kept[: (turn.pairs + 1) // 2]
             fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in pairs.take(turn.pairs - len(old))]
             if not kept and not fresh:
-                raise UsageError("inputs: found no two of them to compare, wanted a pair of neighbours at least")
+                raise UsageError("inputs must have at least one pair of neighbours, got none")
             self.pairs += len(fresh)
             chosen = [*kept[: turn.pairs - len(fresh)], *fresh]
             self.report(

@@ -159,7 +159,7 @@ class Table:
 
 @frozen(kw_only=True, eq=False)
 class View:
-    """One way to look at outputs: each falls into one cell.
+    """A partition of the outputs: each falls into one cell.
 
     Attributes:
         words: what is looked at.
@@ -177,7 +177,7 @@ class View:
 
 
 def views_of(one: Table, two: Table) -> list[View]:
-    """Return views that may tell two samples apart, made from these alone.
+    """Return views that may distinguish two samples, made from these alone.
 
     Args:
         one, two: draws from each of two inputs; what is made of them is tried on others.
@@ -207,7 +207,7 @@ def views_of(one: Table, two: Table) -> list[View]:
 
 
 def _zeros(values: Floats) -> Floats:
-    """How many of the 53 bits of each number are 0 at its end."""
+    """Count the zeros at the end of the 53 bits of each number."""
     whole = np.ldexp(np.frexp(values)[0], 53).astype(np.int64)
     return np.asarray(np.log2(np.maximum(whole & -whole, 1).astype(np.float64)))
 
@@ -225,7 +225,7 @@ def _changed(column: int, change: Callable[[Floats], Floats], numbers: Floats) -
 
 
 def never_again(one: Table, two: Table) -> float:
-    """Share of outputs that came once and have no numbers to go by: they are not compared."""
+    """Return the share of outputs that occurred once and have no numbers: they are not compared."""
     counts = Counter([*one.names, *two.names])
     lone = sum(
         counts[name] == 1 and (not width or odd == 1)

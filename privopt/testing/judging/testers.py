@@ -55,7 +55,7 @@ class Test:
     parts: int = 2
 
     def counts(self, table: Table) -> Ints:
-        """(parts,) outputs in each part."""
+        """Count the outputs in each part: (parts,)."""
         return np.bincount(self.group[self.view.cells(table)], minlength=self.parts)
 
     @property
@@ -140,7 +140,7 @@ def _cells(rank: Ints, hits: Ints, against: Ints, order: float) -> tuple[Ints, f
 
 
 def rarest_seen(draws: int, limit: float, error: float) -> float:
-    """Return the least probability of an output that the other input never gives, at which so many draws see it."""
+    """Return the least probability at which ``draws`` draws see an output that the other input never gives."""
     _, high = clopper_pearson(0, draws, error / 2)
     needed = min(1.0, float(high) * math.exp(limit))
     low, top = 0.0, 1.0

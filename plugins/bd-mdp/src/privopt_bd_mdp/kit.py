@@ -11,7 +11,7 @@ __all__ = ["PROFILE"]
 
 
 def _tables(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Every partitioner comes up, by the size of the case; Benders' own rounds too, on a part of the cases."""
+    """Return a table that uses every partitioner, by the size of the case; Benders' own rounds too, in some cases."""
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]
     table: dict[str, Any] = {"partition": kind, "subsets": min(2, case.records)}
     if case.records % 2:

@@ -1,8 +1,8 @@
 """The dual half of the cross decomposition: Lagrangian prices of the records, and columns priced by them.
 
-With prices ``y`` on the rows that sum to one the problem falls apart by outputs; each is priced exactly over the
-whole mDP graph. What comes back is a dual-feasible vector of the whole problem (one cut a block) and rays, of which a
-small LP mixes the best mechanism (Van Roy 1983; the rays as in column generation). Benders' own prices are tried too.
+With prices ``y`` on the rows that sum to one the problem falls apart by outputs; each is priced exactly over the whole
+mDP graph. The result is a dual-feasible vector of the whole problem (one cut for each block) and rays. A small LP mixes
+the best mechanism from these (Van Roy 1983; the rays as in column generation). Benders' own prices are tried too.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Lagrangian:
     def begin(cls, part: Part, *, star: bool, offers: PartOffers) -> Lagrangian:
         """Begin at the star mechanism and its multipliers, or cold: at one output for all, and no bound.
 
-        Where the star has negative weights, or none, its rays and prices are taken all the same; where every record's
-        cheapest output proves the gap already, they are not priced.
+        If the star has negative weights, or does not exist, its rays and prices are used all the same. If every
+        record's cheapest output proves the gap already, they are not priced.
 
         Raises:
-            OutOfTime: the time was over; what was offered stands.
+            OutOfTime: the time was over; earlier offers are kept.
         """
         instance, graph, symmetry = part.instance, part.graph, Symmetry.trivial(part.instance)
         z, flat = one_output(instance).z, np.ones((1, instance.records))
@@ -145,7 +145,7 @@ class Lagrangian:
         """Mix the rays, price between the best prices and the mixture's. Whether anything moved.
 
         Raises:
-            OutOfTime: the time was over first; what moved before it stands.
+            OutOfTime: the time was over first; moves made before are kept.
             StoppedError: the mixture takes more pivots than it may.
         """
         z, cost, prices = self.mixture.solve()

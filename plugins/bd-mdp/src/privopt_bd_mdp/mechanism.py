@@ -26,7 +26,7 @@ class BDmDP(Optimal[BDmDPProblem]):
     kit = "privopt_bd_mdp.kit:PROFILE"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """By decomposition, or by a method of optimal-lp."""
+        """Search by decomposition, or by a method of optimal-lp."""
         from privopt_bd_mdp.solver import Parts
         from privopt_metric_dp.solvers.auto import METHODS, search
         from privopt_metric_dp.solvers.instance import Instance

@@ -216,7 +216,7 @@ class _Counted(InteriorPoint):
 
 @define(eq=False)
 class _Rounds:
-    """Benders' rounds, with Lagrangian steps between them where these are wanted."""
+    """Benders' rounds, with Lagrangian steps between them if these are asked for."""
 
     partition: Partition
     options: Decomposition
@@ -301,7 +301,7 @@ class _ByDecomposer:
         blocks = [pmo.columns(members) for members in self.partition.members()]
         result = decomposer.solve(pmo.form, blocks, self.context)
         if not isinstance(result, Decomposed):
-            raise RegistryError(f"decomposer {self.name}: solve() returned {type(result).__name__}, wanted Decomposed")
+            raise RegistryError(f"decomposer {self.name}: solve() must return Decomposed, got {type(result).__name__}")
         _told(self.figures, result)
         _offer(self.name, pmo, result.duals, result.x, offers)
 

@@ -60,7 +60,7 @@ class _Reader:
         self._body, self._at = body, 0
 
     def take(self, count: int) -> bytes:
-        """Read so many bytes."""
+        """Read ``count`` bytes."""
         part = self._body[self._at : self._at + count]
         if len(part) != count:
             raise DamagedArtefactError("mechanism.bin must be whole, got fewer bytes than it speaks of: export again")
@@ -224,8 +224,8 @@ class Client:
 
         Args:
             secret: as of :meth:`report`.
-            entropy: bytes that are uniform and never used again, or nothing is promised: 8, or blocks of which the
-                first that counts is taken. :attr:`entropy` is how many :meth:`report` takes.
+            entropy: uniform bytes, never used again; otherwise nothing is promised. They are 8 bytes, or several
+                blocks: the first block that counts is used. :attr:`entropy` is how many :meth:`report` takes.
 
         Raises:
             ValueError: as :meth:`report`, too few bytes, or no block that counts.
@@ -289,7 +289,7 @@ def _place_of(number: int, weights: Sequence[int]) -> int:
 def _nearest(places: Places, first: float, second: float) -> int:
     """Return the place nearest to a position, the first of several; all are looked at.
 
-    Degrees east are as long as at the place's latitude, so that places near a position are told apart well.
+    Degrees east are as long as at the place's latitude, so that places near a position are distinguished well.
     """
     degrees = places.kind == DEGREES
     for number, (low, high) in zip((first, second), LIMITS[places.kind], strict=True):

@@ -7,8 +7,8 @@ report is drawn by rejection, with probability ``w_ik / S_i`` exactly, S_i the s
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 
 for D_ik and D_jk differ by D_ij at most. That the right side is at most ``exp(epsilon d_ij)`` is certified for each
-pair that the release stands on, in exact arithmetic; X is taken so that the sums are nearly alike, where the graph
-allows it.
+pair that the release's certificate checks, in exact arithmetic; X is chosen so that the sums are nearly equal, if the
+graph allows it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
 
 def _each_once(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
-    """Pairs that stand once each, at the least of their distances: a sparse matrix would add those that repeat."""
+    """Return each pair once, at the least of its distances: a sparse matrix would add repeated pairs."""
     ends = np.sort(pairs, axis=1)
     order = np.lexsort((distances, ends[:, 1], ends[:, 0]))
     ends = ends[order]

@@ -180,7 +180,7 @@ def _chosen(release: MatrixRelease, data: MetricData, form: Form | None, largest
 
 
 def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
-    """Return column weights over the graph of the pairs that the release stands on, which prove themselves."""
+    """Return column weights over the graph of the pairs that the certificate checks, which prove themselves."""
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
     if release.outputs.tolist() != release.records.tolist() or len(pairs) > EDGES * len(release.records):
         return None
@@ -193,7 +193,7 @@ def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
 
 
 def _by_rows(release: MatrixRelease, data: MetricData, most: int) -> _Chosen:
-    """Return whole rows of so many outputs at most; certified as the release was, for its own pairs."""
+    """Return whole rows of at most ``most`` outputs, certified as the release was, for its own pairs."""
     weights, kept = fewer_outputs(release.weights, data.weighted, most)
     measured = certify(weights, release.pairs, data.not_above(release.pairs, release.distances), data.epsilon)
     if not measured.holds:

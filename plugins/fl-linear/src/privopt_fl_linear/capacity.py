@@ -51,7 +51,7 @@ def assign_within_bounds(
         context: solver, gap and limits.
 
     Raises:
-        InfeasibleError: there is no such assignment; says what is missing where sums tell.
+        InfeasibleError: no such assignment exists; it says what is missing if sums show that.
         StoppedError: none was found in time, or over the cheapest pairs.
     """
     facilities, locations = costs.shape
@@ -93,7 +93,7 @@ def _fits(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 
 
 def _clash(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Say why nothing can fit, where sums tell."""
+    """Say why nothing can fit, if sums show it."""
     needed, have = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
     if needed > have:
         some = f"the {max_facilities} largest" if max_facilities < len(capacity) else "all"

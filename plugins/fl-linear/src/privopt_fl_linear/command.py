@@ -92,7 +92,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
     check_new(out)
     found = read_messages(messages)
     if not found:
-        raise UsageError(f"{messages[0]}: found no message, wanted one a line")
+        raise UsageError(f"{messages[0]} must have one message on each line, got none")
     table, silent = collect_reports(sites, found, missing="leave out" if leave_out else "refuse")
     with new_files(out) as work:
         (work / "locations.csv").write_bytes(table)
@@ -131,7 +131,7 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
         [float(value) for value in epsilons_of(alpha)] if alpha else [instance.declared.privacy.failure_probability]
     )
     if alphas[-1] >= 1.0:
-        raise UsageError(f"--alpha: found {alpha}, wanted values below 1")
+        raise UsageError(f"--alpha must be values below 1, got {alpha}")
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["method", "epsilon", "alpha", "delta", "margin_cost", "cost", "relative"])

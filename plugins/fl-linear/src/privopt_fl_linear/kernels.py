@@ -3,9 +3,9 @@
 SciPy's tree finds the nearest point, not the one with the least cost + distance, nor the first id among equals. What
 needs distances alone (balls, independent sets) goes through SciPy's (`metric`).
 
-One layout serves planar points and the sphere. ``boxed`` holds the coordinates that boxes are drawn around (x, y in
-the plane; the unit vector on the sphere), ``exact`` those that a pair's distance is computed from (x, y, 0; latitude,
-longitude in radians and the cosine of the latitude), so that pruning may be loose and never changes an answer:
+One layout serves planar points and the sphere. ``boxed`` holds the coordinates that boxes are drawn around: x, y in the
+plane, the unit vector on the sphere. ``exact`` holds those that a pair's distance is computed from: x, y, 0, or
+latitude, longitude in radians and the cosine of the latitude. So pruning may be loose and never changes an answer:
 
 * plane: box distance and point distance go through the same correctly rounded, monotone operations, so the bound of a
   node never exceeds the computed value of a point in it;
@@ -107,7 +107,7 @@ def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
 
 @jit()
 def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints) -> Ints:
-    """For each query the point of the tree with the least cost + distance; ties go to the least rank.
+    """Return for each query the point of the tree with the least cost + distance; ties go to the least rank.
 
     ``order`` is the order in which the queries are answered: neighbours should follow each other, since each search
     starts from its predecessor's answer. Returns indices of the points as they were given to `build`.

@@ -24,7 +24,7 @@ PLANTED = 10**6
 
 @st.composite
 def problems(draw: st.DrawFn) -> GeneratedProblem:
-    """Up to six locations in the plane, on the sphere, on streets or in a matrix; counts small or seven digits long.
+    """Draw up to six locations in the plane, on the sphere, on streets or in a matrix; counts small or 7 digits long.
 
     Sites that send nothing are among them, and bounds that nothing reaches.
     """
@@ -119,7 +119,7 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _draws(problem: Any, method: str, count: int) -> Any:
-    """Return reports of the location's side: the only way from a count to what is published."""
+    """Return reports of the location's side: only these lead from a count to what is published."""
     site = problem.data.site
     clients = np.tile(problem.data.clients[site.senders], (count, 1))
     drawn = noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]

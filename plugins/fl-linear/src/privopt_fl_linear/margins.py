@@ -134,7 +134,7 @@ class MarginRule:
         return self.margins(assignment.sizes, cost[assignment.opened], alpha)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return the margins of all sets at once, cheapest where all locations share so many facilities of one cost.
+        """Return the margins of all sets at once, cheapest if all locations share ``facilities`` ones of one cost.
 
         Any slope gives valid margins; the number of facilities, and so the slope, must be public.
         """
@@ -148,10 +148,10 @@ class MarginRule:
 
 @frozen(kw_only=True)
 class AnySet:
-    """A margin that covers whatever set of locations is chosen after the noise was seen.
+    """A margin that covers any set of locations chosen after the noise was seen.
 
-    The noise that takes S_v from location v takes at most t k + W from any k of them, W = sum over all v of
-    max(0, S_v - t): the k greatest S_v, summed, are the least of these over t. So with w the upper quantile of W alone,
+    Let the noise take S_v from location v, and W = sum over all v of max(0, S_v - t). It takes at most t k + W from any
+    k locations: the sum of the k greatest S_v is the least of these over t. So with w the upper quantile of W alone,
     all sets lack at most w + t k at once.
 
     >>> line = MarginRule(n=1000, epsilon=0.1).any_set(100, 0.1)
@@ -167,5 +167,5 @@ class AnySet:
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Return margins of sets of so many locations."""
+        """Return margins of sets with ``sizes`` locations."""
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

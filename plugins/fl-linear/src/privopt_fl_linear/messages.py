@@ -6,7 +6,7 @@ A message holds the noisy count and what the server must know to use it, and not
      "noisy_clients": 57}
 
 A round is one collection. A location that is asked twice in a round sends the same message again: a second draw would
-spend a second epsilon, and the mean of both tells more.
+spend a second epsilon, and the mean of both would reveal more.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def collect_reports(
 
     Args:
         sites: CSV with a column ``id`` and the public columns of a locations file, without counts; ``sends`` is 0 at
-            sites where a facility may stand and no one is counted.
+            sites where a facility may be built and no one is counted.
         messages: of one round.
         missing: what becomes of sites that sent nothing.
 

@@ -1,11 +1,11 @@
 """Choose facilities to open: the uncapacitated facility location problem, solved with a proof.
 
-Minimise the sum of opening costs of the facilities opened and of what serving each client from its cheapest one
-costs, with at most so many opened. Branch and bound: the clients' rows are priced out (Lagrange), which leaves a sum
-over facilities; its maximum over the prices is the bound of the strong linear program. Prices come from subgradient
-ascent, sets from what the relaxation opens, improved by interchange. Facilities whose reduced cost exceeds the gap are
-closed, those whose worth does are open for good. Of each client's pairs the cheapest are looked at (`service_costs`),
-which proves a bound over all of them.
+Minimise the sum of opening costs of the facilities opened and of what serving each client from its cheapest one costs.
+The number of open facilities may be limited. Branch and bound: the clients' rows are priced out (Lagrange), which
+leaves a sum over facilities; its maximum over the prices is the bound of the strong linear program. Prices come from
+subgradient ascent, sets from what the relaxation opens, improved by interchange. Facilities whose reduced cost exceeds
+the gap are closed, those whose worth does are open for good. Of each client's pairs the cheapest are looked at
+(`service_costs`), which proves a bound over all of them.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -117,7 +117,7 @@ class _Search:
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def at_once(self, most: int) -> int:
-        """Return times, of so many, that all pairs are gone through between two looks at the clock."""
+        """Return how often all pairs are gone through between two looks at the clock, at most ``most`` times."""
         return int(min(most, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:
@@ -181,7 +181,7 @@ class _Search:
     def fixed(self, state: Ints, price: Floats) -> Ints:
         """Return a node's states with those facilities closed or opened for good whose other choice costs too much.
 
-        Reduced costs stand alone where the limit on how many are open does not bind in the relaxation.
+        Reduced costs are used alone if the limit on open facilities does not bind in the relaxation.
         """
         from privopt_fl_linear import subgradient
 
@@ -284,7 +284,7 @@ def _branch(search: _Search, least: Floats) -> None:
 
 
 def _alone(listed: PairList, opening: Floats) -> Bools:
-    """Return the one facility that is cheapest alone, as far as pairs that are listed tell."""
+    """Return the one facility that is cheapest alone, as far as the listed pairs show."""
     pairs = listed.pairs
     by = np.repeat(np.arange(len(opening)), np.diff(pairs.start))
     saved = np.bincount(by, pairs.far[pairs.client] - pairs.cost, minlength=len(opening))

@@ -64,9 +64,9 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
     def measure(self, release: FLRelease, *, executor: Executor | None = None) -> Certificate:
         """Compare sensitivity / scale with epsilon, in rationals, for each location's report.
 
-        The reports are the only way from the counts to the release. The scale is the one that epsilon prescribes to
-        every location, and noise drawn here must have been drawn at no less; that locations drew theirs at it cannot
-        be read off one release.
+        Only the reports lead from the counts to the release. The scale is the one that epsilon prescribes to every
+        location, and noise drawn here must have been drawn at no less; that locations drew theirs at it cannot be read
+        off one release.
         """
         scale = 1 / spent(self.epsilon)
         call = NoiseCall(scale=scale if release.scale is None else min(scale, release.scale), sensitivity=SENSITIVITY)

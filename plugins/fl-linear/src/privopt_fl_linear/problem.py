@@ -304,7 +304,7 @@ def _sends(found: Table) -> NDArray[np.bool_]:
 
 
 def _canonical(values: Any) -> Any:
-    """Return numbers of which equal ones are the same bytes: no -0.0."""
+    """Return numbers in which equal values have equal bytes: no -0.0."""
     return values + 0.0 if values.dtype.kind == "f" else values
 
 

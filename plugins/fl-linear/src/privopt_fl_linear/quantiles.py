@@ -4,13 +4,18 @@
 what the noise takes away as well as what it adds. Discrete Laplace is P(X = x) proportional to exp(-epsilon |x|) on the
 integers, and t is then an integer. One draw has a closed form. For more there is one evaluator of tails:
 
-* S is compared with its copy wrapped around a circle of length N, P(S > N / 2) being at most a quarter of the error
-  allowed, by Chernoff. Wrapping only adds to the tail, which is then a Fourier sum:
-  1/2 - (t + 1/2)/N - (1/N) sum_j phi(theta_j)^k sin((t + 1/2) theta_j) / sin(theta_j / 2), theta_j = 2 pi j / N, N odd,
-  phi(theta) = 1 / (1 + sin(theta/2)^2 / sinh(epsilon/2)^2), for discrete noise;
-  1/2 - t/N - sum_j phi(theta_j)^k sin(theta_j t) / (pi j), phi(theta) = 1 / (1 + (theta/epsilon)^2), for continuous.
-* Below `MIN_FOURIER_BETA`, where the rounding of that sum would show, and at once as the end that the search begins
-  with: Chernoff, min over s of [ln(1/beta) + k ln M(s)] / s, valid at every s.
+* S is compared with its copy wrapped around a circle of length N, N odd. By Chernoff P(S > N / 2) is at most a quarter
+  of the error allowed. Wrapping only adds to the tail, which is then a Fourier sum over theta_j = 2 pi j / N.
+* Chernoff's bound, min over s of [ln(1/beta) + k ln M(s)] / s, is valid at every s. It is used below
+  `MIN_FOURIER_BETA`, where the rounding of that sum would show, and at once as the end that the search begins with.
+
+The Fourier sums for discrete and for continuous noise, with the characteristic functions of one draw::
+
+    1/2 - (t + 1/2)/N - (1/N) sum_j phi(theta_j)^k sin((t + 1/2) theta_j) / sin(theta_j / 2)
+    phi(theta) = 1 / (1 + sin(theta/2)^2 / sinh(epsilon/2)^2)
+
+    1/2 - t/N - sum_j phi(theta_j)^k sin(theta_j t) / (pi j)
+    phi(theta) = 1 / (1 + (theta/epsilon)^2)
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ on one number, the total B' of the noisy counts: radius i is used while tau_i <=
     P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}),
 
 where S_v is what the noise takes from facility v of radius i, t_v its margin, Z_v what it takes elsewhere, independent
-of S_v, and B the true total. The right side is a function of B and public data; `failure_bound` bounds its maximum
-over all B from above (S_v in layers, B in cells, both rounded against us), and `policy` lowers the level of the
-margins until that maximum is at most alpha. Far from every threshold the sum is Theorem 3's; near one the events of
-two radii share the probability of one, so hardly anything is lost.
+of S_v, and B the true total. The right side is a function of B and public data; `failure_bound` bounds its maximum over
+all B from above. It takes S_v in layers and B in cells, both rounded to the safe side. `policy` lowers the level of the
+margins until that maximum is at most alpha. Far from every threshold the sum is Theorem 3's; near one the events of two
+radii share the probability of one, so hardly anything is lost.
 
 The thresholds are public: the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one client at every
 location under radius i), i.e. B is taken as evenly spread.
@@ -57,9 +57,9 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
 
     The independent set of G (edges at d <= 2 delta) is taken greedily by the lowest facility cost, ties by rank:
     Theorem 6 fails for other maximal sets. Balls of radius delta then go to their centre, all other locations to the
-    cheapest facility left. A location pays at most 2 delta a client more than before (the paper proves 4): inside a
-    ball f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v); outside, w has a neighbour x with f_x <= f_w that was kept, and
-    f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
+    cheapest facility left. A location pays at most 2 delta more for each client than before (the paper proves 4).
+    Inside a ball f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v). Outside, w has a neighbour x with f_x <= f_w that was
+    kept, and f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
 
     Edges are read with a relative slack of 1e-12, so that in doubles, too, no two balls share a location.
 
@@ -174,7 +174,7 @@ def _envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], li
 
 
 def _spaced(choices: Sequence[Candidate], n: int, least: float) -> tuple[list[Candidate], list[float]]:
-    """Return the envelope thinned until each radius holds over at least ``least``: the total tells no finer."""
+    """Return the envelope thinned until each radius holds over at least ``least``: the total resolves no finer."""
     choices = list(choices)
     while True:
         kept, thresholds = _envelope(choices, n)

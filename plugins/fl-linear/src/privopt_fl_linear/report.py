@@ -106,7 +106,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
 
 @themed
 def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | None = None) -> Figure:
-    """Capacity of each facility against what its locations reported; ``demand`` instead are the true numbers."""
+    """Draw the capacity of each facility against its locations' reports, or against the true numbers ``demand``."""
     order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
     figure, axes = axes_of(7.6, 1.0 + 0.2 * len(order))

@@ -19,11 +19,11 @@ def search(
     start: Ints, node: Ints, length: Floats, source: int, limit: float, wanted: Bools, enough: float, best: Floats,
     touched: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return the shortest paths from a node, until no node is left within the limit or enough wanted ones were found.
+    """Search shortest paths from a node, until none is left within the limit or enough goals were found.
 
-    ``best`` (N,) must be infinite and becomes the lengths of ways; ``touched`` lists where, for the caller to undo.
+    ``best`` (N,) must be infinite and becomes the path lengths; ``touched`` lists where, for the caller to undo.
 
-    Returns how many are touched, and how many wanted nodes were found (for these ``best`` is final).
+    Returns how many are touched, and how many nodes of ``wanted`` were found (for these ``best`` is final).
     """
     best[source], touched[0] = 0.0, source
     count, found = 1, 0
@@ -49,7 +49,7 @@ def search(
 
 @jit()
 def cheapest(start: Ints, node: Ints, length: Floats, seeds: Ints, cost: Floats, rank: Ints) -> Ints:
-    """(N,) place in ``seeds`` (M,) of the node u with the least cost_u + way from u, of equals the least rank."""
+    """Return (N,) the place in ``seeds`` (M,) of the u with the least cost_u + path from u, ties by least rank."""
     by, settled = np.full(len(start) - 1, -1), np.zeros(len(start) - 1, np.bool_)
     best, first = np.full(len(start) - 1, np.inf), np.full(len(start) - 1, len(rank))
     heap = [(cost[0], rank[0], seeds[0], 0)]
@@ -85,7 +85,7 @@ def independent(start: Ints, node: Ints, length: Floats, places: Ints, reach: fl
 
 @jit()
 def balls(start: Ints, node: Ints, length: Floats, centres: Ints, radius: float) -> Ints:
-    """(N,) place in ``centres`` (M,) of the nearest within the radius, the first of equals; -1 where there is none."""
+    """Return (N,) the place in ``centres`` (M,) of the nearest within the radius, the first of equals; -1 for none."""
     owner, nearest = np.full(len(start) - 1, -1), np.full(len(start) - 1, np.inf)
     best, touched = np.full(len(start) - 1, np.inf), np.empty(len(start) - 1, np.int64)
     nothing = np.zeros(len(start) - 1, np.bool_)
@@ -117,7 +117,7 @@ def crowded(
 
 @jit()
 def between(start: Ints, node: Ints, length: Floats, sources: Ints, first: Ints, goals: Ints) -> Floats:
-    """Ways from each source (M,) to its own goals: ``goals[first[m] : first[m + 1]]``; infinite where none leads."""
+    """Return path lengths from each source (M,) to its goals ``goals[first[m] : first[m + 1]]``, maybe infinite."""
     best, touched = np.full(len(start) - 1, np.inf), np.empty(len(start) - 1, np.int64)
     wanted, found = np.zeros(len(start) - 1, np.bool_), np.empty(len(goals))
     for m in range(len(sources)):
@@ -137,12 +137,12 @@ def between(start: Ints, node: Ints, length: Floats, sources: Ints, first: Ints,
 def nearest(
     start: Ints, node: Ints, length: Floats, sources: Ints, scale: Floats, stands: Ints, cost: Floats, count: int
 ) -> tuple[Ints, Floats]:
-    """Return for each source (M,) the facilities u with the least scale_m cost_u + way to u, and these sums.
+    """Return for each source (M,) the facilities u with the least scale_m cost_u + path to u, and these sums.
 
     Both are (M, count), the facilities as places in ``cost``.
 
-    ``stands`` (N,) is the place of the facility at a node, -1 where there is none; at least ``count`` must be reached.
-    A facility joins the heap as its node is settled, so that facilities leave it in the order of their sums.
+    ``stands`` (N,) is the place of the facility at a node, -1 without one; at least ``count`` must be reached. A
+    facility joins the heap as its node is settled, so that facilities leave it in the order of their sums.
     """
     nodes = len(start) - 1
     which, value = np.empty((len(sources), count), np.int64), np.empty((len(sources), count))

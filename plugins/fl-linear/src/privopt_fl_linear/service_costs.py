@@ -27,11 +27,11 @@ class Costs(Protocol):
         ...
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """(len(clients), count) the facilities that serve each cheapest, in ascending order, and what that costs."""
+        """Return (len(clients), count) the facilities that serve each cheapest, in ascending order, and their costs."""
         ...
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """(C,) the facility among those opened that serves each client cheapest, of equals the least; (C,) its cost."""
+        """Return (C,) the open facility that serves each client cheapest, of equals the least, and (C,) its cost."""
         ...
 
 
@@ -105,7 +105,7 @@ class PairList:
     """Pairs of the cheapest facilities of each client, more of them where they are asked for."""
 
     def __init__(self, costs: Costs, opening: Floats, count: int, most: int) -> None:
-        """List so many of each client.
+        """List the ``count`` cheapest facilities of each client.
 
         Args:
             costs: of all pairs.
@@ -121,7 +121,7 @@ class PairList:
         self._add(np.arange(clients), min(count, facilities))
 
     def _add(self, clients: Ints, count: int) -> None:
-        """List so many of some clients, in place of those that they had."""
+        """List ``count`` facilities of some clients, in place of those that they had."""
         facilities = self.costs.shape[0]
         which, cost = self.costs.nearest(clients, count)
         kept = ~np.isin(self._client, clients)
@@ -141,7 +141,7 @@ class PairList:
         )
 
     def extend(self, wanting: Bools) -> bool:
-        """Four times as many of the clients (C,) that want more, for as long as all fit; whether any got some."""
+        """List four times as many for the clients (C,) that want more, while all fit; return whether any got some."""
         facilities, grown = self.costs.shape[0], False
         for count in np.unique(self.count[wanting]).tolist():
             clients = np.flatnonzero(wanting & (self.count == count))

@@ -23,7 +23,7 @@ class Assignment:
     """Which facility serves each location.
 
     Attributes:
-        facility: (n,) the location whose facility serves v: h(v); -1 where there are no clients to serve.
+        facility: (n,) the location whose facility serves v: h(v); -1 for a location without clients.
         opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). ``{v : h(v) = v}``, its other
             definition, fails with ties.
         place: (n,) the position of ``facility`` in ``opened``, or -1.
@@ -59,7 +59,7 @@ class Site:
         rank: (n,) order of the ids; ties go to the least.
         opening: (n,) cost of opening at all, or None.
         candidates: locations that may hold a facility, ascending; None for all.
-        capacity: (n,) most clients that a facility may serve, infinite where there is no bound; None for none at all.
+        capacity: (n,) most clients that a facility may serve, infinite without a bound; None if no facility has one.
         sends: (n,) whether there are clients, whose count is sent; None for everywhere. Others are sites alone.
         source: name of the file of locations, for faults.
     """

@@ -18,7 +18,7 @@ __all__ = ["Streets"]
 
 @frozen(eq=False, init=False)
 class Streets:
-    """Shortest paths over undirected edges between nodes, of which the locations are some; no table of pairs is made.
+    """Shortest paths over undirected edges between nodes; some nodes are the locations. No table of pairs is made.
 
     >>> import numpy as np
     >>> line = Streets(np.array(["a", "b", "x"]), np.array(["x", "x", "b"]), np.array([1.0, 2.0, 3.0]), ["a", "b"])
@@ -71,7 +71,7 @@ class Streets:
 
     @property
     def extent(self) -> float:
-        """The greatest way from a location that lies in the middle of a longest one, as two searches find it."""
+        """The greatest path length from a location in the middle of a longest path, as two searches find it."""
         everyone, here = np.arange(self.size), np.zeros(self.size, dtype=np.int64)
         ends = []
         for _ in range(2):
@@ -127,7 +127,7 @@ class Streets:
         return found
 
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
-        """See `Metric.nearest`; a search from each place, until it has met so many."""
+        """Find facilities as `Metric.nearest` does; a search from each place ends when it has met ``count``."""
         from privopt_fl_linear import searches
 
         stands = np.full(len(self._start) - 1, -1)

@@ -14,7 +14,7 @@ from privopt.execution.compiled import jit
 
 @jit()
 def reduced(start: Ints, client: Ints, cost: Floats, opening: Floats, state: Ints, price: Floats, rho: Floats) -> None:
-    """rho_i = opening_i + sum over v of min(0, cost_iv - price_v), of each facility that is not closed."""
+    """Set rho_i = opening_i + sum over v of min(0, cost_iv - price_v), for each facility that is not closed."""
     for i in range(len(start) - 1):
         if state[i] >= 0:
             total = 0.0
@@ -27,7 +27,7 @@ def reduced(start: Ints, client: Ints, cost: Floats, opening: Floats, state: Int
 def chosen(state: Ints, rho: Floats, most: int, taken: Bools) -> float:
     """Mark the facilities that the relaxation opens, and return their cost: the open ones, and free ones below 0.
 
-    Of these at most so many that ``most`` are open in all, the least first.
+    Free facilities are taken in ascending order, until ``most`` are open in all.
     """
     total, room = 0.0, most
     for i in range(len(state)):
@@ -49,7 +49,7 @@ def ascend(
     start: Ints, client: Ints, cost: Floats, beyond: Floats, far: Floats, opening: Floats, state: Ints, most: int,
     price: Floats, target: float, rounds: int, scale: float,
 ) -> tuple[float, Floats, Floats, Bools, float]:  # fmt: skip
-    """Subgradient ascent on the prices of the clients, none above ``beyond``, with Polyak's step towards ``target``.
+    """Ascend by subgradients on the prices of clients, none above ``beyond``, with Polyak's step towards ``target``.
 
     Returns the best bound (in doubles), its prices, how often each facility was opened in the
     second half of the rounds, the cheapest set that the relaxation opened, and what that set costs.
@@ -134,7 +134,7 @@ def _two_cheapest(
 def interchange(
     start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools, most: int, moves: int
 ) -> float:
-    """Add, drop or swap one facility while that saves anything, so many times (Whitaker's bookkeeping: O(E) a move).
+    """Add, drop or swap one facility while it saves cost, up to ``moves`` times (by Whitaker, O(E) a move).
 
     ``taken`` is changed.
 

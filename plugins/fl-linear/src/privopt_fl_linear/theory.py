@@ -95,7 +95,7 @@ def _bound(factor: float, additive: float, per_client: float, hypothesis: str, g
 def assumption_5(metric: Metric, delta: float) -> dict[str, Any]:
     """Return where |B(v, delta)| >= ln(n)^2 (assumption (5) with gamma = 1) fails, as a share of the locations.
 
-    Above `MAX_BALLS` locations balls are counted around every so many of them.
+    Above `MAX_BALLS` locations balls are counted around a regular sample of them.
     """
     wanted = math.log(metric.size) ** 2
     places = np.arange(0, metric.size, -(-metric.size // MAX_BALLS))

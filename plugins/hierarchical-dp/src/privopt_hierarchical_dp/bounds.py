@@ -121,9 +121,9 @@ def _in_words(least: int, most: int) -> str:
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, what: str) -> None:
-    """Refuse numbers that contradict the bounds, where all inputs that are alike have the same.
+    """Refuse numbers that contradict the bounds, if all neighbouring inputs have the same numbers.
 
-    Elsewhere a refusal would tell of an individual: the release is moved into the bounds whatever the counts are.
+    Otherwise a refusal would reveal an individual: the release is moved into the bounds whatever the counts are.
 
     Args:
         limits: the bounds.
@@ -141,11 +141,11 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, what: str) -
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Consistent totals within bounds, near consistent ones: from the root down, each region's children the nearest.
+    """Find consistent totals within bounds, near consistent ones: from the root down, for each region's children.
 
-    The root's is moved into its bounds; those of children (integers within their bounds that add up to the parent's)
-    have the least sum of squared distances, by one shift for all that is cut off at the bounds; what is left over goes
-    to the first.
+    The root's total is moved into its bounds. Those of children are integers within their bounds that add up to the
+    parent's, with the least sum of squared distances. One shift, cut off at the bounds, gives them all; what is left
+    over goes to the first.
 
     Args:
         totals: for each level (R_l,) numbers of groups.

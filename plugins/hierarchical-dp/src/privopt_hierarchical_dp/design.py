@@ -224,7 +224,7 @@ class Design(ABC):
     # --- what can go wrong --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse what cannot be done, and noise that there is no room for, before anything is drawn.
+        """Refuse what cannot be done, and noise too wide for 64 bits, before anything is drawn.
 
         Raises:
             InputError: with the key.
@@ -252,7 +252,7 @@ class Design(ABC):
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return key, what is there and what is wanted, for everything that cannot be done."""
+        """Return key, what is there and what must be there, for everything that cannot be done."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return whether as many values were measured as the method measures; one line for each that fails."""

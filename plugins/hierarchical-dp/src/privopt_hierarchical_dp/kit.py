@@ -56,7 +56,7 @@ def problems(
     zeros: str = "",
     listed: bool = False,
 ) -> GeneratedProblem:
-    """Trees of one to three levels with up to four leaves, up to four sizes; counts small, or seven digits long.
+    """Draw trees of one to three levels with up to four leaves and four sizes; counts small, or seven digits long.
 
     ``listed``: a public table has the regions, and the counts those rows alone that are not 0.
     """
@@ -116,7 +116,7 @@ def _leaf(row: Sequence[Any]) -> str:
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """All problems that the relation named makes alike with a given one: written from its words, by other code."""
+    """Yield all neighbours of a problem under its relation: written from the relation's words, by other code."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     most = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
@@ -161,7 +161,7 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
 
 
 def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
-    """Noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
+    """Draw noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
     values = tuple((tuple(map(int, query.values)), query.scale) for query in queries_of(problem, method))
     return _noisy(values, problem.declared.privacy.law, count)
 

@@ -1,10 +1,11 @@
 """Generalised least squares over the tree: unbiased estimates from the noisy values alone, and intervals for counts.
 
 As for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information estimation for
-hierarchical data", 2024): each region's own value, what its descendants say and what the rest of the tree says are
-independent, so one pass up and one down weigh them by inverse variance. No constraint but adding up is used, so nothing
-is biased, and the error's variance and fourth cumulant are known exactly. Intervals take the quantile of a difference
-of two gamma variates with that kurtosis: Laplace's own for one measurement, the normal one where many are pooled.
+hierarchical data", 2024). Each region's own value, the values of its descendants and those of the rest of the tree are
+independent, so one pass up and one down weigh them by inverse variance. Only the constraint that values add up is used,
+so nothing is biased, and the error's variance and fourth cumulant are known exactly. Intervals take the quantile of a
+difference of two gamma variates with that kurtosis: Laplace's own for one measurement, the normal one where many are
+pooled.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Estimate:
     fourth: Floats
 
     def mixed(self, other: Estimate) -> Estimate:
-        """With an independent estimate of the same, by inverse variance; one of variance 0 alone counts."""
+        """Combine with an independent estimate of the same, by inverse variance; one of variance 0 counts alone."""
         own = other.variance / np.maximum(self.variance + other.variance, 1e-300)
         return Estimate(
             mean=own * self.mean + (1.0 - own) * other.mean,
@@ -78,7 +79,7 @@ class Estimate:
         )
 
     def without(self, zero: Bools) -> Estimate:
-        """With 0, known, where nothing can be (R, S)."""
+        """Return the estimate with a known 0 for impossible entries (R, S)."""
         mean, variance, fourth = (np.where(zero, 0.0, value) for value in (self.mean, self.variance, self.fourth))
         return Estimate(mean=mean, variance=variance, fourth=fourth)
 
@@ -105,7 +106,7 @@ def pool_upwards(
     noise: Sequence[Noise],
     known: Sequence[Bools] | None = None,
 ) -> list[Estimate]:
-    """Each region's estimate from its own noisy values and its descendants'.
+    """Estimate each region from its own noisy values and its descendants'.
 
     Args:
         tree: the hierarchy.
@@ -129,7 +130,7 @@ def least_squares(
     root: Ints | None = None,
     known: Sequence[Bools] | None = None,
 ) -> list[Estimate]:
-    """Each region's estimate from the noisy values of the whole tree.
+    """Estimate each region from the noisy values of the whole tree.
 
     Args:
         tree: the hierarchy.
@@ -159,7 +160,7 @@ def least_squares(
 
 
 def exactly(totals: Ints) -> Estimate:
-    """(R, 1) values that are known."""
+    """Return (R, 1) values that are known."""
     return _measured(totals[:, None], Noise(variance=0.0))
 
 
@@ -208,7 +209,7 @@ def _quantiles(confidence: float) -> tuple[Floats, Floats]:
 
 
 def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
-    """How far an error of that variance and fourth cumulant goes, both ways, with that confidence.
+    """Return how far an error of that variance and fourth cumulant goes, in both directions, with that confidence.
 
     Errors of one Laplace value are the most peaked that there are; nothing more peaked is supposed.
     """
@@ -220,9 +221,9 @@ def mean_absolute(error: Estimate) -> Floats:
     """Return mean absolute errors of those variances and fourth cumulants.
 
     A normal error whose variance is gamma of shape k has sqrt(2 / pi) Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) of its
-    standard deviation: .707 for Laplace's, .798 where many are pooled. What is more peaked than Laplace's is discrete:
-    a multiple of a double geometric value, whose variance v has a ratio of 1 + 1 / (3 v) where Laplace's has 1, and
-    whose mean absolute value is 1 / sinh(1 / scale).
+    standard deviation: .707 for Laplace's, .798 if many are pooled. An error that is more peaked than Laplace's is
+    discrete: a multiple of a double geometric value. Its variance v has a ratio of 1 + 1 / (3 v) where Laplace's has 1,
+    and its mean absolute value is 1 / sinh(1 / scale).
     """
     from scipy.special import gammaln
 
@@ -257,14 +258,14 @@ class Ends:
     released: Ints
 
     def spread(self, keep: Ints, size: int) -> Ends:
-        """Return the ends over ``size`` columns, of which these are the columns ``keep``; the others are 0."""
+        """Return the ends over ``size`` columns: these are its columns ``keep``, the others are 0."""
         shape = (len(self.mean), size)
         mean, reach, released = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
         mean[:, keep], reach[:, keep], released[:, keep] = self.mean, self.reach, self.released
         return Ends(mean=mean, reach=reach, most=self.most, released=released)
 
     def rounded(self, slack: float = 0.0) -> tuple[Ints, Ints]:
-        """Low and high (R, N), integers from 0 to the total, of ends that lie by so much further out.
+        """Return low and high (R, N), integers from 0 to the total, of ends moved outwards by ``slack``.
 
         Above 1e7, where doubles are coarser, it is by so much more.
         """
@@ -285,7 +286,7 @@ def intervals(
     confidence: float,
     zeros: Zeros | None = None,
 ) -> list[Ends]:
-    """Where each true count lies, each with the confidence asked for, by level; all of it follows from public values.
+    """Compute where each true count lies, each with the confidence asked for, by level, from public values alone.
 
     Args:
         tree: the hierarchy.

@@ -76,7 +76,7 @@ def text(column: str) -> pl.Expr:
 
 @frozen(kw_only=True)
 class Whole:
-    """What is wanted of a column of whole numbers.
+    """The requirement on a column of whole numbers.
 
     Attributes:
         column: its name.
@@ -210,10 +210,10 @@ class LevelTable:
             Faults(self.bad_cells(own.column, own.bad(self.frame), own.wanted, beside)).check()
 
     def paths(self, bad: Mapping[str, tuple[pl.Expr, str]], *, empty: bool = False) -> list[tuple[str, ...]]:
-        """Return the distinct paths, sorted, in the pass that finds cells that will not do.
+        """Return the distinct paths, sorted, in the pass that finds invalid cells.
 
         Args:
-            bad: by column which rows will not do, and what is wanted.
+            bad: by column, which rows are invalid, and what must be there.
             empty: whether a table without rows will do.
 
         Raises:
@@ -281,7 +281,7 @@ def read_regions(source: File, *, once: bool = False) -> tuple[Regions, bool]:
 
     Args:
         source: the file.
-        once: whether a region may not stand twice.
+        once: whether a region may occur only once.
 
     Raises:
         InputError: a column is missing, a region occurs twice, or the regions form no tree.

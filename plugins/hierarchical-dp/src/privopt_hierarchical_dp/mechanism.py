@@ -80,7 +80,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return PostProcessing(problem=problem, method=method, unit=f"{problem.declared.layout.noun} squared")
 
     def check_problem(self, problem: Instance, method: str) -> None:
-        """Refuse a published copy, what the method cannot do, and noise that there is no room for."""
+        """Refuse a published copy, what the method cannot do, and noise too wide for 64 bits."""
         if problem.truth is None:
             found = f"no {problem.declared.layout.noun}, as in a published copy"
             raise InputError([Fault(problem.file, "hierarchy", found, self.secret)])
@@ -322,7 +322,7 @@ class HierarchicalTables(CountsMechanism):
 
 
 def _fit_in_time(fit: Callable[[FitOptions], Solved], how: FitOptions, context: SolveContext) -> tuple[Solved, bool]:
-    """Fit noisy values, or at once where an interrupt comes; and tell whether that or a limit ended it early.
+    """Fit noisy values, or at once if an interrupt comes; return whether that or a limit ended it early.
 
     Raises:
         StoppedError: nothing could be fitted: a library whose import was broken off may fail in any way.
@@ -353,10 +353,10 @@ def _bound(
     *,
     room: Fraction = Fraction(0),
 ) -> float | None:
-    """Return what a fit proves of the objective of any valid release of the same noisy values, less a share of room.
+    """Return what a fit proves of the objective of any valid release of the same noisy values, less the share ``room``.
 
-    Where no number is exact, of any with the same ones estimated. Where the fit is the proved optimum, up to what sums
-    of doubles can be off, it is the objective itself.
+    If no number is exact, it covers any release with the same estimated numbers. If the fit is the proved optimum, up
+    to the rounding of sums of doubles, it is the objective itself.
     """
     least, proved = found
     if least is None:

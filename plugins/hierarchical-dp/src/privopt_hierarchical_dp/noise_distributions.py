@@ -2,7 +2,7 @@
 
 Sensitivities are those of :mod:`.relations`. As no entry changes by more than 1, squares add up to what absolute values
 do: one number Delta serves as the L1 sensitivity and as the square of the L2 sensitivity. A search over neighbours in
-the tests comes to the same.
+the tests confirms it.
 
 Budgets. Double geometric noise of scale b spends epsilon = Delta / b, discrete Gaussian noise of variance V spends
 rho = Delta / (2 V); either adds up over the levels. A part of 0 measures nothing: it has no scale (None), spends
@@ -107,7 +107,7 @@ class NoiseDistribution:
 
         Args:
             values: (R, ...) true counts, or sums of them.
-            budget: of this measurement; 0 measures nothing, and there is no record.
+            budget: of this measurement; 0 measures nothing and gives no record.
             delta: sensitivity.
             where: of the same shape; everywhere by default.
             seed: words of the seed, for experiments only.
@@ -150,10 +150,10 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
 
 @lru_cache(maxsize=256)
 def _gaussian_moments(parameter: float) -> Noise:
-    """Return moments of discrete Gaussian noise: those of the continuous one, but where it is narrow.
+    """Return moments of discrete Gaussian noise: those of the continuous one, unless it is narrow.
 
-    There the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean absolute value of
-    one draw: it is more peaked then, so intervals are no narrower.
+    For narrow noise the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean
+    absolute value of one draw. The noise is more peaked then, so intervals do not get narrower.
     """
     if parameter > WIDE:
         return Noise(variance=parameter)

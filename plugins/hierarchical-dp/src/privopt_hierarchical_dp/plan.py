@@ -56,7 +56,7 @@ Splits = tuple[Split, Split]
 
 
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
-    """Tell errors by level and table for several budgets, and the split with the least weighted sum of them.
+    """Predict errors by level and table for several budgets, and the split with the least weighted sum of them.
 
     The split is searched for on errors of least squares, which are smooth. Where public counts are like the secret
     ones it goes on from the best of a few with the method's own errors on these, on a few seeds. The best of them is so
@@ -65,7 +65,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 
     Raises:
         InputError: ``hierarchy.like`` is missing or not of its form, lists have not a number a level, or what ``solve``
-            refuses: what the method cannot do, noise that there is no room for; weights of what is not there.
+            refuses: what the method cannot do, noise too wide for 64 bits; weights of what is not there.
         UsageError: an integer program is asked for a size that it cannot take.
     """
     declared.checked(file)

@@ -32,7 +32,7 @@ BOUNDS: Final = {
 
 
 def by_level(value: Sequence[Fraction] | None) -> str | None:
-    """Check shares or weights of the levels: the leaves' is not 0, for nothing else tells of them."""
+    """Check shares or weights of the levels: the leaves' is not 0, for nothing else measures them."""
     good = value and min(value) >= 0 and value[-1] > 0
     return None if good else "numbers of at least 0, one a level, the last above 0"
 
@@ -208,7 +208,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """What matters to whoever plans."""
+    """What matters to the user of a plan."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,

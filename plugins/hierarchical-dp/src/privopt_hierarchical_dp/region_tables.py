@@ -176,7 +176,7 @@ def read_rows(
 def _tree_of(region: list[str], parent: list[str], path: Path) -> Tree:
     above = dict(zip(region, parent, strict=True))
     if len(above) != len(region):
-        raise InputError([Fault(str(path), "region", "a region that stands twice", "each region once")])
+        raise InputError([Fault(str(path), "region", "a region that occurs twice", "each region once")])
     inner = set(parent)
     paths = []
     for leaf in (name for name in region if name not in inner):

@@ -1,4 +1,4 @@
-"""Which inputs a promise makes alike, and how far what is measured can change between two of them.
+"""Neighbouring relations: which inputs must be alike, and how far measured values can change between neighbours.
 
 Counts of groups by size (:class:`Relation`). Q is ``max_quantity``, n_s the groups of size s in a region, and a change
 touches one region a level.
@@ -17,14 +17,13 @@ q, h_1 to h_q where one of size q appears. (Of the c_s a new group would change 
 Two n_s change by 1. From size i to size j > i the c_s of i <= s < j change, by 1: of sizes from 1 to N at most
 min(m, N) - 1, and with size 0 as a class min(m, N). The number of groups does not change.
 
-Tables of individuals, each of whom is counted once in one leaf region and one cell of every table
-(:class:`TableRelation`). Of one table and level: ``individuals``: one joins or leaves, one cell changes by 1.
-``moves``: one changes any of its values, its region too; at most one cell loses 1, and one gains 1, and the number of
-individuals does not change. ``attributes``: the same where it stays in its region; no region's number changes.
-``replaced``: one household of at most m persons is replaced by another one in its leaf region. At most m of a table's
-persons go, out of one cell if they are alike, and at most m come. The sum of absolute changes is up to 2 m, that of
-their squares up to 2 m^2 (searched for in the tests). An individual is in all tables and levels at once, so what they
-spend adds up.
+Tables of individuals (:class:`TableRelation`): each individual is counted once in one leaf region and one cell of every
+table. Of one table and level: ``individuals``: one joins or leaves, one cell changes by 1. ``moves``: one changes any
+of its values, its region too; at most one cell loses 1, and one gains 1, and the number of individuals does not change.
+``attributes``: the same where it stays in its region; no region's number changes. ``replaced``: one household of at
+most m persons is replaced by another one in its leaf region. At most m of a table's persons go, out of one cell if they
+are alike, and at most m come. The sum of absolute changes is up to 2 m, that of their squares up to 2 m^2 (searched for
+in the tests). An individual is in all tables and levels at once, so what they spend adds up.
 
 But for tables under ``replaced`` no entry changes by more than 1, so each number is the L1 sensitivity and the square
 of the L2 sensitivity too.
@@ -103,7 +102,7 @@ class Relation:
         """Return the greatest sum of absolute changes on one level, and of their squares.
 
         Args:
-            query: what is measured: n_s, or c_s (h_s where numbers of groups are no public figures).
+            query: what is measured: n_s, or c_s (h_s if numbers of groups are not public).
             most: Q.
         """
         if self.name == "groups":

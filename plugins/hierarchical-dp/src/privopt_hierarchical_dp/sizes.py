@@ -241,7 +241,7 @@ class SizesDesign(Design):
         return [found if len(keep) == size else [ends.spread(keep, size) for ends in found]]
 
     def check(self) -> None:
-        """Refuse what the method cannot do, and noise that there is no room for, before anything is drawn.
+        """Refuse what the method cannot do, and noise too wide for 64 bits, before anything is drawn.
 
         Raises:
             InputError: totals that it must or cannot publish, noise or tables that it was not published with.
@@ -253,7 +253,7 @@ class SizesDesign(Design):
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return key, what is there and what is wanted, for everything that the method cannot do."""
+        """Return key, what is there and what must be there, for everything that the method cannot do."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
         printed = f"{method} is as it was printed"
         faults = []

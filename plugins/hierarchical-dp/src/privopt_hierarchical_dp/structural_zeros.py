@@ -1,11 +1,12 @@
 """Structural zeros: sizes that no group can have, everywhere or in some regions: public, so not measured.
 
-What is measured of a region are its possible sizes; the arrays of noisy values stay whole. An entry without measurement
-repeats the one that it must equal: a count is 0; of size s or less there are as many groups as of the last possible
-size before; of size s or more, as of the next one; from the last possible size on, all of them.
+Only the possible sizes of a region are measured; the arrays of noisy values keep all entries. An entry without
+measurement repeats the one that it must equal. A count is 0. There are as many groups of size s or less as of the last
+possible size before, and of size s or more as of the next one; from the last possible size on, all of them.
 
-Secret counts that have groups of such sizes all the same are measured like others, at the possible sizes: the numbers
-measured are some of those measured without zeros, so one individual changes them by no more, and no refusal tells.
+Secret counts that have groups of such sizes all the same are measured like others, at the possible sizes. The numbers
+measured are some of those measured without zeros, so one individual changes them by no more, and a refusal would reveal
+nothing.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class Zeros:
         return any(bool((level != self.everywhere).any()) for level in self.levels)
 
     def dropped(self) -> tuple[Ints, Zeros | None]:
-        """Columns that some region can have, and what is left to know of these; None where nothing is."""
+        """Return the columns that some region can have, and the zeros left in these; None if none are left."""
         keep = np.flatnonzero(~self.everywhere)
         return keep, Zeros(levels=[level[:, keep] for level in self.levels]) if self.regional else None
 
     def sources(self, level: int, order: Order) -> Ints:
-        """(R_l, W) for each entry the column whose measurement it has, or `NOTHING`, or `ALL` where it is the total."""
+        """Return (R_l, W) for each entry the column whose measurement it has, or `NOTHING`, or `ALL` for the total."""
         possible = ~self.levels[level]
         column = np.where(possible, np.arange(possible.shape[1]), NOTHING)
         if order == "counts":
@@ -75,12 +76,12 @@ class Zeros:
         return np.where(np.arange(possible.shape[1]) >= last, ALL, before)[:, :-1]
 
     def measured(self, level: int, order: Order) -> Bools:
-        """(R_l, W) entries that are measured."""
+        """Mark (R_l, W) entries that are measured."""
         found = self.sources(level, order)
         return np.asarray(found == np.arange(found.shape[1]))
 
     def filled(self, level: int, order: Order, values: Ints, totals: Ints) -> Ints:
-        """Values whose unmeasured entries are what they must be; ``totals`` (R_l,) are needed for ``"inner"`` alone."""
+        """Fill unmeasured entries with what they must be; only ``"inner"`` needs ``totals`` (R_l,)."""
         found = self.sources(level, order)
         if not found.size:
             return values

@@ -1,4 +1,4 @@
-"""The region hierarchy: levels of regions, each with one parent; a leaf above the last level stands there too."""
+"""The region hierarchy: levels of regions, each with one parent; a leaf above the last level is there too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A hierarchy of L levels, each of which covers all of it.
+    """A hierarchy of L levels; each level covers all of it.
 
     A leaf above level L is its own only child on every level below: it is measured there again, for their shares of
     the budget, which nothing else of it would spend. Files list it once.
@@ -39,9 +39,8 @@ class Tree:
     A name that several regions have is written as its path below the root, joined by ``/`` (``OR/Washington``); with
     the root where that begins by the root's own name (``Luxembourg/Luxembourg``).
 
-    Inside a level, the children of one region stand next to each other, sorted by name (Unicode code
-    points), in the order of their parents. So one hierarchy is one tree, whatever order its rows had:
-    that order may hold the secret.
+    Inside a level, the children of one region are next to each other, sorted by name (Unicode code points), in the
+    order of their parents. So one hierarchy is one tree, whatever order its rows had: that order may hold the secret.
 
     >>> tree = Tree.from_paths([("US", "NY"), ("US", "GA")])
     >>> tree.depth, tree.names, tree.start[0].tolist()
@@ -74,11 +73,11 @@ class Tree:
         return sum(self.widths)
 
     def parents(self, level: int) -> Ints:
-        """Position on ``level - 1`` of each region's parent on ``level`` (counted from 0)."""
+        """Return the position on ``level - 1`` of each region's parent on ``level`` (counted from 0)."""
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
     def first_here(self, level: int) -> Bools:
-        """Which regions of ``level`` do not stand on the level above: all, but for leaves that represent themselves."""
+        """Mark the regions of ``level`` that are not on the level above: all but leaves that represent themselves."""
         if not level:
             return np.ones(1, dtype=bool)
         above = self.names[level - 1]
@@ -93,12 +92,12 @@ class Tree:
         return low, high
 
     def labels(self, level: int) -> list[str]:
-        """Names that are unique over all levels."""
+        """Return names that are unique over all levels."""
         new = self.first_here(level).tolist()
         return [n if own else f"{n} (level {level + 1})" for n, own in zip(self.names[level], new, strict=True)]
 
     def places(self) -> dict[str, tuple[int, int]]:
-        """Level and place of each region by its name: the first level where one stands on several."""
+        """Return level and place of each region by its name: the first level if it is on several."""
         return {
             region: (level, place)
             for level, names in reversed(list(enumerate(self.names)))
@@ -106,7 +105,7 @@ class Tree:
         }
 
     def by_name(self, level: int) -> Ints:
-        """Positions of the regions of ``level``, sorted by name: the order in which files list them."""
+        """Return positions of the regions of ``level``, sorted by name: the order in which files list them."""
         names = self.names[level]
         return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
 
@@ -177,7 +176,7 @@ class Regions:
         )
 
     def place(self, path: tuple[str, ...]) -> int | None:
-        """Return the place of the leaf with this path; None where there is no such leaf."""
+        """Return the place of the leaf with this path; None if no leaf has it."""
         return self.leaves.get(_cut(path))
 
     def unlisted(self, paths: Iterable[tuple[str, ...]], name: str) -> list[Fault]:
@@ -191,7 +190,7 @@ class Regions:
 
 
 def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Each leaf's path with the names that regions are written by, all as long as the longest.
+    """Return each leaf's path with the names that regions are written by, all as long as the longest.
 
     >>> named([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
     [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King'), ('US', 'Guam', 'Guam')]
@@ -259,7 +258,7 @@ def _alike(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[str, ...]],
 
 
 def add_up(tree: Tree, leaves: Ints) -> list[Ints]:
-    """Values of every level from those of the leaves, the root's first.
+    """Add up values of the leaves to those of every level, the root's first.
 
     Args:
         tree: the hierarchy.
@@ -285,6 +284,6 @@ def squared(values: Ints) -> int:
 
 
 def past_sums(values: Ints, *, rows: bool = False) -> bool:
-    """Whether sums over values (R, ...), or over each of their rows alone, could pass 64 bits."""
+    """Check whether sums over values (R, ...), or over each of their rows alone, could pass 64 bits."""
     sizes = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
     return bool((sizes.max(initial=0.0) if rows else sizes.sum()) >= LARGEST_SUM)

@@ -73,7 +73,7 @@ def cost_bounds(
     *,
     seconds: float,
 ) -> dict[str, Any] | None:
-    """Return bounds in the unit of the loss, per report of somebody in the LR sets, and the approximation ratio.
+    """Return bounds in the unit of the loss, per report of a person in the LR sets, and the approximation ratio.
 
     Args:
         problem: the map.

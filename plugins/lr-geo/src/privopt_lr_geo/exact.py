@@ -2,7 +2,7 @@
 
 The server publishes the star's column weights, one number an output, and each user computes its own row. Where no
 weights x >= 0 exist, or they miss the gap that was asked for, the optimal mechanism is computed and the whole matrix is
-published: a row that a user asked for would tell where it is. Where that does not come in time, positive weights at a
+published: a row that a user asked for would reveal where it is. Where that does not come in time, positive weights at a
 smaller rate are better than nothing (:mod:`privopt_lr_geo.star_weights`).
 """
 
@@ -48,7 +48,7 @@ MANY: Final = 20_000_000_000
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
-    """Return the pairs that the certificate stands on, and a word on it."""
+    """Return the pairs that the certificate checks, and a note on them."""
     if len(data.pairs) * len(data.outputs) <= MANY:
         return data.pairs, data.distances, "every required pair"
     return *data.needed, "the required pairs that imply all others exactly"

@@ -34,7 +34,7 @@ def _table(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _oracle(loaded: Any, release: Any, result: Result) -> Iterator[str]:
-    """Every user's own matrix by itself: over the pairs of its LR set, from the problem's own distances."""
+    """Check every user's own matrix by itself: over the pairs of its LR set, from the problem's own distances."""
     if release.matrices is None:
         return
     data = loaded.data

@@ -43,7 +43,7 @@ def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, Ma
 
 
 def _comparisons(data: MetricData, record: Ints) -> int:
-    """How many inequalities there are between rows of these records (M,), each row of a record's as often as it is."""
+    """Count the inequalities between rows of these records (M,), a record's row as often as it occurs."""
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T
     return int((count * (count - 1) // 2).sum() + (count[i] * count[j]).sum()) * len(data.outputs)

@@ -129,7 +129,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Sizes; what the whole population loses (exact), or how far rows of different users violate the inequality."""
+        """Return sizes, and the population's loss (exact) or how far rows of different users break the inequality."""
         data = problem.data
         if method == "exact":
             assert release.published is not None  # what its certificate was measured on

@@ -63,7 +63,7 @@ class Package:
 
     Attributes:
         distances: (n, n) between the records of its LR set.
-        reach: (n, K) from them to every output, of which only min(reach, r_obf) counts.
+        reach: (n, K) from them to every output; only min(reach, r_obf) counts.
         costs: (n, K) prior-weighted costs, exact or estimated.
         free: (n, K) the indicator matrix Q, negated: entries that are variables of their own.
     """

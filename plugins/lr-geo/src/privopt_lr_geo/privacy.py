@@ -91,7 +91,7 @@ _OWN_WEIGHTS = (
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP over all records, whoever the users are.
+    """Metric DP over all records, for any users.
 
     Attributes:
         band: how far users' own rows may lie from those that are published; None where all draw from these.

@@ -1,11 +1,11 @@
 """Users' private weights over targets: their own rows around a public reference mechanism.
 
-The server publishes a reference g at epsilon' < epsilon. Each user moves the probabilities of its own row within
-low g_k <= z_k <= high g_k, low <= 1 <= high, as its secret costs ask for. Where high / low <= exp((epsilon - epsilon')
-d_min), d_min the least distance of two records, rows of two records hold the promise at epsilon, whatever weights are
-behind them: z_i <= high g_i <= high exp(epsilon' d) g_j <= (high / low) exp(epsilon' d) z_j. A report tells one's
-weights from any others by odds of at most high / low. No row of the program is needed: the best row is a greedy
-fractional knapsack, ties by index.
+The server publishes a reference g at epsilon' < epsilon. Each user moves the probabilities of its own row within low
+g_k <= z_k <= high g_k, low <= 1 <= high, as its secret costs ask for. Let d_min be the least distance of two records,
+and high / low <= exp((epsilon - epsilon') d_min). Then rows of two records satisfy the guarantee at epsilon, whatever
+weights are behind them: z_i <= high g_i <= high exp(epsilon' d) g_j <= (high / low) exp(epsilon' d) z_j. A report
+distinguishes one user's weights from any others by odds of at most high / low. No row of the program is needed: the
+best row is a greedy fractional knapsack, ties by index.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Band:
     Attributes:
         epsilon: epsilon', which the reference keeps.
         low: at most 1; high: at least 1; high / low <= exp((epsilon - epsilon') d_min).
-        least: d_min, the least distance of two records that must be alike; None where there are no two.
+        least: d_min, the least distance of two records that must be alike; None without two such records.
     """
 
     epsilon: Fraction
@@ -62,7 +62,7 @@ class Band:
 
     @property
     def ratio(self) -> Fraction:
-        """Return what a report tells of the weights: odds of two users at one record change by no more."""
+        """Return what a report reveals about the weights: odds of two users at one record change by no more."""
         return self.high / self.low
 
     @property

@@ -88,7 +88,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
     """A metric problem with its users.
 
     Attributes:
-        users: (M,) records for which rows are wanted, in the order of the records.
+        users: (M,) records for which rows are computed, in the order of the records.
         band: how far rows of the users' own may lie from the published ones; None where no one has weights of its own.
         costs: (K,) of each output, by user, for those with weights of their own: secret, and empty without the file.
     """
@@ -144,7 +144,7 @@ def _users(wanted: str | tuple[str, ...] | RandomUsers, data: MetricData, faults
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that users can be where they are said to be, and that rows are wanted of all vertices of a region."""
+    """Check that users can be at the stated places, and that a region has users at all of its vertices."""
     everybody = options.users == "all"
     if data.region is not None:
         if not everybody:

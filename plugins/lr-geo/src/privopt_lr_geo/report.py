@@ -127,7 +127,7 @@ def _layouts(data: MetricData) -> Any:
 
 @themed
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """One user's range: its LR set, the outputs it weighs freely, and those beyond its obfuscation radius."""
+    """Draw one user's range: its LR set, the outputs it weighs freely, and those beyond its obfuscation radius."""
     data, options = problem.data, problem.declared.lr_geo
     placed = _layouts(data)
     record = int(problem.users[user])

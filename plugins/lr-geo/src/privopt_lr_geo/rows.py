@@ -1,8 +1,8 @@
 """A row of the exact method from public numbers, the same integers on every machine.
 
-Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s, each of which serves one output. With
-``rate`` a little below epsilon, |D_is - D_js| <= d_ij and rows that sum to nearly one before they are brought to
-2**63, two rows differ by less than exp(epsilon d_ij); the certificate proves it of the integers.
+Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s; each serves one output. With ``rate`` a
+little below epsilon, |D_is - D_js| <= d_ij and rows that sum to nearly one before they are brought to 2**63, two rows
+differ by less than exp(epsilon d_ij); the certificate proves it of the integers.
 
 Additions, products and divisions of doubles alone (IEEE 754 rounds those correctly) and :func:`math.fsum`: never a
 library's exp, whose last bit may depend on the processor.

@@ -25,7 +25,7 @@ TABLED: Final = 16_000_000
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:
     """Return the success of each attack on the packages that these users upload, as shares of the users.
 
-    A guess among several candidates counts as one part in so many.
+    A guess among n candidates counts as 1 / n.
     """
     chance = np.random.default_rng(0)
     named = centred = located = prints = 0.0

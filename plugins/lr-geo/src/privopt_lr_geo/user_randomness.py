@@ -40,7 +40,7 @@ class Draw:
 
     @classmethod
     def from_seed(cls, seed: int, user: int, records: Ints) -> Draw:
-        """Return what a user draws: no other user's draws tell anything of it.
+        """Return what a user draws: other users' draws reveal nothing about it.
 
         Args:
             seed: of the run; secret but in trials.

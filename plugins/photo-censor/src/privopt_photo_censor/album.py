@@ -26,11 +26,11 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 @frozen(kw_only=True)
 class Task:
-    """What is asked of a set of kept photos (paper, (3) and (4)).
+    """The task for a set of kept photos (paper, (3) and (4)).
 
     Attributes:
         top_k: the true location must leave the k most likely ones, with as few deletions as possible; or None.
-        budget: as many locations as possible must be at or above the true one, with at most so many deletions.
+        budget: as many locations as possible must be at or above the true one, with at most this number of deletions.
     """
 
     top_k: int | None = None
@@ -199,6 +199,6 @@ class Reduced:
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def sums(self, kept: Bools) -> Floats:
-        """(m,) sums over kept photos in doubles, -inf where a kept photo rules the location out."""
+        """Add up (m,) scores over kept photos in doubles, -inf if a kept photo rules the location out."""
         total = self.diff[:, kept].sum(axis=1)
         return np.where(self.kills[:, kept].any(axis=1), -np.inf, total)

@@ -1,9 +1,9 @@
 """Several classifiers at once, and how far one is from another.
 
-A place j lies at or above the true place t for a classifier where the sum over the kept photos of S_ij - S_it is at
-least 0. The least of these differences over classifiers, photo by photo, has a sum that is least of all: where *it* is
-at least 0, j lies at or above t for each of them, and for anyone who takes one classifier for this photo and another
-for that. Differences of doubles are rounded down, so that what is protected by them is protected.
+A place j lies at or above the true place t for a classifier if the sum over the kept photos of S_ij - S_it is at least
+0. The least of these differences over classifiers, photo by photo, has the least sum. If that is at least 0, j lies at
+or above t for each of them, and for anyone who takes one classifier for this photo and another for that. Differences of
+doubles are rounded down, so that what is protected by them is protected.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _differences(scores: Floats, true: int) -> Floats:
 
 
 def jointly(tables: Sequence[Floats], true: int) -> Floats:
-    """One table of scores that protects against several classifiers at once.
+    """Return one table of scores that protects against several classifiers at once.
 
     Args:
         tables: (N, M) log-probabilities each, of the same photos and places, finite or -inf.
         true: column of the true place.
 
     Returns:
-        (N, M) scores, 0 in the true place's column; a set of photos that protects k by them protects k for every
-        classifier, whichever speaks of which photo. A photo that hides the place from all of them has -inf there.
+        (N, M) scores, 0 in the true place's column. A set of photos that protects k by them protects k for every
+        classifier, whichever scores which photo. A photo that hides the place from all of them has -inf there.
 
     >>> jointly([np.array([[-1.0, -2.0]]), np.array([[-1.5, -1.0]])], 0)
     array([[ 0., -1.]])

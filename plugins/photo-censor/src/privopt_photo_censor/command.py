@@ -33,7 +33,7 @@ def places(classifier: Path, references: Path, force: bool) -> None:
     for name, count in zip(table.names, table.counts.tolist(), strict=True):
         say(f"{name}: {count} photo{'s' if count > 1 else ''}")
     if table.tried:
-        say(f"nearest place, each photo left out in turn: its own for {table.right} of {table.tried}")
+        say(f"nearest place, each photo omitted in turn: its own for {table.right} of {table.tried}")
     say(f"written: {', '.join(map(str, written))}")
 
 

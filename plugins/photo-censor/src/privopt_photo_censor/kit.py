@@ -29,7 +29,7 @@ SCORES = "scores.npy"
 
 @st.composite
 def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
-    """Up to five photos and four places, with ties, -inf, kept photos and margins.
+    """Draw up to five photos and four places, with ties, -inf, kept photos and margins.
 
     Args:
         draw: Hypothesis's.
@@ -71,7 +71,7 @@ def _album(problem: GeneratedProblem) -> Album:
 
 
 def _greedy_ends(album: Album, task: Task) -> bool:
-    """Whether greedy deletion finds a set, or can tell that there is none."""
+    """Check whether greedy deletion finds a set, or can prove that none exists."""
     try:
         greedy(album, task)
     except StoppedError:

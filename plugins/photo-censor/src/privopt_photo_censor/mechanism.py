@@ -49,7 +49,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
     )
 
     def own_method(self, declared: object) -> str | None:
-        """``positions`` of a folder without a classifier."""
+        """Return ``positions`` for a folder without a classifier."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.scored else POSITIONS
 
@@ -106,13 +106,13 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         )
 
     def utility(self, problem: PhotoInstance | FolderInstance, method: str) -> UtilityLoss[Deletions]:
-        """Photos deleted, or under a budget the protected k."""
+        """Return the number of photos deleted as the loss, or under a budget the protected k."""
         if isinstance(problem, FolderInstance) or problem.declared.task.top_k is not None:
             return Deleted()
         return ProtectedK(album=problem.data.album)
 
     def items(self, problem: PhotoInstance | FolderInstance, method: str) -> Mapping[str, float]:
-        """Scores, of all photos and locations."""
+        """Count the scores of all photos and locations."""
         if isinstance(problem, FolderInstance):
             return {}
         return {"score of the program" if method == "milp" else "score": problem.data.album.scores.size}
@@ -177,7 +177,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
     def details(
         self, problem: PhotoInstance | FolderInstance, release: Deletions, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Ranks before and after, by exact sums, sizes, and what of a folder was omitted."""
+        """Return ranks before and after, by exact sums, sizes, and what of a folder was omitted."""
         return (
             clean_album.details(problem, release) if isinstance(problem, FolderInstance) else _details(problem, release)
         )
@@ -210,7 +210,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Scores above 0; what of the folder was not scored, and which photos kept carry their position."""
+        """Warn of scores above 0, of what was not scored in the folder, and of kept photos that show their position."""
         if isinstance(problem, FolderInstance):
             return clean_album.warnings(problem, release)
         if problem.data.listing is None:

@@ -33,7 +33,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Where the true place stands among the classifier's guesses."""
+        """State the place's rank among the classifier's guesses."""
         details, task = result.details.facts, result.guarantee.extra
         after, before = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {before}, now it is guess {after})" if after and before else ""
@@ -49,7 +49,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Ranks are checked; other classifiers, people and captions are not."""
+        """List that ranks are checked; other classifiers, people and captions are not."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",

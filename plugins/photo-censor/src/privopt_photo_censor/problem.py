@@ -61,7 +61,7 @@ class PhotoProblem:
 
     @property
     def scored(self) -> bool:
-        """Whether a classifier scores the photos; a folder alone is looked at for what its files tell."""
+        """Whether a classifier scores the photos; a folder alone is examined for what its files reveal."""
         return self.photos.folder is None or self.photos.classifier is not None
 
     @property
@@ -196,8 +196,8 @@ class FolderInstance:
     Attributes:
         declared: what the problem file says.
         file: name of the problem file, for faults.
-        metadata: what each photo tells apart from its picture, in the folder's order.
-        listing: what else the folder holds, and which photos tell a position or a place.
+        metadata: what each photo reveals apart from its picture, in the folder's order.
+        listing: what else the folder holds, and which photos reveal a position or a place.
         thumbnails: small JPEGs of the photos; none where they were not read.
         digests: SHA-256 of the photos' files; none where they were not read.
     """

@@ -1,8 +1,8 @@
 """The rank that a set of kept photos leaves to the true location, exactly (mathematics P1, P6, P7).
 
-Whatever a search says, this decides. A location is at or above the true one when the sum of *all* terms
-``S_ij - S_it - theta`` over the kept photos is not negative; its sign is that of one :func:`math.fsum`, which rounds
-once and correctly, and never of two sums or of differences taken before.
+This decides, whatever a search says. A location is at or above the true one when the sum of *all* terms ``S_ij - S_it -
+theta`` over the kept photos is not negative. Its sign is that of one :func:`math.fsum`, which rounds once and
+correctly, never of two sums or of differences taken before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _kept(album: Album, kept: Bools | None) -> Bools:
 
 
 def protected_k(album: Album, kept: Bools | None = None) -> int:
-    """Locations at or above the true one when the photos `kept` (all by default) are posted.
+    """Count the locations at or above the true one when the photos `kept` (all by default) are posted.
 
     Ties protect, -inf with -inf too; with no photo posted every location ties.
 

@@ -39,14 +39,14 @@ class Deletions(Release):
     Attributes:
         names: of the photos, in the album's order.
         kept: (N,) True where the photo may be posted.
-        scores: (N, M) where they were computed from a folder, so that DIR stands alone; else None.
+        scores: (N, M) if they were computed from a folder, so that DIR needs no other file; else None.
         true: column of the true location, with `scores`.
         listing: what the folder holds apart from the pictures scored, with `scores`.
         thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
         places: names and positions of the places, with `scores`.
         copies: clean copies that were made of the photos kept; None where none were.
         copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
-        metadata: what each photo of a folder that no one scored tells, in their order; else None.
+        metadata: what each photo of a folder that was not scored reveals, in their order; else None.
     """
 
     names: tuple[str, ...]
@@ -164,7 +164,7 @@ def read_places(folder: Path, count: int) -> Places:
     """Return the places of an album that was scored from a folder, as its DIR lists them.
 
     Raises:
-        InputError: there is no such table, or it is of another form.
+        InputError: the table is missing, or of another form.
     """
     path = folder / PLACES
     degrees = [Column(name=name, least=-180.0, most=180.0, unit="degrees", blank=np.nan) for name in ("lat", "lon")]
@@ -202,7 +202,7 @@ def _stored(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
     found = read_arrays(path, wanted, optional={"copies": (np.float64, (None, None))})
     for name in found.keys() & {"scores", "copies"}:
         if np.isnan(found[name]).any() or (found[name] == np.inf).any():
-            raise InputError([Fault(str(path), name, "values that are no scores", "log-probabilities")])
+            raise InputError([Fault(str(path), name, "values that are not scores", "log-probabilities")])
     return found
 
 

@@ -44,7 +44,7 @@ GREEDY: Final = 20_000
 
 
 def belief(album: Album, kept: Bools) -> Floats:
-    """(M,) the classifier's posterior over the places from the photos kept (paper, (1)), with the margin."""
+    """Return (M,) the classifier's posterior over the places from the photos kept (paper, (1)), with the margin."""
     scores = album.scores[kept].sum(axis=0)
     if album.margin:
         scores[album.true] += album.margin * int(kept.sum())
@@ -59,7 +59,7 @@ def _percent(share: float) -> str:
 
 
 def telling(album: Album) -> Floats:
-    """(N,) how telling each photo is by itself: P(true place | photo), of scores that need no sum of 1."""
+    """Return (N,) how much each photo reveals by itself: P(true place | photo), of scores that need no sum of 1."""
     top = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
     weights = np.exp(album.scores - top)
     return np.asarray(weights[:, album.true] / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
@@ -90,7 +90,7 @@ def guess_figure(album: Album, kept: Bools, title: str, places: Places = NOWHERE
 
 @themed
 def photo_figure(album: Album, kept: Bools) -> Figure:
-    """How telling each photo is by itself: P(true place | photo), kept and deleted."""
+    """Draw how much each photo reveals by itself: P(true place | photo), kept and deleted."""
     chances = telling(album)
     order = np.argsort(-chances, kind="stable")
     figure, axes = axes_of(7.6, 3.0)
@@ -145,7 +145,7 @@ def map_layer(problem: PhotoInstance, release: Deletions) -> Layer | None:
 
 
 class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
-    """The album, ranks before and after, top places; of a folder that no one scored what its photos told."""
+    """The album, ranks before and after, top places; of a folder that was not scored, what its photos reveal."""
 
     def report(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """See :class:`Reporting`."""
@@ -198,7 +198,7 @@ def _beside(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
 
 
 def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list[Section]:
-    """Album, ranks, places."""
+    """Return album, ranks and places."""
     album, drawn = problem.data.album, figures(problem, release, result)
     deleted = int((~release.kept).sum())
     lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "

@@ -21,7 +21,7 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
-    """Level and position of every region, children before their parent, in the tree's own order."""
+    """Return level and position of every region, children before their parent, in the tree's own order."""
     levels: list[int] = []
     places: list[int] = []
     stack = [(0, 0, False)]
@@ -45,7 +45,7 @@ def chain_query(counts: Sequence[Ints]) -> list[Ints]:
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Inverse of `chain_query`."""
+    """Invert `chain_query`."""
     return [
         np.ascontiguousarray(np.diff(np.asarray(level).T.ravel(), prepend=0).reshape(level.shape[1], -1).T)
         for level in chain
@@ -53,7 +53,7 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 
 
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Model 3 with recurrence (8): the nearest chain of integers 0 .. G; exact, by pooling.
+    """Solve Model 3 with recurrence (8): the nearest chain of integers 0 .. G; exact, by pooling.
 
     An element equals its successor where the next region lies higher (C9) and must not exceed it
     otherwise, which includes the step down to a deeper level that (C8) as printed omits.

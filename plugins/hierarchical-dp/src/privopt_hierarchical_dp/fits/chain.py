@@ -42,7 +42,7 @@ def fit_with_totals(
     exact_up_to: int = MOST_NODES,
     backend: str = "highs",
 ) -> Fit:
-    """Nearest integers to noisy values that add up over the tree, every region's total known.
+    """Find the nearest integers to noisy values that add up over the tree, every region's total known.
 
     Model 2: cumulative counts, rising in every region. Model 1: non-negative counts, a convex-cost flow from sizes
     through the tree into leaf regions of known demand.
@@ -98,5 +98,5 @@ def fit_with_totals(
 
 
 def _far(noisy: Sequence[Ints], start: Sequence[Ints]) -> bool:
-    """Whether squared distances pass what an integer program's doubles can tell apart."""
+    """Check whether squared distances pass what an integer program's doubles can distinguish."""
     return any(int(np.abs(a - b).max(initial=0)) > FARTHEST for a, b in zip(noisy, start, strict=True))

@@ -136,9 +136,9 @@ def _model_1(asked: FitInput, noisy: list[Ints]) -> Fit:
 def _walled(asked: FitInput, noisy: list[Ints]) -> list[Ints]:
     """Noisy counts whose impossible ones are so far below zero that no group is put there.
 
-    With a group in such a leaf, moving it to a possible one changes at most 2 L nodes, each by at most
-    w_max (2 (G + M) + 1) where noisy values are at most M away from 0, and the leaf by -w_leaf (2 B + 1): more, for
-    w_leaf B >= L w_max (2 (G + M) + 1). B is twice that, for weights that are rounded.
+    Let noisy values be at most M away from 0. Moving a group from such a leaf to a possible one changes at most 2 L
+    nodes, each by at most w_max (2 (G + M) + 1), and the leaf by -w_leaf (2 B + 1). The last is more if w_leaf B >= L
+    w_max (2 (G + M) + 1). B is twice that, for weights that are rounded.
     """
     if asked.zeros is None:
         return noisy
@@ -147,7 +147,7 @@ def _walled(asked: FitInput, noisy: list[Ints]) -> list[Ints]:
     wall = 2 * asked.tree.depth * int(heaviest) * (2 * (asked.total + largest) + 1)
     if wall >= 1 << 60:
         raise UsageError(
-            f"noisy counts of up to {largest:,} with impossible sizes pass 64 bits; wanted a larger epsilon, or level "
+            f"noisy counts of up to {largest:,} with impossible sizes pass 64 bits; use a larger epsilon, or level "
             "weights that are closer to each other"
         )
     return [np.where(zero, -wall, level) for zero, level in zip(asked.zeros.levels, noisy, strict=True)]

@@ -88,7 +88,7 @@ def _answer_low(
 
 @jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
-    """Where a search that gallops, then halves, looks next."""
+    """Return where a search that gallops, then halves, looks next."""
     if not has_high:
         return low + step
     return (low + high) // 2 if has_low else high - step
@@ -115,12 +115,11 @@ def _narrowed(frame: Ints, own: int, noisy: int) -> Any:
 
 @jit()
 def _answer(node: int, price: int, tables: Any) -> Any:
-    """Largest value of ``node`` whose marginal is at most ``price``.
+    """Return the largest value of ``node`` whose marginal is at most ``price``.
 
-    A node above others searches for the largest share q of the price that it can leave to its
-    children: 2 w (count(q) - noisy) + q <= price + w, the left side increasing in q. The search
-    gallops from the last answer, then halves. Nested searches stand on ``stack``, one frame a
-    level (compiled recursion cannot be cached).
+    A node above others searches for the largest share q of the price that it can leave to its children: 2 w (count(q) -
+    noisy) + q <= price + w, the left side increasing in q. The search gallops from the last answer, then halves. Nested
+    searches are on ``stack``, one frame a level (compiled recursion cannot be cached).
     """
     noisy, child, level, weight, ranked, prefix, guess, stack = tables
     height = len(weight) - level[node]
@@ -268,7 +267,7 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
 
 
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
-    """Integers in the proportions of the rational ``weights``.
+    """Return integers in the proportions of the rational ``weights``.
 
     Where the exact proportions need integers above ``limit``, each weight is first brought to
     the nearest multiple of the largest divided by ``limit``, at least one of them.
@@ -303,7 +302,7 @@ def _flat(tree: Tree) -> tuple[Ints, Ints, int]:
 
 
 def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Ints | None = None) -> list[Ints]:
-    """Model 1 (M_H): the nearest consistent non-negative integers that add up to G; exact.
+    """Solve Model 1 (M_H): the nearest consistent non-negative integers that add up to G; exact.
 
     Args:
         tree: the hierarchy.
@@ -328,7 +327,7 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
 def relax_counts(
     tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Sequence[Fraction | int]
 ) -> tuple[int, list[NDArray[np.float64]]]:
-    """Model 1 without integrality: the same search on a grid finer than one group.
+    """Solve Model 1 without integrality: the same search on a grid finer than one group.
 
     Returns:
         The grid's points to a group (1024, fewer where values are too large for it), and the values.
@@ -357,7 +356,7 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     room = _room(tree, noisy, total)
     if room < 1:
         raise UsageError(
-            f"{tree.regions:,} regions with noisy values of up to 1e15 and more pass 64 bits; wanted smaller counts, "
+            f"{tree.regions:,} regions with noisy values of up to 1e15 and more pass 64 bits; use smaller counts, "
             "fewer regions or a larger epsilon"
         )
     return min(room, 1 << 20)

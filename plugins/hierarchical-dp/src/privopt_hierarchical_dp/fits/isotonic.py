@@ -89,7 +89,7 @@ def _pool_floats(
 
 
 def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None) -> Ints:
-    """Least-squares non-decreasing integers within bounds, row by row; exact.
+    """Fit non-decreasing integers within bounds by least squares, row by row; exact.
 
     Args:
         values: (R, S) noisy values.
@@ -107,7 +107,7 @@ def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None) -> I
 
 
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints, low: Ints | None = None) -> Ints:
-    """As `isotonic_integers`, for positions that are groups of noisy values already summed.
+    """Fit as `isotonic_integers`, for positions that are groups of noisy values already summed.
 
     Args:
         totals: (R, S) weighted sums; the value of position s is totals[:, s] / weights[s], a rational.
@@ -129,7 +129,7 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints, low: Ints | None 
 def isotonic_floats(
     values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], out: NDArray[np.float64]
 ) -> None:
-    """Weighted isotonic regression within [0, high], row by row, in doubles, into ``out``.
+    """Fit weighted isotonic regression within [0, high], row by row, in doubles, into ``out``.
 
     Args:
         values: (R, S), C-contiguous.

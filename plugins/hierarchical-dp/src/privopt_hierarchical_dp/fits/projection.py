@@ -4,12 +4,11 @@ Two convex sets, each cheap on its own:
 
 * *tree*: a region equals the sum of its children, size by size. Weighted least squares in two
   passes (precisions up, corrections down).
-* *rows*: in every region, either non-decreasing along sizes within [0, G_r] (``"monotone"``,
-  Model 2 with totals) or non-negative with sum G_r (``"simplex"``, Model 1 with totals). PAVA,
-  or a projection on a simplex, for each row.
+* *rows*: each region is non-decreasing along sizes within [0, G_r] (``"monotone"``, Model 2 with totals). Or it is
+  non-negative with sum G_r (``"simplex"``, Model 1 with totals). PAVA, or a projection on a simplex, solves each row.
 
 ADMM alternates them. The multipliers give a lower bound on the objective at any moment, since both
-parts of the Lagrangian have a closed minimum: the tree part is least squares again, and the row
+parts of the Lagrangian have a closed minimum. The tree part is least squares again, and the row
 part is linear over a polytope with known vertices (steps, or one full entry). The leaves of the row
 part added up are feasible, which gives the upper bound.
 """
@@ -56,7 +55,7 @@ class Projection:
 def _gather(
     start: Ints, below: Floats, means: Floats, spread: Floats, own: Floats, target: Floats, out: Floats
 ) -> None:
-    """One level up: combine children's sum with the node's own target; ``means`` keeps the sum."""
+    """Combine, one level up, children's sum with the node's own target; ``means`` keeps the sum."""
     for region in range(len(start) - 1):
         for s in range(below.shape[1]):
             means[region, s] = 0.0
@@ -70,7 +69,7 @@ def _gather(
 
 @jit()
 def _scatter(start: Ints, share: Floats, means: Floats, above: Floats, out: Floats) -> None:
-    """One level down: spread the parent's correction over its children by their variances."""
+    """Spread, one level down, the parent's correction over its children by their variances."""
     for region in range(len(start) - 1):
         for child in range(start[region], start[region + 1]):
             for s in range(out.shape[1]):
@@ -163,14 +162,14 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Nearest rows with non-negative entries and the sums ``totals``; (R, S), any row order of sizes."""
+    """Return the nearest rows with non-negative entries and the sums ``totals``; (R, S), any row order of sizes."""
     out = np.empty_like(values)
     _simplex_rows(values, np.ones(values.shape[1]), totals, out)
     return out
 
 
 def sum_up(tree: Tree, leaves: Floats) -> list[Floats]:
-    """Values of every level from those of the leaves, the root's first."""
+    """Add up values of the leaves to those of every level, the root's first."""
     levels = [leaves]
     for start in reversed(tree.start):
         levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
@@ -187,7 +186,7 @@ def project_jointly(
     gap: float = 1e-3,
     iterations: int = 400,
 ) -> Projection:
-    """Nearest point to the noisy values that is consistent over the tree and obeys every row.
+    """Find the nearest point to the noisy values that is consistent over the tree and obeys every row.
 
     Args:
         tree: the hierarchy.

@@ -84,7 +84,7 @@ def build(
     integer: bool,
     zeros: Sequence[Bools] | None = None,
 ) -> tuple[Any, Any, float]:
-    """Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
+    """Build Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
 
     Args:
         tree: the hierarchy.
@@ -147,7 +147,7 @@ def build(
 
 
 def _bends(away: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where the costs ``k (2 away + k)`` bend, and their values there, (R, S, B) each.
+    """Return where the costs ``k (2 away + k)`` bend, and their values there, (R, S, B) each.
 
     The line through k = j and j + 1, ``(2 away + 2j + 1) k - j (j + 1)``, is at most the cost at every integer. All
     lines with -reach <= j < reach are taken, and beyond them every j twice as far as the one before.

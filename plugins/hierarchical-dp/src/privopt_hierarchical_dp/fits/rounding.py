@@ -1,9 +1,9 @@
 """Integers near a continuous table that keep every margin: error diffusion along sizes, or the nearest table in L1.
 
 Error diffusion. A parent's integer counts n_1, n_2, ... are dealt to its children size by size. Before size s each
-child has received C_c so far and should be at x_c (its continuous cumulative value); the n_s
-units go where C_c - x_c is least, one price deciding, so that every child stays within about one
-unit of its continuous course, never decreases, never passes its total, and ends at it exactly.
+child has received C_c so far and should be at x_c (its continuous cumulative value). The n_s units go where C_c - x_c
+is least, decided by one price. So every child stays within about one unit of its continuous course, never decreases,
+never passes its total, and ends at it exactly.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, out: Ints) ->
 
 
 def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """Children's counts (K, N) with row sums ``totals`` and column sums ``counts``, along their courses.
+    """Deal children's counts (K, N) with row sums ``totals`` and column sums ``counts``, along their courses.
 
     Args:
         course: (K, N) continuous cumulative counts, finite.
@@ -81,7 +81,7 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
     if counts.sum() != totals.sum() or min(counts.min(), totals.min()) < 0:
         raise ValueError(f"margins must be non-negative and agree: {counts.sum()} by sizes, {totals.sum()} by regions")
     if not np.abs(course).max() < 2.0**53:
-        raise ValueError("a course that is no finite number of groups")
+        raise ValueError("a course must be a finite number of groups")
     dealt = np.empty(course.shape, np.int64)
     _deal(course, counts, totals, dealt)
     return np.diff(dealt, axis=1, prepend=0)

@@ -1,12 +1,11 @@
 """Cumulative counts with strength borrowed from the parent region, level by level.
 
-What Model 2 does not use: regions resemble their parent. Of a child with G_c groups (public) in a
-parent whose counts n_s are already released, G_c n_s / G_p groups of size s are to be expected,
-more or less: with variance mu_s + h_s^2 mu_s^2 (chance, and a heterogeneity h_s that all regions of
-the level together reveal, noise subtracted). Each child's noisy cumulative counts are then
-observations of a random walk with those increments, and the best linear estimate is a Kalman filter
-and its smoother along the sizes, O(N). ADMM makes the children of one parent add up to it and keeps
-each non-decreasing; error diffusion makes integers of it.
+Model 2 does not use that regions resemble their parent. Let a child have G_c groups (public) in a parent whose counts
+n_s are already released. Then G_c n_s / G_p groups of size s are to be expected, with variance mu_s + h_s^2 mu_s^2. The
+first term is chance; the heterogeneity h_s follows from all regions of the level together, noise subtracted. Each
+child's noisy cumulative counts are then observations of a random walk with those increments, and the best linear
+estimate is a Kalman filter and its smoother along the sizes, O(N). ADMM makes the children of one parent add up to it
+and keeps each non-decreasing; error diffusion makes integers of it.
 
 First every region's noisy values are pooled with those of its descendants by inverse variance (the
 upward pass of tree least squares, no constraint, so no bias). All of this is post-processing: it
@@ -37,7 +36,7 @@ _ROOT_SQUARE = 0.03
 
 
 def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
-    """h_s^2: by how much children differ from what their parent's shares would give them.
+    """Estimate h_s^2: by how much children differ from what their parent's shares would give them.
 
     The mean square of (count - mu) less what noise and chance explain, divided by mu^2, weighted
     by information; half a standard error's worth of the prior keeps sizes with little data calm.
@@ -140,7 +139,7 @@ def _family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, squa
 
 
 def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
-    """Cumulative counts (1, N) of a region that has no parent to borrow from: it borrows from near sizes.
+    """Estimate cumulative counts (1, N) of a region without a parent to borrow from: it borrows from near sizes.
 
     An isotonic fit puts a thin tail's groups on few sizes, with nothing between. Its counts averaged
     over sizes within ``_NEAR`` (relative) give the means mu of the random walk; sizes too small to
@@ -173,7 +172,7 @@ def smooth_down(
     noise: Sequence[Noise],
     totals: Sequence[Ints],
 ) -> tuple[list[Ints], list[Floats]]:
-    """Consistent non-negative integer counts with exact region totals, each level helped by the one above.
+    """Find consistent non-negative integer counts with exact region totals, each level helped by the one above.
 
     Args:
         tree: the hierarchy.

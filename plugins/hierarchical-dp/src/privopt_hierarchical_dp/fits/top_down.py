@@ -32,7 +32,7 @@ def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
 
 
 def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int, totals: Sequence[Ints] | None = None) -> list[Ints]:
-    """Consistent non-negative integer counts, level by level.
+    """Find consistent non-negative integer counts, level by level.
 
     Args:
         tree: the hierarchy.

@@ -72,7 +72,7 @@ class TablesDesign(Design):
         Faults(faults).check()
         zeros = tuple(read_impossible(problem, name) for name in hierarchy.tables)
         if not all(own.any() for own in domain.allowed(zeros).values()):
-            raise InputError([Fault(file, "hierarchy.tables", "impossible cells that leave none", "one for somebody")])
+            raise InputError([Fault(file, "hierarchy.tables", "only impossible cells", "a possible one")])
         return cls(
             problem=problem,
             file=file,

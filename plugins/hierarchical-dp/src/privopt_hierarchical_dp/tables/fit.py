@@ -46,7 +46,7 @@ def fit_tables(
     limits: Limits | None = None,
     progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
-    """Non-negative whole numbers that add up over regions and agree between tables, near the noisy ones.
+    """Find non-negative whole numbers near the noisy ones that add up over regions and agree between tables.
 
     Args:
         tree: the regions.

@@ -34,7 +34,7 @@ SHAPES: Final = (
 
 @st.composite
 def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals") -> GeneratedProblem:
-    """Two or three leaves on two or three levels, up to three attributes of two values; counts small, or long."""
+    """Draw two or three leaves on two or three levels, up to three attributes of two values; counts small, or long."""
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
     paths: list[tuple[str, ...]] = draw_from(
         st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
@@ -82,7 +82,7 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """All problems that the relation named makes alike with a given one: written from its words, by other code."""
+    """Yield all neighbours of a problem under its relation: written from the relation's words, by other code."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"]["relation"]
     header, *rows = problem.rows(RECORDS)

@@ -2,10 +2,10 @@
 
 A margin is a tuple of attributes, by number and ascending; its values are an array of a row for each region and an axis
 for each attribute. A table splits into effects: for each set e of its attributes the part of its margin on e that no
-smaller margin tells (means taken off along every axis of e). Noise of a table that is independent from cell to cell
-stays uncorrelated between effects, so tables that share an effect are pooled effect by effect, by inverse variance, and
-that is least squares under all constraints between them (as in Barak et al., PODS 2007; Xiao et al., NeurIPS 2023).
-A margin's values are the sums of its effects, each spread evenly over what it does not speak of.
+smaller margin determines (means subtracted along every axis of e). Noise of a table that is independent from cell to
+cell stays uncorrelated between effects. So tables that share an effect are pooled effect by effect, by inverse
+variance. That is least squares under all constraints between them (as in Barak et al., PODS 2007; Xiao et al., NeurIPS
+2023). A margin's values are the sums of its effects, each spread evenly over what it does not speak of.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Domain:
     weights: tuple[float, ...]
 
     def shape(self, margin: Margin) -> tuple[int, ...]:
-        """Lengths of the axes of one region's values."""
+        """Return the lengths of the axes of one region's values."""
         return tuple(self.sizes[attribute] for attribute in margin)
 
     def cells(self, margin: Margin) -> int:
-        """How many values one region has."""
+        """Return how many values one region has."""
         return prod(self.shape(margin))
 
     @cached_property
@@ -61,7 +61,7 @@ class Domain:
         return steps_of(self.tables)
 
     def allowed(self, zeros: Sequence[Bools]) -> dict[Margin, Bools]:
-        """For each table and each step's margin the possible cells, given those of tables that cannot.
+        """Return the possible cells of each table and each step's margin, given the impossible cells of tables.
 
         Margins are made to agree with each other until nothing changes; since steps go along a tree of cliques, every
         cell that is left is part of some cell of all attributes that is left (Beeri et al., JACM 1983).
@@ -88,7 +88,7 @@ class Domain:
         return self.weights[table] / self._rest(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
-        """All effects that some table speaks of, pooled.
+        """Pool all effects that some table determines.
 
         Args:
             noisy: for each table (R, ...) its noisy values.
@@ -106,7 +106,7 @@ class Domain:
         return Effects(domain=self, found=found)
 
     def influence(self, margin: Margin) -> list[Floats]:
-        """By how much each measured value moves one estimated value of a margin, one array a table.
+        """Return by how much each measured value moves one estimated value of a margin, one array for each table.
 
         All values of a margin have the same numbers, in another order: these are of its first.
         """
@@ -138,7 +138,7 @@ class Effects:
     found: dict[Margin, Floats]
 
     def margin(self, wanted: Margin) -> Floats:
-        """Estimates (R, ...) of a margin; what no table speaks of is supposed to have no effect."""
+        """Estimate (R, ...) a margin; effects that no table determines are taken to be 0."""
         rows = len(self.found[TOTAL])
         values = np.zeros((rows, *self.domain.shape(wanted)))
         for effect in _subsets(wanted):

@@ -122,7 +122,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """What matters to whoever plans."""
+    """What matters to the user of a plan."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,

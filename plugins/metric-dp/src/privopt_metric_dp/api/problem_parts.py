@@ -58,7 +58,7 @@ def records(
 
     Args:
         given: the table; a dict of columns too.
-        id: column of ids; several, joined by "/", where one does not tell apart.
+        id: column of ids; several, joined by "/", if one is not unique.
         lat, lon: columns of degrees.
         x, y: columns of km.
         geometry: column of points: of a GeoDataFrame, or in well-known binary.
@@ -113,12 +113,12 @@ def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
     """
     shape = getattr(region, "__geo_interface__", region)
     if not isinstance(shape, Mapping):
-        raise UsageError(f"region: found {type(region).__name__}, wanted GeoJSON, or what has a __geo_interface__")
+        raise UsageError(f"region must be GeoJSON, or an object with a __geo_interface__, got {type(region).__name__}")
     values = {"mesh": {"region": "region.geojson", "side_km": side_km, "planar": planar}}
     try:
         text = json.dumps(shape)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"region: found {reason_of(error)}; wanted GeoJSON of lists and numbers") from None
+        raise UsageError(f"region must be GeoJSON of lists and numbers: {reason_of(error)}") from None
     return Part(values=values, files={"region.geojson": text.encode()})
 
 
@@ -176,7 +176,7 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """Return a loss: the expected error in the way to a random target.
+    """Return a loss: the expected error in the travel distance to a random target.
 
     Args:
         targets: table of targets with their weights; every record, equally by default.
@@ -253,7 +253,7 @@ def metric_problem(
 
     Raises:
         UsageError: amounts in a unit that the distance does not have, or values that no problem file can hold; a bare
-            array where :func:`distances` or :func:`cost` of it is wanted.
+            array in place of :func:`distances` or :func:`cost` of it.
         InputError: a prior that will not do.
     """
     of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
@@ -293,7 +293,7 @@ def metric_problem(
 
 def _expect(name: str, given: object, kinds: type | UnionType, wanted: str) -> None:
     if not isinstance(given, kinds):
-        raise UsageError(f"{name}: found {type(given).__name__}, wanted {wanted}")
+        raise UsageError(f"{name} must be {wanted}, got {type(given).__name__}")
 
 
 def _moved(part: Part, folder: str) -> Part:
@@ -312,7 +312,7 @@ def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
         if isinstance(given, (np.integer, np.floating)):
             return _of_numpy(given, rate=rate)
         if isinstance(given, (bool, type(None))) or not isinstance(given, (int, float, Decimal, Fraction)):
-            raise UsageError(f"{what}: found {given!r}, wanted a number or text such as {example!r}")
+            raise UsageError(f"{what} must be a number or text such as {example!r}, got {given!r}")
         return given
     found = _QUANTITY.fullmatch(given)
     wanted = f"{what}: found {given!r}, wanted "

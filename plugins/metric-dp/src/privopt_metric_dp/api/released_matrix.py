@@ -71,17 +71,17 @@ class ReleasedMatrix(Released):
                 of reports come back, or (B, 2) positions, for which those of reports do.
             id, lat, lon, x, y, geometry: columns of the secret, one choice of them; a GeoDataFrame's own geometry where
                 none is named. None for arrays.
-            max_snap: km from every record, or from the region, beyond which a position has no report; a refusal tells
+            max_snap: km from every record, or from the region, beyond which a position has no report; a refusal reveals
                 something of the position.
             seed: for experiments: what it draws is not private, and marked so.
             ledger: charges each row with a subject, whatever its position, durably and before anything is drawn; rows
                 that would pass its limit have no report.
             subject: column that says whom each row is about: for a ledger, or where the release reports traces.
-            time: column that a subject's rows are in the order of, for such a release; omitted where they stand in
-                it. For a ledger whose limit is by the calendar: when each row was, and so the period that it is
+            time: column by which a subject's rows are ordered, for such a release; omitted if they are in order. For a
+                ledger whose limit is by the calendar: when each row was, and so the period that it is
                 charged to; rows without a usable time have no report.
             sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
-                tell which visits shared a place.
+                reveal which visits shared a place.
             prefix: what the names of the added columns begin with: ``"end"`` for ``end_report``, ``end_report_lat``,
                 ..., next to reports that are in the table already; each report of a row spends epsilon.
             positions: several positions of each row, in place of ``id``, ``lat`` and so on: the columns of each, two
@@ -97,7 +97,7 @@ class ReleasedMatrix(Released):
             InputError: columns, or a ledger, that will not do.
         """
         if (ledger is not None and subject is None) or (sticky and ledger is None):
-            raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
+            raise UsageError("apply: ledger and subject must be given together: reports are charged to subjects")
         charge = None
         if ledger is not None:
             charge = Charge(ledger=ledger, subject=subject, sticky=sticky, within=sticky_within)
@@ -208,7 +208,7 @@ class ReleasedMatrix(Released):
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
     ) -> Draw:
-        """Return what draws reports for a position: its nearest record's, or those at that very point.
+        """Return the function that draws reports for a position: its nearest record's, or those at that very point.
 
         Args:
             position: latitude and longitude, or x and y in km.
@@ -216,6 +216,6 @@ class ReleasedMatrix(Released):
             note: called with each sentence that the position's owner should know, before the first draw is given.
 
         Raises:
-            UsageError: two numbers are wanted, or the records have no such coordinates.
+            UsageError: the position is not two numbers, or the records have no such coordinates.
         """
         return draw_at(self.opened, position, degrees=degrees, note=note)

@@ -74,7 +74,7 @@ def _predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> S
 
 
 def over_time(release: MatrixRelease, data: MetricData, *, most: int = MOST_REPORTS) -> dict[str, Any] | None:
-    """Distances by which the attacker is off, in the unit of distance, by number of reports and by kind of report.
+    """Return distances by which the attacker is off, in the unit of distance, by number and kind of reports.
 
     Args:
         release: with a row for every record.
@@ -109,7 +109,7 @@ def _spread(errors: Iterable[Floats]) -> dict[str, list[float]]:
 
 
 def likeliest(release: MatrixRelease, seen: Seen, count: int) -> Ints:
-    """(P,) record whose law gives the first reports the greatest probability; the first among equals."""
+    """Return the record (P,) whose law gives the first reports the greatest probability; the first among equals."""
     z = release.probabilities
     logs = np.where(z > 0, np.log(np.where(z > 0, z, 1.0)), _IMPOSSIBLE)
     outputs, kept = seen.outputs[:, :count], seen.kept[:, :count]
@@ -158,7 +158,7 @@ def lines_of(found: Mapping[str, Any]) -> list[AttackLine]:
 
 
 def seen_of(found: Mapping[str, Any]) -> str:
-    """Say what fresh reports of one place tell."""
+    """Describe what fresh reports of one place reveal."""
     fresh, unit, last = found["likelihood"]["fresh"], found["unit"], f"{found['reports'][-1]:,}"
     (early, late), (wide, narrow) = ((fresh[part][0], fresh[part][-1]) for part in ("median", "p95"))
     nearer = "" if late < early else " It comes no nearer."

@@ -71,7 +71,7 @@ class Violations:
 def pair_blocks(
     records: int, distance: Callable[[Ints, Ints], ArrayLike], *, block: int = _PAIRS
 ) -> Iterable[PairBlock]:
-    """All pairs i < j of ``records`` in blocks, in lexicographic order.
+    """Yield all pairs i < j of ``records`` in blocks, in lexicographic order.
 
     Args:
         records: N.
@@ -93,10 +93,10 @@ def pair_blocks(
 
 
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
-    """Greatest |log z_ik / z_jk| / d over the pairs of all blocks and all outputs.
+    """Return the greatest |log z_ik / z_jk| / d over the pairs of all blocks and all outputs.
 
-    Infinite where 0 stands against a positive probability, or records at distance 0 differ. Pass every pair, also
-    those that no promise covers: this is what an attacker sees.
+    It is infinite if 0 meets a positive probability, or records at distance 0 differ. Pass every pair, also those that
+    no guarantee covers: this is what an attacker sees.
 
     Args:
         probabilities: (N, K).
@@ -114,7 +114,7 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
 def violations(
     probabilities: Floats, blocks: Iterable[PairBlock], epsilon: float, *, tolerance: float = 1e-12
 ) -> Violations:
-    """GV ratio and GV error over the given pairs (LR-Geo, Equations (34) and (35)).
+    """Return GV ratio and GV error over the given pairs (LR-Geo, Equations (34) and (35)).
 
     Args:
         probabilities: (N, K).
@@ -147,7 +147,7 @@ def violations(
 
 
 def bayes_error(probabilities: Floats, prior: Floats) -> float:
-    """Probability that the attacker who guesses the likeliest record of each output is wrong.
+    """Return the probability that an attacker who guesses the likeliest record of each output is wrong.
 
     Args:
         probabilities: (N, K).
@@ -160,7 +160,7 @@ def bayes_error(probabilities: Floats, prior: Floats) -> float:
 
 
 def expected_loss(probabilities: Floats, cost: Floats, prior: Floats) -> float:
-    """``sum_ik p_i c_ik z_ik``, in the unit of cost.
+    """Return ``sum_ik p_i c_ik z_ik``, in the unit of cost.
 
     Args:
         probabilities: (N, K).
@@ -171,7 +171,7 @@ def expected_loss(probabilities: Floats, cost: Floats, prior: Floats) -> float:
 
 
 def entropy_bits(probabilities: Floats, prior: Floats) -> float:
-    """Entropy of the released output under the prior, in bits.
+    """Return the entropy of the released output under the prior, in bits.
 
     Args:
         probabilities: (N, K).

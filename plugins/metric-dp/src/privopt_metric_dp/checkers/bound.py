@@ -236,17 +236,20 @@ def _look(name: str, holds: bool, wanted: str) -> None:
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
     """Return of each record the least cost of reports anywhere on the streets, after they moved.
 
-    At priced records it is as at outputs. A record inside a piece of street between two of these
-    may be reported as it is, at no loss: its multipliers are those of both ends, shared as it lies
-    between them; and so at any point the costs are no less than the least of these.
+    Priced records are treated as outputs are. A record inside a piece of street between two of
+    these may be reported as itself, at no loss: its multipliers are those of both ends, shared by
+    its position. So the costs at any point are at least the least of these.
 
     Raises:
-        RefusedError: losses that are not ways along undirected streets, or a record that is neither
+        RefusedError: losses that are not paths along undirected streets, or a record that is
+            neither
             priced nor inside such a piece.
     """
     network, size = metric.network, len(metric.points)
     if network is None or not losses.measured:
-        raise RefusedError("proof.npz: bound_outputs: the loss is no way along streets", 1)
+        raise RefusedError(
+            "proof.npz: bound_outputs: the loss must be the length of a path along streets", 1
+        )
     pieces = network.pieces([metric.points[record] for record in moves.priced])
     ends: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
     for i, name in enumerate(metric.points):

@@ -97,7 +97,7 @@ def _stops(tail: Place, head: Place, side: float) -> list[list[float]]:
 
 
 def _inside(middle: list[float], found: list[list[Ring]]) -> bool:
-    """Whether a point is in one of the polygons: an odd number of sides stand to the west."""
+    """Check whether a point is in one of the polygons: an odd number of sides lie to the west."""
     x, y = middle
 
     def is_west(a: Place, b: Place) -> bool:
@@ -111,7 +111,7 @@ def _inside(middle: list[float], found: list[list[Ring]]) -> bool:
 
 
 def _meet(corners: list[Any], one: Place, other: Place) -> bool:
-    """Whether a segment passes through a triangle: no direction of their sides parts the two."""
+    """Check whether a segment passes through a triangle: no direction of their sides parts them."""
     sides = [
         (corners[0], corners[1]),
         (corners[1], corners[2]),

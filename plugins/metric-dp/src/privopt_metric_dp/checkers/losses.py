@@ -95,9 +95,9 @@ def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
 
 
 def _travel_costs(problem: Problem, metric: Metric) -> Column:
-    """Costs of travel: sum over targets t of q_t |way from record to t - way from output to t|.
+    """Compute costs of travel: sum over targets t of q_t |path record to t - path output to t|.
 
-    Rounded down by what either way may be too short.
+    They are rounded down by what either path may be too short.
     """
     table = problem.tables["utility"]
     targets, total = _shares(problem, table.get("targets"), "weight", metric.records.ids)
@@ -108,7 +108,7 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
     place = {name: i for i, name in enumerate(metric.records.ids)}
 
     def weighted(way: Column, starts: list[str]) -> list[list[int]]:
-        """For each start, the ways to all targets times their weights."""
+        """Return, for each start, the path lengths to all targets times their weights."""
         rows: Iterator[Sequence[Any]]
         if travel is None:
             rows = ([way(i)[place[t]] for t in targets] for i in range(len(starts)))

@@ -173,14 +173,14 @@ class Matrix:
         return self.region.losses(losses, self.epsilon)
 
     def privacy(self) -> str:
-        """Check that stored pairs hold at their distances, and imply all that are required.
+        """Check that stored pairs hold at their distances, and imply all required pairs.
 
-        w_ik <= exp(epsilon d) w_jk for each stored pair at distance d, both ways, and every output
-        k; then required pairs follow over ways of stored ones that are no longer. In a region its
-        pieces or triangles hold instead.
+        The check is w_ik <= exp(epsilon d) w_jk for each stored pair at distance d, in both
+        directions, and every output k. Required pairs then follow by paths of stored pairs that are
+        not longer. In a region its pieces or triangles are checked instead.
 
         Raises:
-            RefusedError: so it is not.
+            RefusedError: one does not hold or does not follow.
         """
         self.worst = 0.0
         direct: dict[tuple[int, int], int] = {}
@@ -254,7 +254,7 @@ class Matrix:
     ) -> None:
         """Check that stored pairs join the required pairs of a record by paths that are as short.
 
-        Along roads it is enough to look at the records that they come to first.
+        Along roads it is enough to look at the first records that they reach.
 
         Raises:
             RefusedError: one is not.

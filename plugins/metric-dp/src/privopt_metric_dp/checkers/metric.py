@@ -56,11 +56,10 @@ class Metric:
         records, outputs: the places.
         points: ids of the rows of a release: the records, and vertices that a region adds.
         own: distances of all rows from one.
-        held: those that rows are held to: along a region's pieces where there are any, ``own``
-            else.
+        held: those that rows are held to: along a region's pieces if it has any, otherwise ``own``.
         ends: distances of all rows from an output.
         room: by how much a distance may be too short.
-        roads: lengths of ways, of distances along roads; None of others.
+        roads: shortest path lengths, for distances along roads; None for others.
         streets: these roads.
         network: these roads, where rows are held to distances along them.
         unit: of a distance.
@@ -71,7 +70,7 @@ class Metric:
 
         Args:
             problem: as it was published.
-            chosen: ids of the outputs, where the problem has so many of its records chosen.
+            chosen: ids of the outputs, if the problem has a number of its records chosen.
 
         Raises:
             RefusedError: a kind that is unknown here, or places that it is not between.
@@ -152,7 +151,7 @@ class Metric:
         self.ends = lambda k: row(self.there[k])
 
     def _measure_along(self, streets: list[Road]) -> None:
-        """Measure shortest paths over roads, all of which may be gone both ways."""
+        """Measure shortest paths over roads that can all be used in both directions."""
         joined = {name for road in streets for name in road[:2]}
         alone = [name for name in [*self.points, *self.outputs.ids] if name not in joined]
         need(not alone, f"distance: no road begins or ends at {alone[:1]}", 2)
@@ -176,9 +175,10 @@ class Metric:
         return {self.place[name]: d for name, d in found.items() if name in self.place}
 
     def first(self, i: int) -> dict[int, int] | None:
-        """Return the rows that roads from one come to first, and how far; None without roads.
+        """Return the first rows that roads from a row reach, and how far they are; or None.
 
-        A shortest way between any two rows is one of such pieces, so these imply all other pairs.
+        A shortest path between any two rows consists of such pieces, so these imply all other
+        pairs.
         """
         if self.network is None:
             return None

@@ -49,7 +49,7 @@ class Places:
         """Read ``[records]`` or ``[outputs]``.
 
         Raises:
-            RefusedError: something unknown here; ids that are none, or stand twice.
+            RefusedError: something unknown here; ids that are not valid, or occur twice.
         """
         meshed = "mesh" in problem.tables[name]
         table = problem.table(name, "mesh" if meshed else TABLE)
@@ -80,10 +80,10 @@ class Places:
         need(fits, f"problem: [{name}]: ids that are none, or stand twice", 2)
 
     def some(self, ids: list[str], count: object) -> Places:
-        """Return so many of the places, by ids in their order.
+        """Return ``count`` of the places, by ids in their order.
 
         Raises:
-            RefusedError: others, or not so many.
+            RefusedError: the ids are others, or not ``count`` of them.
         """
         place = {name: i for i, name in enumerate(self.ids)}
         rows = [place.get(name, -1) for name in ids]

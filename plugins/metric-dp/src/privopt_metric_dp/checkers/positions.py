@@ -37,7 +37,7 @@ FARTHEST = 10**150
 
 @dataclass(frozen=True)
 class Listed:
-    """Somebody in the table, or several at one position.
+    """A person in the table, or several at one position.
 
     Attributes:
         mass: their part of all weights.
@@ -83,17 +83,17 @@ def read_positions(problem: Problem, file: object) -> list[Listed]:
 
 
 def need_same_kind(listed: list[Listed], *, earth: bool, projected: bool) -> None:
-    """Refuse degrees where nothing says how they come to lie, and km on the earth.
+    """Refuse degrees without a projection, and km on the earth.
 
     Raises:
-        RefusedError: so it is.
+        RefusedError: one of these is there.
     """
     fits = all(projected if one.degrees else not earth for one in listed)
     need(fits, "utility.positions: wanted lat and lon, or x and y, as the region has", 2)
 
 
 def nearest(p: Point, sides: list[tuple[Point, Point]]) -> tuple[int, Fraction]:
-    """Return the first of the nearest sides to a position, and the part of the way along it."""
+    """Return the first of the nearest sides to a position, and where on it the nearest point is."""
     squares = [_square(p, *side) for side in sides]
     rounded = [
         top / bottom for top, bottom in squares
@@ -107,7 +107,7 @@ def nearest(p: Point, sides: list[tuple[Point, Point]]) -> tuple[int, Fraction]:
 
 
 def _square(p: Point, a: Point, b: Point) -> tuple[int, int]:
-    """Return the square of the way from a position to a side, as a fraction."""
+    """Return the square of the distance from a position to a side, as a fraction."""
     if scalar(p, a, b) <= 0 or scalar(p, b, a) <= 0:
         return min(scalar(p, a, p), scalar(p, b, p)), 1
     return turn(a, b, p) ** 2, scalar(b, a, b)

@@ -40,10 +40,10 @@ class Projection:
     """
 
     def __init__(self, degrees: list[tuple[float, float]], margin: float = 0.0) -> None:
-        """Choose the plane of positions in degrees, and so many millimetres around them.
+        """Choose the plane of positions in degrees, with a margin of ``margin`` millimetres.
 
         Raises:
-            RefusedError: ways between them may come near a pole.
+            RefusedError: paths between them may come near a pole.
         """
         units = [(round(lat * 1e7), round(lon * 1e7)) for lat, lon in degrees]
         first = units[0][1]
@@ -69,7 +69,7 @@ class Projection:
             wide = needed + needed // 1000
 
     def millimetres(self, lat: float, lon: float) -> Point:
-        """Return where a position in degrees comes to lie."""
+        """Return the point of the plane for a position in degrees."""
         east = _turned(round(lon * 1e7) - self.middle)
         north = round(lat * 1e7) - self.south
         return east * self.right + 2**23 >> 24, north * self.up + 2**23 >> 24

@@ -48,7 +48,7 @@ def shortest(
 
 
 class Network:
-    """Roads, of which some shortest paths are asked for; all lengths are rounded down."""
+    """Roads over which shortest paths are computed; all lengths are rounded down."""
 
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
         """Take roads, which may all be gone both ways unless they are one-way."""
@@ -76,7 +76,7 @@ class Network:
         return {name: length for name, length in lengths.items() if length <= most}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the stops that ways come to with none in between, and the least length of such."""
+        """Return the stops that paths reach first, and the least length of such a path."""
 
         def after(name: str) -> list[tuple[str, int]]:
             return self._before[name] if name == start or name not in stops else []

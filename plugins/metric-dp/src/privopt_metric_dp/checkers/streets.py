@@ -31,8 +31,8 @@ class Streets:
     """Streets cut into even pieces.
 
     Attributes:
-        arrays: what mechanism.npz has next to the weights, as
-            :func:`privopt.checker.arrays.read_npz` is told it.
+        arrays: what mechanism.npz has next to the weights, as an argument of
+            :func:`privopt.checker.arrays.read_npz`.
         pieces: of all streets, in their order.
     """
 
@@ -98,7 +98,7 @@ class Streets:
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
         """Return losses of people along the streets, each drawn as the ends of their piece.
 
-        Somebody at part u of a piece is drawn as its ends with shares 1 - lambda(u) and lambda(u)
+        A person at part u of a piece is drawn as its ends with shares 1 - lambda(u) and lambda(u)
         (:func:`_share`).
         """
         vertices, count = losses.column, len(self.metric.points)
@@ -121,7 +121,7 @@ class Streets:
         return replace(losses, prior=[1] * count, whole=whole, column=column)
 
     def _people(self) -> list[tuple[Piece, int, int]]:
-        """Who is where: piece, part of the way, mass; all over, Gauss's two points an interval."""
+        """List where people are: piece, part of it, mass; by default at Gauss points."""
         if self.listed:
             return along_pieces(self.metric, self.pieces, self.listed)
         root = math.isqrt(ONE * ONE // 3)
@@ -132,7 +132,7 @@ class Streets:
 
 @dataclass(frozen=True, slots=True)
 class _Person:
-    """Somebody on a piece between rows a and b, ``part`` of ``km`` from a and ``rest`` from b."""
+    """A person on a piece between rows a and b, ``part`` of ``km`` from a and ``rest`` from b."""
 
     a: int
     b: int
@@ -144,7 +144,7 @@ class _Person:
 
     @classmethod
     def at(cls, piece: Piece, part: int, mass: int, epsilon: Fraction) -> Self:
-        """Put somebody there."""
+        """Put a person at a part of a piece."""
         a, b, km, factor = piece
         share = _share(part, epsilon * km / (2 * HALF), factor)
         return cls(a, b, low(km), part, ONE - part, share, mass)

@@ -31,7 +31,7 @@ def scalar(a: Point, b: Point, c: Point) -> int:
 
 
 def is_flat(a: Point, b: Point, c: Point) -> bool:
-    """Whether the angle at b is above 150 degrees: its cosine is below -sqrt(3) / 2."""
+    """Check whether the angle at b is above 150 degrees: its cosine is below -sqrt(3) / 2."""
     cosine = scalar(a, b, c)
     return cosine < 0 and 4 * cosine**2 > 3 * scalar(a, b, a) * scalar(c, b, c)
 
@@ -43,7 +43,7 @@ def quarters(corners: Corners, middles: Corners) -> list[Corners]:
 
 
 def _bends_in(p: Point, q: Point, one: Point, other: Point) -> bool:
-    """Whether the angles beyond a side p q, at either side, are above 180 degrees together.
+    """Check whether the angles beyond a side p q, at either side, are above 180 degrees together.
 
     cot(one) + cot(other) < 0, times both areas; then each corner lies in the circle of the other
     triangle.
@@ -52,7 +52,7 @@ def _bends_in(p: Point, q: Point, one: Point, other: Point) -> bool:
 
 
 def triangulates(at: list[Point], triangles: list[Corners]) -> bool:
-    """Whether triangles are Delaunay's, and fill the hull of all points but for flat notches.
+    """Check whether triangles are Delaunay's, and fill the hull of all points except flat notches.
 
     With these filled, the one rim turns left all the way, once around: so no point lies in two
     triangles.
@@ -96,7 +96,7 @@ def _rim_of(at: list[Point], apex: dict[Side, int]) -> list[int] | None:
 
 
 def _fills(at: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
-    """Whether triangles with this rim fill the hull but for pockets of nearly flat triangles.
+    """Check whether triangles with this rim fill the hull except pockets of nearly flat triangles.
 
     A side of a pocket, from its outside in, has the corner beyond it whose circle holds no other:
     so the order is one.

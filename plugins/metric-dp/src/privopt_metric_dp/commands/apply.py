@@ -177,7 +177,7 @@ def apply(
         because = "reports are charged to subjects in a ledger"
         charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within)
     if seed is not None and charge is not None:
-        raise UsageError("--seed: found one beside --ledger, wanted none: no epsilon covers what a seed draws")
+        raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     say_when_compiling(quiet=quiet)
     asked = Application(
         max_snap=max_snap,

@@ -203,7 +203,7 @@ def certify(
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
 
     if repaired is (out is None):
-        raise UsageError("certify: --repair and --out DIR: found one of them, wanted both or none")
+        raise UsageError("certify: --repair and --out DIR must be given together or not at all, got one of them")
     if out is not None:
         check_target(out.absolute(), force=force)
     source = File.read(problem, wanted="a problem file in TOML")

@@ -22,7 +22,7 @@ def _can_compare(subject: Subject) -> str | None:
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
 def distances(trial: Trial) -> None:
-    """Pairs that must be alike are in the mechanism's own data no farther apart than they are."""
+    """Check that pairs that must be alike are at most as far apart in the mechanism's own data as they are."""
     problem = trial.problem()
     run = trial.run(problem)
     data = getattr(run.problem, "data", None)

@@ -35,7 +35,7 @@ class Excess:
         one, two: simplex and shares of its corners.
         output: number of the output.
         ratio: of its probabilities, as a double.
-        km: length of a way between the two points.
+        km: length of a path between the two points.
         over: log ratio less what is allowed.
     """
 
@@ -48,7 +48,7 @@ class Excess:
 
 
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """How likely the far end of a street is drawn at a part of the way: linear between the points of C2, mirrored.
+    """Return the probability that the far end of a street is drawn: linear between the points of C2, mirrored.
 
     Args:
         part: of the way, from 0 to 1.
@@ -96,7 +96,7 @@ def _mixed(rows: list[list[Fraction]], region: Region, simplex: int, shares: Seq
 
 
 def _over(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) -> float:
-    """How far |log p / q| lies above epsilon times the root of a squared length; 0 where it does not."""
+    """Return how far |log p / q| lies above epsilon times the root of a squared length; 0 if it does not."""
     import mpmath
 
     if p == q:
@@ -123,7 +123,7 @@ Pair = tuple[Point, Point, Fraction]
 
 
 def _pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
-    """Two points, of one simplex and of two in turn, and the square of the length of a way between them in km."""
+    """Yield two points, of one simplex and of two in turn, and the squared length of a path between them in km."""
     count = len(region.simplices)
     for number in range(tries):
         simplex = number // 2 if number // 2 < count else chance.randrange(count)
@@ -215,7 +215,7 @@ def _shares(region: Plane, triangle: int, place: Place) -> tuple[Fraction, ...]:
 
 
 def located(region: Plane, place: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
-    """All triangles that hold a place, each tried, and its shares there."""
+    """Yield all triangles that hold a place, each tried, and the place's shares of its corners."""
     corners = region.vertices[region.simplices]
     low, high = corners.min(axis=1), corners.max(axis=1)
     near = [(low[:, axis] <= math.ceil(at)) & (high[:, axis] >= math.floor(at)) for axis, at in enumerate(place)]
@@ -245,7 +245,7 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, least=20)
 def every_point(trial: Trial) -> None:
-    """Between any two points of a region, where that is promised, odds change by at most exp(epsilon d)."""
+    """Check that between any two points of a region odds change by at most exp(epsilon d), if that is promised."""
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)
     run = trial.attempt(problem)
     if run.error is not None:  # no region, or a mechanism that says so

@@ -110,7 +110,7 @@ def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 
 
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here: _Ground) -> None:
-    """Whether noise hides by how many steps two places differ, and a segment costs what its parts do."""
+    """Check that noise hides by how many steps two places differ, and a segment costs what its parts do."""
     terms, numbers, steps = walker.terms, walker.prediction, walker.prediction.steps
     parts = (("threshold", numbers.threshold, terms.threshold), ("test", numbers.test, terms.test))
     for one, row in enumerate(here.apart):
@@ -204,7 +204,7 @@ def _compare_draws(
 def _drawn(
     release: Any, data: MetricData, ground: _Ground, trace: list[int], seed: int
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
-    """How often each sequence came for the subjects of a table, and the least that one of them was charged for it."""
+    """Count how often each sequence came for a table's subjects, and the least that one was charged for it."""
     secret = Secret.of(**{name: name for name in ground.columns})
     protector = Protector.of(release, data, secret, Application(seed=seed, subject="who"))
     rows, subjects = np.repeat(trace, DRAWS), np.tile(np.arange(DRAWS), len(trace))

@@ -145,7 +145,7 @@ def metric_problems(
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Metric problems of up to 5 records and outputs; ``facts["case"]`` is the :class:`MetricCase`.
+    """Draw metric problems of up to 5 records and outputs; ``facts["case"]`` is the :class:`MetricCase`.
 
     Args:
         draw: Hypothesis's own.

@@ -14,7 +14,7 @@ __all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: MetricData) -> float:
-    """Exact loss of the best of a few mechanisms that certainly keep the guarantee.
+    """Return the exact loss of the best of a few mechanisms that certainly keep the guarantee.
 
     The constant ones always do. The optimum of the LP, solved by SciPy with epsilon a hair smaller, counts only where
     its repaired integers certify.
@@ -50,7 +50,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
 def optimum(
     weighted: NDArray[np.float64], pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float
 ) -> NDArray[np.float64] | None:
-    """(N, K) optimum of the whole LP to SciPy's tolerance; None where SciPy finds none.
+    """Solve the whole LP to SciPy's tolerance for its (N, K) optimum; None if SciPy finds none.
 
     Args:
         weighted: (N, K) prior times cost.

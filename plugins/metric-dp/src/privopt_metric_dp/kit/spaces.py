@@ -51,7 +51,7 @@ class MetricSpace:
 
 
 def grid(rows: int, cols: int, side: float) -> MetricSpace:
-    """Even cells, row-major.
+    """Make a space of even cells, row-major.
 
     >>> grid(1, 2, 0.5).distances.tolist()
     [[0.0, 0.5], [0.5, 0.0]]
@@ -74,14 +74,14 @@ def _haversine(one: tuple[float, float], two: tuple[float, float]) -> float:
 
 
 def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean", "haversine"]) -> MetricSpace:
-    """Points of the plane (x, y in km) or of the globe (lat, lon)."""
+    """Make a space of points of the plane (x, y in km) or of the globe (lat, lon)."""
     measure = math.dist if kind == "euclidean" else _haversine
     table = np.array([[measure(one, two) for two in spots] for one in spots])
     return MetricSpace(shape="points", kind=kind, distances=table, coordinates=tuple(spots))
 
 
 def closed(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shortest-path closure (Floyd and Warshall): the largest metric below a symmetric table."""
+    """Return the shortest-path closure (Floyd and Warshall): the largest metric below a symmetric table."""
     table = np.array(table, dtype=np.float64)
     for middle in range(len(table)):
         table = np.minimum(table, table[:, middle, None] + table[None, middle, :])
@@ -89,7 +89,7 @@ def closed(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def from_edges(count: int, edges: Sequence[Edge], shape: str) -> MetricSpace:
-    """Shortest paths over undirected roads."""
+    """Make a space of shortest paths over undirected roads."""
     table = np.full((count, count), math.inf)
     np.fill_diagonal(table, 0.0)
     for one, two, length in edges:

@@ -77,15 +77,14 @@ def _tables(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
 
 
 def metric_spaces(most: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
-    """Finite metric spaces of at most ``most`` points.
+    """Draw finite metric spaces of at most ``most`` points.
 
     Args:
         most: points.
-        shapes: which of :data:`SHAPES`: even grids; lattice points of the plane; paths of roads; cliques (all
-            distances equal); clusters (near inside, far between); general (any small whole numbers that obey the
-            triangle inequality); twins (two points 1e-3 to 1e-9 apart); coincident (two points at distance 0);
-            islands (two components that no road joins); globe (latitudes and longitudes). The first is what
-            failures shrink to.
+        shapes: which of :data:`SHAPES`. Grids are even; points lie on a lattice of the plane; paths are of roads.
+            Cliques have equal distances, clusters are near inside and far between, general has any small whole numbers
+            that obey the triangle inequality. Twins have two points 1e-3 to 1e-9 apart, coincident two at distance 0,
+            islands two components that no road joins, globe latitudes and longitudes. Failures shrink to the first.
     """
     made: dict[str, st.SearchStrategy[MetricSpace]] = {"grid": _grids(most), "path": _paths(most)}
     made |= {shape: _points(most, shape) for shape in ("points", "twins", "coincident", "globe")}
@@ -95,7 +94,7 @@ def metric_spaces(most: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStr
 
 
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Probabilities of ``count`` records: shares of small whole numbers, zeros among them; uniform when shrunk."""
+    """Draw probabilities of ``count`` records: shares of small whole numbers, zeros among them; uniform when shrunk."""
     shares = st.lists(st.sampled_from([1, 2, 4, 0]), min_size=count, max_size=count).filter(any)
     return shares.map(lambda parts: tuple(part / sum(parts) for part in parts))
 

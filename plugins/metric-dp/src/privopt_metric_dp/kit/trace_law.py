@@ -48,7 +48,7 @@ class Law:
         return cls(fresh=walker.weights / float(TOTAL), steps=walker.prediction.steps, prediction=walker.prediction)
 
     def every(self, trace: Sequence[int]) -> Mapping[Reports, float]:
-        """Probability of every sequence of reports of a trace, given as numbers of places.
+        """Return the probability of every sequence of reports of a trace, given as numbers of places.
 
         Cost: outputs to the power of the trace's length.
         """
@@ -89,7 +89,7 @@ class Law:
 
 
 def segment_of(threshold: float, test: float, kept: Sequence[int], renewed: int | None) -> float:
-    """Probability that tests keep and, at last, renew: a sum of geometric series, over the threshold's noise.
+    """Return the probability that tests keep and, at last, renew: geometric series summed over the threshold's noise.
 
     A test at x steps beyond the level keeps with probability 1 - exp(-test (m - x)) where the threshold's noise m is
     above x, and else renews. Cost: two to the power of the tests that keep.

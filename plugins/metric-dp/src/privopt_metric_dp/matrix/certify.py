@@ -68,13 +68,13 @@ class Failure:
 
 @frozen(kw_only=True)
 class Measured:
-    """What was measured on a release.
+    """The measurements of a release.
 
     Attributes:
         holds: every row sums to 2**63 and every inequality was proved.
-        worst: greatest log ratio / distance over all pairs and outputs, rounded up (by an ulp, or where more than
-            64 pairs are equally bad by up to about 1e-15 / distance); infinite where 0 stands against a positive
-            weight or rows at distance 0 differ.
+        worst: greatest log ratio / distance over all pairs and outputs, rounded up: by an ulp, or, if more than 64
+            pairs are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight or rows
+            at distance 0 differ.
         allowed: epsilon as the nearest double.
         checked: pairs times outputs; each both ways.
         arithmetic: what the verdict rests on, in words.
@@ -96,7 +96,7 @@ class Measured:
 
 
 def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Floats:
-    """Greatest ratio of each pair over all columns, in doubles, short of the truth by less than 2**-50 relative."""
+    """Return the greatest ratio of each pair over all columns, in doubles, too low by less than 2**-50 relative."""
     if first.size * weights.shape[1] <= FEW:
         values = np.where(weights == 0, ZERO, weights)
         ratios = values[first] * (1.0 / values)[second]
@@ -124,9 +124,9 @@ def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Fl
 
 
 def greatest_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
-    """(P,) greatest |log z_ik / z_jk| over all columns, short of the truth by less than 2**-50; for figures.
+    """Return (P,) the greatest |log z_ik / z_jk| over all columns, below the truth by less than 2**-50; for figures.
 
-    Infinite where 0 stands against a positive number.
+    It is infinite if 0 meets a positive number.
 
     Args:
         rows: (N, K) weights, or probabilities that are 0 or at least 2**-64.
@@ -146,7 +146,7 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
     pairs = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     distances = np.ascontiguousarray(distances, dtype=np.float64)
     if distances.shape != (len(pairs),):
-        raise UsageError(f"{len(pairs)} pairs come with distances of shape {distances.shape}; wanted one a pair")
+        raise UsageError(f"distances must be one for each of {len(pairs)} pairs, got shape {distances.shape}")
     if len(pairs):
         if pairs.min() < 0 or pairs.max() >= records or (pairs[:, 0] == pairs[:, 1]).any():
             raise UsageError(f"pairs must name two different records of 0 to {records - 1}")
@@ -156,7 +156,7 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
 
 
 def wrong_rows(weights: Unsigned) -> Ints:
-    """Rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
+    """Return the rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
 
     def wrong(a: int, b: int) -> Ints:
         high = (weights[a:b] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
@@ -169,7 +169,7 @@ def wrong_rows(weights: Unsigned) -> Ints:
 
 
 def _at_most(left: int, right: int, exponent: Fraction) -> bool:
-    """Whether ``left <= exp(exponent) right``, decided exactly. exponent > 0."""
+    """Decide exactly whether ``left <= exp(exponent) right``; the exponent is above 0."""
     if left <= right:
         return True
     if right == 0:
@@ -259,9 +259,9 @@ def certify(
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
-        raise UsageError(f"weights are {weights.dtype} of shape {weights.shape}; wanted uint64 of shape (N, K)")
+        raise UsageError(f"weights must be uint64 of shape (N, K), got {weights.dtype} of shape {weights.shape}")
     if epsilon < 0:
-        raise UsageError(f"epsilon is {epsilon}; wanted at least 0")
+        raise UsageError(f"epsilon must be at least 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(weights))
     remembered = facts()
     key = b"" if remembered is None else _key(weights, pairs, distances, epsilon)

@@ -1,10 +1,10 @@
 """The certificate of a guarantee between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street that is z_b <= (1 + a) z_a both ways; on a triangle the gradient of the linear function through its corners'
-probabilities is (p AC' - q AB') / D with p = z_B - z_A, q = z_C - z_A, D twice its area, the dash a quarter turn: with
-integer weights and millimetres whole numbers, and the inequality between its square and (epsilon D min z)^2 one between
-whole numbers. Doubles with bounds on their roundings decide nearly all, whole numbers the others. Proof that this is
-enough, and necessary: docs/guide/everywhere.md.
+On a street that is z_b <= (1 + a) z_a in both directions. On a triangle let p = z_B - z_A, q = z_C - z_A, D twice its
+area, and the dash a quarter turn. The gradient of the linear function through its corners' probabilities is (p AC' - q
+AB') / D. With integer weights and millimetres all these are whole numbers, and so are both sides of the inequality
+between its square and (epsilon D min z)^2. Doubles with bounds on their roundings decide nearly all inequalities, whole
+numbers the others. Proof that this is enough, and necessary: docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     Args:
         weights: (N, K) uint64, a row a vertex; probability = weight / 2**63.
         region: with N vertices.
-        epsilon: exact, above 0, per km of way inside the region.
+        epsilon: exact, above 0, per km of path inside the region.
 
     Returns:
         The verdict; ``checked`` is simplices times outputs; ``worst`` on a plane the greatest |grad z_k| / min z_k per
@@ -45,7 +45,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
-        raise UsageError(f"weights are {weights.dtype} of shape {weights.shape}; wanted uint64 of shape (N, K)")
+        raise UsageError(f"weights must be uint64 of shape (N, K), got {weights.dtype} of shape {weights.shape}")
     if len(weights) != region.size:
         found = f"nothing: {len(weights)} rows for {region.size} vertices"
         return Measured(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=found)
@@ -158,7 +158,7 @@ def steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) ->
 
 
 def _street_slope(grown: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
-    """Return the greatest |dz / dx| / z on a street of which one end has 1 + ``grown`` times the other's probability z.
+    """Return the greatest |dz / dx| / z on a street with z at one end and 1 + ``grown`` times z at the other.
 
     On piece j of the half next to the lesser end z rises by grown (1 + t)^j epsilon / a and starts at
     1 + grown ((1 + t)^j - 1) / a. Where grown <= a their ratio is greatest on the last of them, else on the first;
@@ -286,7 +286,7 @@ def _worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats
 
 
 def _root_up(square: Fraction) -> float:
-    """Return the least double that is no less than a square root, or its neighbour."""
+    """Return the least double that is at least a square root, or its neighbour."""
     bits = 256
     root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)
     return float_up(Fraction(root, 1 << (bits // 2)))

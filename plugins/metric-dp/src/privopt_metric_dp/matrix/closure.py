@@ -50,7 +50,7 @@ class Graph:
 
 
 def graph_of(first: Ints, second: Ints, exponents: Floats, records: int) -> Graph:
-    """Neighbour lists and components of the pairs."""
+    """Return neighbour lists and components of the pairs."""
     pairs = np.column_stack([first, second])
     indptr, indices, edges = neighbours(records, pairs)
     labels = components(records, pairs)
@@ -189,9 +189,9 @@ def _lower(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untype
 
 
 def lower(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower rows by ``excess`` (N,) where the closure at (1 - shrink) eps d leaves room, dearest entries first.
+    """Lower rows by ``excess`` (N,) as far as the closure at (1 - shrink) eps d allows, dearest entries first.
 
-    A closed matrix stays closed: an entry falls no lower than its neighbours require, and falling asks less of them.
+    A closed matrix stays closed: an entry falls no lower than its neighbours require, and its fall only relaxes theirs.
     """
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
     _lower(z, excess, cost, graph.indptr, graph.indices, factors)

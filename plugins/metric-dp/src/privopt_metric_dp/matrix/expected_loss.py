@@ -54,11 +54,11 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Loss of the integers released, rows summed pairwise, then without rounding."""
+        """Evaluate the loss of the integers released, rows summed pairwise, then without rounding."""
         return self.expected(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Rows sum to 1, so an excess of a record's costs counts once; sums and products lose less than 2^-45."""
+        """Enclose the loss: rows sum to 1, so excess costs count once; sums and products lose less than 2^-45."""
         value = self.evaluate(release)
         if value is None or self.doubt is None:
             return None
@@ -71,7 +71,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
 
     def expected(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Loss of a matrix whose rows (N, K), over their sums, are probabilities."""
+        """Return the loss of a matrix whose rows (N, K), over their sums, are probabilities."""
         rows = []
         for row, weighted, total in zip(values, self.weighted, sums, strict=True):
             check()
@@ -82,7 +82,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
     """Return a problem's data with the costs by which its own loss judges, for figures; None if it has none.
 
-    Costs of records of probability 0, which an expected loss does not tell, are 0.
+    Costs of records of probability 0, which an expected loss does not determine, are 0.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

@@ -106,11 +106,13 @@ def least_epsilon(
         progress: called with what is being done, in words.
     """
     if values.ndim != 2 or values.dtype not in (np.float64, np.uint64):
-        raise UsageError(f"values are {values.dtype} of shape {values.shape}; wanted float64 or uint64 of shape (N, K)")
+        raise UsageError(
+            f"values must be float64 or uint64 of shape (N, K), got {values.dtype} of shape {values.shape}"
+        )
     pairs, distances = check_pairs(pairs, distances, len(values))
     sums = exact_sums(values) if sums is None else sums
     if not all(sums):
-        raise UsageError(f"row {sums.index(Fraction(0))} sums to 0; wanted more")
+        raise UsageError(f"rows must have a sum above 0, got 0 in row {sums.index(Fraction(0))}")
     if not len(pairs):
         return Least(epsilon=0.0, holds=True)
     report = progress or (lambda _: None)

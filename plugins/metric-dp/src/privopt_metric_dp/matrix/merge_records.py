@@ -18,7 +18,7 @@ FARTHEST = 200.0
 
 
 def merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, within: float) -> tuple[Ints, Floats]:
-    """Class of each record, numbered by first appearance, and eps d of each pair in doubles.
+    """Return the class of each record, numbered by first appearance, and eps d of each pair in doubles.
 
     Classes are the connected components of the near pairs, so a pair between two classes is never nearer than the
     threshold: equal rows inside a class satisfy every pair there, and pairs between classes are kept. A chain of near
@@ -64,7 +64,7 @@ def _classes(pairs: Ints, exponents: Floats, records: int, reach: float) -> tupl
 def quotient(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """One row a class (the mean of its members'), the nearest pair between two classes, and each row's cost."""
+    """Return a row for each class (the mean of its members'), the nearest pair between two classes, and rows' costs."""
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))
     np.add.at(rows, label, z)

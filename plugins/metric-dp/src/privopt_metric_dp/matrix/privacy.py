@@ -93,7 +93,7 @@ class MetricDP(MatrixConstraint):
         statement: what is promised, in words; made from the scope by default.
         extra: further fields of the guarantee.
         way: by which distance it is, in words behind the unit.
-        data: the problem's, from which distances are computed again; left out, the release's own stand.
+        data: the problem's, from which distances are computed again; None: the release's own are used.
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
@@ -124,17 +124,17 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Epsilon, and how far required pairs reach."""
+        """Return the class of the keys: epsilon, and how far required pairs reach."""
         return MetricPrivacy
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """At which distance two records are hard to distinguish."""
+        """State the distance at which two records are hard to distinguish."""
         return _promise(result.guarantee)
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Every inequality is checked; other releases and other users are not."""
+        """List that every inequality is checked; other releases and other users are not."""
         checked = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
@@ -234,7 +234,7 @@ class MetricDP(MatrixConstraint):
 
 
 def both_ways(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each pair and its reverse, (2 P, 2)."""
+    """Return each pair and its reverse, (2 P, 2)."""
     return np.concatenate([pairs, pairs[:, ::-1]])
 
 

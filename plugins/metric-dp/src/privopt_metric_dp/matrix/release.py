@@ -46,7 +46,7 @@ ROWS_SHOWN: Final = 5
 
 
 def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
-    """About how many bytes a problem's arrays, its release, and certifying, writing and reading it back take.
+    """Estimate the bytes of a problem's arrays and its release, and to certify, write and read it back.
 
     27 arrays of the matrix's size, and 5 of the required pairs: measured at 1,000 and 2,000 records with what loading
     numba takes. Without it the exponential mechanism held 8 such arrays, calibrated 14 (tests/run/test_memory.py).
@@ -68,10 +68,10 @@ class MatrixRelease(Release):
         weights: (N, K) uint64, every row summing to 2**63.
         records: (N,) ids of the secrets.
         outputs: (K,) ids of what may be released.
-        pairs: (P, 2) int64, the required pairs, i < j, by row, or under a notion along paths those that imply all
-            others: what the certificate stands on; none where there is a region.
+        pairs: (P, 2) int64, i < j, by row: the pairs that the certificate checks. They are the required pairs, or under
+            a notion along paths those that imply all others; none with a region.
         distances: (P,) float64, their distances; each double means the rational that it is.
-        region: what the certificate stands on where it holds between any two points; its vertices are the records.
+        region: what the certificate checks if it holds between any two points; its vertices are the records.
         repaired: what the repair did, where this release came from one.
     """
 
@@ -130,7 +130,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """Another release's matrix as a release of this class, with its further fields."""
+        """Return another release's matrix as a release of this class, with its further fields."""
         parts: dict[str, Any] = {part.name: getattr(matrix, part.name) for part in fields(MatrixRelease)} | more
         return cls(**parts)
 
@@ -214,7 +214,7 @@ class MatrixRelease(Release):
         return drawn
 
     def channel(self) -> Channel:
-        """Its rows."""
+        """Return the rows as a channel."""
         z = self.probabilities
         return Channel(inputs=self.records.tolist(), outputs=self.outputs.tolist(), probabilities=z)
 

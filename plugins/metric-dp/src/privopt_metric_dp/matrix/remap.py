@@ -1,8 +1,8 @@
 """Outputs remapped to the best guess: post-processing that costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
 Anyone who reads output k and knows the prior would take y with the least expected loss sum_i p_i z_ik c_iy for it. To
-release y in the first place is a function of the output alone: columns are added, as integers, so every inequality that
-held between two rows holds still, and the outputs that no one releases any more stay as columns of zeros.
+release y in the first place is a function of the output alone. Columns are added, as integers, so every inequality
+between two rows still holds. Outputs that are no longer released stay as columns of zeros.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCK: Final = 1 << 24
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = TIE) -> Ints:
-    """(K,) for each output the one with the least expected loss for anyone who sees it; itself where it is as good.
+    """Return (K,) for each output the one with the least expected loss for its reader; itself if it is as good.
 
     Args:
         release: (N, K).
@@ -67,7 +67,7 @@ def remapped(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: Met
         data: the problem's, for faults.
 
     Raises:
-        InputError: a loss that is no :class:`ExpectedLoss`, so that the best guess at one output is not known.
+        InputError: a loss that is not an :class:`ExpectedLoss`, so that the best guess at one output is not known.
     """
     best = best_outputs(release, _weighted(loss, data))
     weights = np.zeros_like(release.weights)

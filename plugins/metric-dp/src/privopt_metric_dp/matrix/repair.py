@@ -10,13 +10,13 @@ A matrix whose rounded rows keep every inequality already is left as it is (:fun
 3. rows are brought back to sum 1 without leaving the cone of the privacy rows (:func:`_to_sum_one`). Dividing each row
    by its own sum would leave it: the sums differ, by more than the slack where eps d is small;
 4. integers by rounding and a closure that rounds up, so that weights as small as 1 need no floor: the inequality is
-   made to hold between the integers themselves; what is then missing or too much in a row goes proportionally to its
-   greatest entries, by a relative 1e-13 or less, which tau covers (:func:`_to_integers`);
+   made to hold between the integers themselves. The difference of a row's sum is then shared among its greatest
+   entries, in proportion, by a relative 1e-13 or less, which tau covers (:func:`_to_integers`);
 5. the certificate. Where it fails tau is raised and all is done again.
 
 Three facts carry steps 2 to 4. The matrices with ``z_i <= exp(eps' d) z_j`` are a cone in each column: sums, scalings
-and maxima stay inside. A row of a closed matrix may fall to what its neighbours require. And if sums s_i and a scale S
-satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair, then the deficits r_i = S - s_i are in the
+and maxima stay inside. A row of a closed matrix may fall to what its neighbours require. And let sums s_i and a scale S
+satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the
 cone themselves, so z + r q^T, over S, is in it for every distribution q, with rows that sum to 1.
 """
 
@@ -118,7 +118,7 @@ def repair(
     """
     given = _finite(z, loss)
     if epsilon <= 0:
-        raise UsageError(f"epsilon is {epsilon}; wanted more than 0")
+        raise UsageError(f"epsilon must be above 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(given))
     report = progress or (lambda _: None)
     sums = given.sum(axis=1)
@@ -157,11 +157,11 @@ def _finite(z: Floats, loss: Floats | None) -> Floats:
     """
     given = np.ascontiguousarray(z, dtype=np.float64)
     if given.ndim != 2 or not given.size:
-        raise UsageError(f"the matrix has shape {given.shape}; wanted (N, K), neither of them 0")
+        raise UsageError(f"the matrix must have shape (N, K), neither of them 0, got {given.shape}")
     if not np.isfinite(given).all():
         raise SolverError("the solver returned a matrix with entries that are not finite")
     if loss is not None and loss.shape != given.shape:
-        raise UsageError(f"loss has shape {loss.shape}; wanted {given.shape}")
+        raise UsageError(f"loss must have shape {given.shape}, got {loss.shape}")
     return np.maximum(given, 0.0) if given.min() < 0.0 else given
 
 
@@ -188,7 +188,7 @@ def mend(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
 
 
 def rounded(z: Floats) -> Unsigned:
-    """Rows of a matrix (N, K), none of them all 0, over their sums, in integers that sum to 2**63."""
+    """Round rows of a matrix (N, K), none of them all 0, over their sums, to integers that sum to 2**63."""
     weights = np.empty(z.shape, dtype=np.uint64)
 
     def fill(a: int, b: int) -> None:
@@ -246,7 +246,7 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """As small as the roundings allow: its cost in loss is a few times tau, relative."""
+    """Return tau as small as the roundings allow: its cost in loss is a few times tau, relative."""
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
     return min(_LARGEST_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING / shortest))
 
@@ -278,7 +278,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Exe
 
 
 def _over(z: Floats, sums: Floats) -> Floats:
-    """Each row over its sum."""
+    """Divide each row by its sum."""
     rows: Floats = z / sums[:, None]
     return rows
 

@@ -59,7 +59,7 @@ class _LanesModel(PrimitiveModel):  # type: ignore[misc]
 def _address(
     context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values, vector: ir.VectorType
 ) -> ir.Value:
-    """Where lane 0 of a place of a flat array stands."""
+    """Return the address of lane 0 of a place of a flat array."""
     array = context.make_array(signature.args[0])(context, builder, values[0])
     place = context.cast(builder, values[1], signature.args[1], types.intp)
     first = builder.gep(array.data, [builder.mul(place, ir.Constant(place.type, vector.count))])
@@ -68,7 +68,7 @@ def _address(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
-    """Vector number ``place`` of a flat array."""
+    """Load vector number ``place`` of a flat array."""
     kind = _Lanes(array.dtype)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:

@@ -1,4 +1,4 @@
-"""The answer of a method, on its way to a release: class ``Matrix``."""
+"""The answer of a method before it becomes a release: class ``Matrix``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Matrix:
             data: the problem's.
             context: as it was solved.
             variable: name of the (N, K) variable.
-            family: name of the privacy rows; without such a family there is no bound.
+            family: name of the privacy rows; without such a family no bound is given.
             details: further ones.
         """
         has_rows = any(block.name == family for block in solution.form.families)

@@ -174,7 +174,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             raise InputError([Fault(problem.whole.file, "privacy.kind", named, wanted)])
 
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
-        """Attend to the search; repair what it finds into integers, bound what any other could reach.
+        """Run the search, repair its result into integers, and bound what any other mechanism could reach.
 
         Raises:
             StoppedError: a limit came before anything was certified.
@@ -186,7 +186,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 self.choose(problem, context)
         data, loss = problem.data, self.utility(problem, context.method)
         if not isinstance(loss, UtilityLoss):
-            raise RegistryError(f"utility() returned {type(loss).__name__}, wanted privopt.interfaces.UtilityLoss")
+            raise RegistryError(f"utility() must return a privopt.interfaces.UtilityLoss, got {type(loss).__name__}")
         context.report("distances")
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
@@ -222,8 +222,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Offer matrices and what bounds are proved from: by default the one of :meth:`matrix`.
 
         Raises:
-            ModelError: multipliers come with a loss that is no :class:`ExpectedLoss`, which they bound nothing of.
-            OutOfTime: the time was over; what was offered stands.
+            ModelError: multipliers with a loss that is not an :class:`ExpectedLoss`, for which they prove no bound.
+            OutOfTime: the time was over; earlier offers are kept.
         """
         found = self.matrix(problem, context)
         loss, proof = self.utility(problem, context.method), None
@@ -325,7 +325,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return read_proof(folder, problem.data.shape).stated(problem.data, loss.weighted)
 
     def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
-        """Where outputs were chosen, whether the bound speaks of mechanisms over these or over all records."""
+        """Return, if outputs were chosen, whether the bound covers mechanisms over these or over all records."""
         if problem.whole.choose is None:
             return None
         if not (folder / PROOF).exists():
@@ -337,7 +337,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return self._worth(problem, release, result).sentences()
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Where the promise hides next to nothing, or leaves records out, or a mesh is too coarse for it."""
+        """Warn if the guarantee gives almost no protection, leaves records out, or a mesh is too coarse for it."""
         data = problem.data
         coarse = None if data.region is None else data.region.coarse(data.epsilon)
         return [*self._worth(problem, release, result).warnings(), *([coarse] if coarse else [])]
@@ -351,7 +351,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return release.channel_over(problem.data)
 
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
-        """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
+        """Measure achieved epsilon over all pairs, GV ratio, GV error, Bayes error, entropy, and attack samples."""
         from privopt_metric_dp.attacks.matrix_figures import audit_matrix
 
         return audit_matrix(release, problem.data, self.utility(problem, result.method))
@@ -381,7 +381,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return check_section(folder, release, result)
 
     def figures(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
-        """Loss over the map, privacy spent, one record's spread, convergence."""
+        """Draw the loss over the map, the privacy spent, one record's spread and the convergence."""
         from privopt_metric_dp.report.pages import metric_figures
 
         return metric_figures(release, problem.data, result, self.utility(problem, result.method))

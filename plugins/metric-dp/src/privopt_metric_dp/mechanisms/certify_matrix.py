@@ -52,17 +52,18 @@ ARRAYS: Final = 5
 
 @frozen(kw_only=True)
 class Certified:
-    """What a matrix keeps, exactly.
+    """What a matrix satisfies, exactly.
 
     Attributes:
-        epsilon: the least, over the pairs that the problem requires, rounded up to a double; infinite where none will
-            do. It may be above ``asked``, a double that is rounded to the nearest, although the problem's is kept.
+        epsilon: the least, over the pairs that the problem requires, rounded up to a double; infinite if none is
+            enough. It may be above ``asked``, a double that is rounded to the nearest, although the problem's is kept.
         asked: the problem's.
         holds: whether it is at most that, decided exactly.
         pair: records where it is reached, the likelier first; None where all required rows are equal.
         output: the output where.
-        loss: expected, of the matrix as it stands.
-        lower_bound: on the loss of whatever keeps the problem's epsilon, proved; None where it was not asked for.
+        loss: expected, of the matrix itself.
+        lower_bound: on the loss of every mechanism that satisfies the problem's epsilon, proved; None where it was not
+            asked for.
         unit: of epsilon.
         loss_unit: of the loss and the bound.
         over: what it was compared over, in words: exact distances, or what encloses them.
@@ -101,10 +102,10 @@ class Certified:
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}{tail}"]
 
     def _shown(self) -> tuple[str, str]:
-        """Format both epsilons with so many digits that they differ where the one asked for is not kept.
+        """Format both epsilons with enough digits that they differ if the one asked for is not satisfied.
 
-        Where it is kept, it is no less than the least one: of the two doubles, rounded one up, one to the nearest, that
-        may not be so.
+        If it is satisfied, it is at least the least one. The two doubles may not show that: one is rounded up, one to
+        the nearest.
         """
         least = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{least:.12g}", f"{self.asked:.12g}"
@@ -112,7 +113,7 @@ class Certified:
 
 
 def _all_digits(number: float) -> str:
-    """Format a double with the digits that tell it from every other."""
+    """Format a double with the digits that distinguish it from every other."""
     return repr(number).removesuffix(".0")
 
 
@@ -151,7 +152,7 @@ def certify(
         ("problem", problem, (Problem, PathLike, str), "a problem of privopt.metric_problem, or the path of a file"),
     ):
         if not isinstance(given, kinds):
-            raise UsageError(f"{name}: found {type(given).__name__}, wanted {wanted}")
+            raise UsageError(f"{name} must be {wanted}, got {type(given).__name__}")
     source = (
         problem.source if isinstance(problem, Problem) else File.read(Path(problem), wanted="a problem file in TOML")
     )
@@ -174,7 +175,7 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
         UsageError: no such solver, or a gap that is none.
     """
     if options.gap is not None and (wanted := share(options.gap)):
-        raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
+        raise UsageError(f"gap must be {wanted}, got {options.gap:g}")
     registry().kind("solver", options.solver)
     with limit(options.time_limit):
         return _measured(with_matrix(source, matrix), source.name, options)
@@ -197,7 +198,7 @@ def _measured(whole: File, name: str, options: Options) -> Certified:
     needed = 8.0 * ARRAYS * records * outputs + 40.0 * data.most_pairs
     if needed > context.room:
         raise StoppedError(
-            f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB beside what the program holds, "
+            f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB more than the program holds, "
             f"and {context.room / GB:.2g} GB are left, so nothing was measured"
         )
     measured = mechanism.matrix(problem, context)
@@ -253,7 +254,7 @@ def _bound(
 
 @frozen(eq=False)
 class _AsItStands:
-    """The given matrix is what it is, a loss: bounds alone are wanted."""
+    """A given matrix, treated as a loss: only bounds are searched for."""
 
     closing: MatrixClosing
 
@@ -262,7 +263,7 @@ class _AsItStands:
         return candidate, candidate
 
     def prove(self, proof: Dual | Proof, value: float) -> tuple[float, Proof]:
-        """As of any mechanism."""
+        """Prove a bound as for any mechanism."""
         return self.closing.prove(proof, value)
 
 

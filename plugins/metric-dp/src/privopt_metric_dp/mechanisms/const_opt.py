@@ -151,7 +151,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> Model:
 
 
 def const_opt_bytes(data: MetricData, radius: float) -> float:
-    """About how many bytes the program takes, its solver's copy in another process included."""
+    """Estimate the bytes that the program takes, its solver's copy in another process included."""
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
     near = float((data.to_outputs <= radius).mean()) * data.cost.size
@@ -181,7 +181,7 @@ def const_opt_effort(data: MetricData, radius: float) -> str:
 
 
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
-    """Const-opt's program by CBC or HiGHS.
+    """Solve const-opt's program by CBC or HiGHS.
 
     Raises:
         OutOfTime: the time limit came before anything feasible.

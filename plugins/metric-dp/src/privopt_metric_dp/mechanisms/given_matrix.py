@@ -39,7 +39,7 @@ ROW_SUM: Final = 1e-6
 
 @frozen(kw_only=True, eq=False, slots=False)
 class GivenMatrix:
-    """A matrix from elsewhere, as it stands.
+    """A matrix from another program, unchanged.
 
     Attributes:
         values: (N, K) doubles, whose rows over their exact sums are meant, or uint64 weights that sum to 2**63.
@@ -116,8 +116,8 @@ class GivenMatrix:
     ) -> Least:
         """Return the least epsilon that it keeps over the required pairs of a problem, and where.
 
-        Doubles are measured as they stand, over exact distances; for a region, or a notion other than metric DP, their
-        weights are, as the certificate measures them.
+        Doubles are measured unchanged, over exact distances. For a region, or a notion other than metric DP, their
+        weights are measured, as the certificate does.
 
         Args:
             data: the problem's.
@@ -200,7 +200,7 @@ class Given(MetricMechanism[GivenProblem]):
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """Return the matrix as it stands, with what it keeps."""
+        """Return the matrix unchanged, with the least epsilon that it satisfies."""
         data = problem.data
         given = GivenMatrix.read(problem.declared.given.matrix, data.shape)
         privacy = self.privacy(problem, context.method)

@@ -42,8 +42,8 @@ BYTES_A_NUMBER: Final = 180.0
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> Model:
     """Minimise the expected loss over the matrices that keep the required pairs (Bordenabe et al. 2014).
 
-    Where the notion is kept along paths, pairs that others imply exactly are omitted from the model (the shortest
-    paths over the others are no longer); the release is certified over all of them.
+    If the notion is kept along paths, the model omits pairs that others imply exactly: the shortest paths over the
+    others are at most as long. The release is certified over all pairs.
     """
     from privopt.dsl import Eq, Index, IndexSet, Model, total
 
@@ -61,7 +61,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
 
 def full_bytes(data: MetricData) -> float:
-    """About how many bytes the whole LP takes, its solver's copy in another process included."""
+    """Estimate the bytes that the whole LP takes, its solver's copy in another process included."""
     pairs, (records, outputs) = len(data.standing[0]), data.shape
     return BYTES_A_NUMBER * outputs * (4.0 * pairs + 3.0 * records)
 
@@ -94,8 +94,8 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
     """Return the requested solver's answer; if that violates rows, the next registered one's.
 
     Raises:
-        SolverDiedError: it was killed, so that whoever did would have to kill the next one too.
-        SolverError: the next one failed too, or there is none.
+        SolverDiedError: it was killed from outside; the next one would only have to be killed too.
+        SolverError: the next one failed too, or no other is registered.
     """
     from privopt.backends.choose import names
 

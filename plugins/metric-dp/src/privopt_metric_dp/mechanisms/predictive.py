@@ -51,7 +51,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def first(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """One output for all and the exponential mechanism."""
+        """Offer one output for all and the exponential mechanism first."""
         return first_entries(problem.data, incumbent, bounds=True)
 
     def search(
@@ -69,14 +69,14 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         return self.release_class.of(release, prediction=prediction, terms=terms)
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
-        """Metric DP of fresh reports and of traces."""
+        """Return metric DP of fresh reports and of traces."""
         asked, data = super().privacy(problem, method), problem.data
         return TraceDP.over(data, problem.declared.terms(data)) if isinstance(asked, MetricDP) else asked
 
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Also: what a stay costs."""
+        """Add the cost of a stay to the meaning."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:

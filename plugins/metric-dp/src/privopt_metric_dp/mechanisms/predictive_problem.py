@@ -54,7 +54,7 @@ class PredictiveProblem(MetricProblem):
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons and the distance that the keys come to; data give what is omitted (ADR 16)."""
+        """Return the epsilons and the distance that the keys imply; data give what is omitted (ADR 16)."""
         report, keys = Fraction(self.privacy.epsilon), self.predictive
         share = report * _share(report, data) if keys.test_epsilon is None or keys.threshold_epsilon is None else report
         test = keys.test_epsilon or share

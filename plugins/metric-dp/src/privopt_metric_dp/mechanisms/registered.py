@@ -54,12 +54,12 @@ class Optimal(MetricMechanism[D], Generic[D]):
     def first(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """One output for all and the exponential mechanism, which keep metric DP alone."""
+        """Offer one output for all and the exponential mechanism first; they keep metric DP alone."""
         keeps = isinstance(self.privacy(problem, context.method), MetricDP)
         return first_entries(problem.data, incumbent, bounds=True) if keeps else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """By the whole LP where that is asked for and fits into memory, else by the structured solvers."""
+        """Search by the whole LP if it is asked for and fits into memory, otherwise by the structured solvers."""
         from privopt_metric_dp.mechanisms.optimal_lp import full_bytes, structured
 
         if context.method != "full":
@@ -77,7 +77,7 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Those of greatest use in a sample, loosely solved."""
+        """Choose the outputs of greatest use in a sample, loosely solved."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOOSING * context.search_time.left, clock())
@@ -86,7 +86,7 @@ class OptimalLP(Optimal[MetricProblem]):
     def prove_over_all(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Over reports anywhere on the streets, where losses are ways along them and crossings are few."""
+        """Prove a bound over reports anywhere on the streets, if losses are path lengths and crossings are few."""
         from privopt_metric_dp.proof.make_proof import prove_over_streets
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound
 
@@ -131,7 +131,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         return [f"mechanism.npz: other weights than those of {result.mechanism}"]
 
     def _follows(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext) -> bool:
-        """Whether a release is what a method makes."""
+        """Check whether a release is what a method makes."""
         z, remap = self.matrix(problem, context).z, problem.data.remap
         if not remap and z.any(axis=1).all() and _near(rounded(z), release):  # as it is where private, else repaired
             return True
@@ -156,7 +156,7 @@ class Exponential(_ClosedForm):
     def first(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Half of epsilon where a limit may come before the largest share is found."""
+        """Offer half of epsilon first if a limit may come before the largest share is found."""
         early = context.method == "calibrated" and context.search_time.left < math.inf
         return first_entries(problem.data, incumbent, bounds=False)[1:] if early else ()
 
@@ -203,7 +203,7 @@ class PlanarLaplace(_ClosedForm):
             raise InputError([Fault(data.file, "privacy.epsilon", f"{float(data.epsilon):g}", wanted)])
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Integrated over the outputs' Voronoi cells."""
+        """Integrate the noise over the outputs' Voronoi cells."""
         from privopt_metric_dp.solvers.planar_laplace import planar_laplace
 
         data = problem.data
@@ -232,7 +232,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     def first(
         self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """One output for all and the exponential mechanism."""
+        """Offer one output for all and the exponential mechanism first."""
         return first_entries(problem.data, incumbent, bounds=False)
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:

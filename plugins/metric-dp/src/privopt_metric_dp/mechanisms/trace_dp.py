@@ -126,11 +126,11 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """None: it is claimed by mechanisms over traces, whose problem file names metric DP."""
+        """Leave keys to metric DP, which the problem file names: mechanisms over traces claim this notion."""
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Also: the noise of tests; that a table's rows are in the order of time is its owner's."""
+        """Add the noise of tests, and that the time order of a table's rows is its owner's responsibility."""
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
         checked.append("The distance that counts as good and the width of the noise, against the problem.")

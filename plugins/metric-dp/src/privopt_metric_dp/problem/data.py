@@ -125,7 +125,7 @@ def _off(off: Floats, cost: Floats, ground: Ground | None) -> Floats:
 
 
 def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Ground | None]:
-    """Where losses are measured, the problem's own records, and the region around them where one is asked for."""
+    """Return where losses are measured, the problem's own records, and the region around them if one is asked for."""
     distance, listed, file = problem.distance, problem.outputs, gather.file
     own = listed is None or listed.choose is not None
     records = gather.attempt(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
@@ -161,7 +161,7 @@ def _held(problem: MetricProblem, ground: Ground, spaces: Spaces) -> Metric:
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Keys that must stand together, and keys that mean nothing next to others."""
+    """Refuse keys that lack another, and keys that have no meaning next to others."""
     distance, outputs = problem.distance, problem.outputs
     for name, found, wanted in distance.faults(own=outputs is None or outputs.choose is not None):
         gather.note(f"distance.{name}", found, wanted)
@@ -172,16 +172,16 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
         if not (isinstance(privacy, MetricPrivacy) and privacy.everywhere):
             gather.note("utility.positions", "positions without privacy.everywhere", "a prior, or everywhere = true")
         if utility.prior is not None:
-            gather.note("utility.positions", "positions beside a prior", "one of the two: where people are")
+            gather.note("utility.positions", "positions with a prior", "one of the two: where people are")
     if outputs is not None and outputs.choose is not None and not utility.measures_outputs:
         wanted = "a loss that is worked out, as distance is; or no choose"
-        gather.note("utility.kind", f"{utility.kind} beside outputs.choose", wanted)
+        gather.note("utility.kind", f"{utility.kind} with outputs.choose", wanted)
     if isinstance(privacy, MetricPrivacy):
         if privacy.everywhere and privacy.neighbours_within is not None:
             wanted = "one of the two: at every point neighbours are as near as one likes"
-            gather.note("privacy.neighbours_within", f"{privacy.neighbours_within!r} beside everywhere", wanted)
+            gather.note("privacy.neighbours_within", f"{privacy.neighbours_within!r} with everywhere", wanted)
         if privacy.split_km is not None and not privacy.everywhere:
-            gather.note("privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true beside it")
+            gather.note("privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true with it")
     for table, places in (("records", problem.records), ("outputs", problem.outputs)):
         if places is not None and places.choose is None and places.given not in distance.places:
             found = f"{places.given} beside distance.kind {distance.kind}"
@@ -189,7 +189,7 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
 
 def _spread(problem: MetricProblem, ground: Ground) -> Spread | None:
-    """Where people are, in a region; None where they stand on records, as often as a prior says."""
+    """Return where people are, in a region; None if they are at records, as often as a prior says."""
     from privopt_metric_dp.problem.loss_over_region import evenly, listed
 
     utility, epsilon = problem.utility, problem.privacy.epsilon
@@ -205,11 +205,11 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread:
     utility = problem.utility
     given = np.asarray(utility.cost(spaces))
     if given.dtype.kind not in "biuf":
-        raise RegistryError(f"utility.kind {utility.kind}: cost() gives values of {given.dtype}, wanted real numbers")
+        raise RegistryError(f"utility.kind {utility.kind}: cost() must return real numbers, got {given.dtype}")
     cost = np.asarray(given, dtype=np.float64).view()  # a table of distances is shared with its metric
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
-        raise RegistryError(f"utility.kind {utility.kind}: cost() has shape {cost.shape}, wanted {shape}")
+        raise RegistryError(f"utility.kind {utility.kind}: cost() must have shape {shape}, got {cost.shape}")
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
         found = f"a loss of {cost[i, k]} for record {spaces.records.ids[i]} and output {spaces.outputs.ids[k]}"

@@ -45,7 +45,7 @@ class Euclidean(DistanceKind):
         return _plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
-        """Kilometres on a plane; vectors have a unit without a name."""
+        """Return kilometres on a plane; vectors have a unit without a name."""
         return _UNNAMED if records.kind == "vector" else "km"
 
     def way(self, records: Space) -> str:
@@ -132,7 +132,7 @@ class Table(DistanceKind):
         return "by a table of distances"
 
     def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
-        """Distances to outputs that there are not."""
+        """Yield distances to outputs that the problem does not have."""
         if self.output_matrix is not None and own:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 

@@ -35,7 +35,7 @@ __all__ = ["DistanceKind", "Ground", "LossKind", "MetricNotion", "Spaces", "roun
 
 
 def rounding(cost: Floats) -> Floats:
-    """(N,) 2^-40 of each record's greatest cost."""
+    """Return (N,) 2^-40 of each record's greatest cost."""
     return np.asarray(np.abs(cost).max(axis=1) * 2.0**-40)
 
 
@@ -100,7 +100,7 @@ class DistanceKind(ABC):
 
     @abstractmethod
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Distances between the records, and from them to the outputs (None: the records themselves).
+        """Make the distances between the records, and from them to the outputs (None: the records themselves).
 
         Distances are what epsilon is claimed for: where they are rounded, they are rounded down.
 
@@ -132,7 +132,7 @@ class DistanceKind(ABC):
         return f"by {self.kind} distance"
 
     def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
-        """Keys that do not go together: (key, what was found, what is wanted). ``own``: there is no [outputs]."""
+        """Yield keys that do not go together: (key, what was found, what must be there); ``own``: without [outputs]."""
         yield from ()
 
 
@@ -166,21 +166,21 @@ class LossKind(ABC):
 
     @abstractmethod
     def cost(self, spaces: Spaces) -> Floats:
-        """(N, K) loss of releasing output k for record i, not yet weighted by the prior.
+        """Return (N, K) losses of releasing output k for record i, not yet weighted by the prior.
 
         Raises:
             InputError: it cannot be computed for these places.
         """
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """(N,) by how much at most a record's costs, as :meth:`cost` gave them, exceed those meant: bounds are lowered.
+        """Bound (N,) by how much a record's costs, as :meth:`cost` gave them, exceed those meant: bounds are lowered.
 
         Default: the roundings of sums without cancellation, 2^-40 of the record's greatest cost.
         """
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """(N, K) or (N, 1) by how much at most costs lie below those meant: how many digits of a bound are stated.
+        """Bound (N, K) or (N, 1) by how much costs lie below those meant: it decides the digits of a stated bound.
 
         Default: as much as :meth:`excess` says.
         """
@@ -196,7 +196,7 @@ class LossKind(ABC):
         return True
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Keys that do not go together: (key, what was found, what is wanted)."""
+        """Yield keys that do not go together: (key, what was found, what must be there)."""
         yield from ()
 
 

@@ -31,7 +31,7 @@ class DistanceLoss(LossKind):
     of_distances: ClassVar[bool] = True
 
     def cost(self, spaces: Spaces) -> Floats:
-        """(N, K) distances.
+        """Return (N, K) distances.
 
         Raises:
             InputError: an output that some record cannot reach.
@@ -39,11 +39,11 @@ class DistanceLoss(LossKind):
         return _reached(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """(N,) nothing: distances are rounded down."""
+        """Return zeros (N,): distances are rounded down."""
         return np.zeros(len(cost))
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """(N, K) by how much distances are."""
+        """Bound (N, K) by how much distances were rounded down."""
         return np.asarray(spaces.metric.no_less(cost) - cost)
 
     def unit(self, distance: str) -> str:
@@ -59,7 +59,7 @@ class CostMatrix(LossKind):
     file: File = key(name="cost", help=".npy (N, K): loss of releasing output k for record i")
 
     def cost(self, spaces: Spaces) -> Floats:
-        """(N, K) as the file has them.
+        """Read (N, K) costs from the file.
 
         Raises:
             InputError: another shape, or numbers that will not do.
@@ -68,7 +68,7 @@ class CostMatrix(LossKind):
         return read_array(self.file, shape, what="costs", most=LARGEST).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """(N,) nothing: what is not a double is rounded down."""
+        """Return zeros (N,): a number that is not a double is rounded down."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
@@ -91,7 +91,7 @@ class TravelCost(LossKind):
     targets: File | None = key(None, help="CSV: id,weight; left out: every record, equally")
 
     def cost(self, spaces: Spaces) -> Floats:
-        """c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.
+        """Return c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.
 
         Raises:
             InputError: unknown targets, or targets that some record or output cannot reach.
@@ -101,10 +101,10 @@ class TravelCost(LossKind):
         return _reached(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """(N,) what rounding can have added to the differences of ways, and to their sum.
+        """Bound (N,) what rounding can have added to the differences of path lengths, and to their sum.
 
-        Ways in whole numbers have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.counted`). Others are
-        off by what their metric says, of which a difference keeps the most where ways are long and alike.
+        Path lengths in whole numbers have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.counted`).
+        Others are off by what their metric says, which matters most in a difference of long and similar lengths.
         """
         roads, targets, _ = self.ends(spaces.records, spaces.metric)
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
@@ -150,16 +150,16 @@ class TravelCost(LossKind):
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Kilometres along roads, else the unit of distance."""
+        """Return kilometres along roads, otherwise the unit of distance."""
         return _plural(distance) if self.edges is None else "km"
 
     @property
     def measures_outputs(self) -> bool:
-        """Only where there are no roads of its own."""
+        """Measure outputs only if the loss has no roads of its own."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """One-way roads that are not given."""
+        """Yield a fault if roads are one-way but not given."""
         if self.directed and self.edges is None:
             yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
 

@@ -5,8 +5,8 @@ likely vertex c is drawn there. The loss is the sum of C_ck z_ck over vertices c
 with a prior over records. With weights p_c at the vertices in place of it a segment with z = 1 - x and the cost x would
 seem to cost nothing; it costs 1/6.
 
-A loss made of distances is measured where X stands. Any other is known at the vertices alone, and taken to be linear on
-each simplex, in the part of the way or in barycentric coordinates.
+A loss made of distances is measured at X. Any other is known at the vertices alone, and taken to be linear on each
+simplex, in the part of the way or in barycentric coordinates.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Spread:
     places: Floats
 
     def hats(self, size: int) -> Floats:
-        """(N,) E[lambda_c(X)]: how often each of N vertices is drawn."""
+        """Return (N,) E[lambda_c(X)]: how often each of N vertices is drawn."""
         drawn = (self.mass[:, None] * self.shares).ravel()
         return np.bincount(self.corners.ravel(), drawn, minlength=size).astype(np.float64)
 
     def expected(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """(N, K) C_ck.
+        """Return (N, K) C_ck.
 
         Args:
             size: N.
@@ -100,12 +100,12 @@ class Spread:
 
 
 def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
-    """Anywhere in the region, equally: by area (on the earth, where there is a projection), or by length of street.
+    """Place people evenly in the region: by area (on the earth, with a projection), or by length of street.
 
-    Each street is in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which
-    the nearest way to an output turns adds an error of the piece where it turns. Each triangle, or even part of it,
-    is in seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off
-    by less than 1e-7 of themselves (tests/region/test_loss.py).
+    Each street is in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which the
+    shortest path to an output changes direction adds an error of that piece. Each triangle, or even part of it, is in
+    seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off by less
+    than 1e-7 of themselves (tests/region/test_loss.py).
 
     Args:
         region: the vertices' mesh.
@@ -182,12 +182,12 @@ def _on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floa
 
 
 def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spread:
-    """At the positions of a table: lat,lon in degrees or x,y in km, each as often as a column weight says.
+    """Place people at the positions of a table: lat,lon in degrees or x,y in km, weighted by a column weight.
 
-    A position next to the streets counts where it is matched, one outside a plane's region where it stands, but drawn
-    from the rim: of points that are equally near, from that of the first street in ``simplices``, or of the first side
-    of the triangles there. Positions on a plane stand where they are read, to the millimetre, on the earth where the
-    table says.
+    A position next to the streets counts at the point that it is matched to. One outside a plane's region counts where
+    it is, but is drawn from the nearest point of the boundary. Of equally near points the one on the first street in
+    ``simplices``, or on the first side of the triangles there, is taken. On a plane a position is rounded to the
+    millimetre, on the earth it is where the table says.
     """
     table = read_table(file, _COLUMNS, any_of=[("lat", "lon"), ("x", "y")])
     degrees = {"lat", "lon"} <= table.keys()
@@ -201,7 +201,7 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
         snapper = Snapper.of(region, epsilon)
     except UsageError:
         wanted = "records with coordinates, between which streets run straight"
-        raise InputError([Fault(file.name, "", "positions beside streets without any", wanted)]) from None
+        raise InputError([Fault(file.name, "", "positions next to streets without coordinates", wanted)]) from None
     earth = region.geographic if isinstance(region, Streets) else records.kind == "geographic"
     if (degrees and snapper.projection is None) or (not degrees and earth):
         wanted = "x and y in km" if degrees else "lat and lon in degrees"
@@ -225,7 +225,7 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
 def expected_cost(
     spread: Spread, region: Region, utility: LossKind, distance: DistanceKind, spaces: Spaces, costs: Floats
 ) -> Floats:
-    """(N, K) C_ck.
+    """Return (N, K) C_ck.
 
     Args:
         spread: where people are.

@@ -33,18 +33,18 @@ class MetricData:
     Attributes:
         records: the secrets.
         outputs: what may be released; the records themselves where the file has no [outputs].
-        metric: distances that rows are held to; computed where asked for, never an N x N table by itself. Or what makes
-            it, called once where it is first asked for.
+        metric: distances that rows are held to; computed on request, never an N x N table by itself. Or a function that
+            makes it, called once at the first request.
         epsilon: exact, per ``unit``.
         within: greatest distance of a required pair; None for every pair.
         unit: of distance.
         loss_unit: of the cost.
-        prior: (N,) probabilities; of a region's vertices, that they are drawn for somebody.
+        prior: (N,) probabilities; for a region's vertices, that one is drawn for a person.
         cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; of a region's vertex the mean over those
             for whom it is drawn. Or what computes it, called once where it is first asked for (it may raise an
             InputError then).
         file: name of the problem file, for faults.
-        excess: how far a mean cost may lie above the one meant; made from what tells it of each record's costs.
+        excess: how far a mean cost may lie above the one meant; made by a function of each record's costs.
         shortfall: how far each weighted cost may lie below the one meant; made likewise.
         crossed: whether distances from records to outputs are known (a matrix metric may lack them).
         remap: whether what is released is remapped to best guesses under the prior.
@@ -54,7 +54,7 @@ class MetricData:
         choose: how many of the records are to be outputs, where they are chosen by their use; ``outputs`` are then
             those that are, or all records before any are.
         over: gives the same problem with some records (K,), in order, for its outputs, where they are chosen.
-        along_streets: whether losses are distances, and these ways along undirected streets.
+        along_streets: whether losses are distances, and these path lengths along undirected streets.
         way: by which distance epsilon is, in words behind the unit.
     """
 
@@ -110,12 +110,12 @@ class MetricData:
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
-        """(N, K) or (N, 1) by how much, at most, ``weighted`` lies below what the files mean; not kept."""
+        """Bound (N, K) or (N, 1) by how much ``weighted`` lies below what the files mean; computed on each call."""
         below = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
         return np.asarray(self.prior[:, None] * below * (1.0 + 2.0**-40))
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """(P,) which required pairs (P, 2) are so by their exact distances too, to the last bit of the limit."""
+        """Mark (P,) the required pairs (P, 2) that are required by their exact distances too, to the last bit."""
         return self.metric.surely_within(pairs, distances, np.inf if self.within is None else self.within)
 
     @cached_property
@@ -147,7 +147,7 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """(P,) distances of any pairs (P, 2) of records; those that a certificate stands on are available."""
+        """Return (P,) distances of any pairs (P, 2) of records; those that a certificate checks are precomputed."""
         pairs_known, distances = self.standing
         return distances if np.array_equal(pairs, pairs_known) else self.metric.between(pairs[:, 0], pairs[:, 1])
 
@@ -170,9 +170,10 @@ class MetricData:
 
     @cached_property
     def standing(self) -> tuple[Ints, Floats]:
-        """Required pairs (S, 2) that imply the others, and their distances (S,): what a certificate stands on.
+        """Return pairs (S, 2) that the certificate checks, which imply the others, and their distances (S,).
 
-        All of them where finding out would take longer than checking them: many, and no roads that tell.
+        All required pairs are returned if finding those that imply the rest would take longer than checking all: they
+        are many, and no roads show which imply the rest.
         """
         known = self.metric.implying(self.within) is not None
         return self.needed if known or len(self.pairs) <= REDUCED else self.required
@@ -184,9 +185,9 @@ class MetricData:
 
     @property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Where losses are ways along undirected streets: these by the decimals meant, how many nodes, records' nodes.
+        """Return undirected streets by the decimals meant, how many nodes, and records' nodes, if losses follow them.
 
-        None where they are not, or where no decimals are known.
+        None if they do not, or if no decimals are known.
         """
         return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
 
@@ -209,9 +210,11 @@ def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Sp
         return
     back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))
     if back.dtype.kind not in "iuf" or distances.dtype.kind not in "iuf":
-        raise RegistryError(f"{type(metric).__name__}.between() gives values of {back.dtype}, wanted real numbers")
+        raise RegistryError(f"{type(metric).__name__}.between() must return real numbers, got {back.dtype}")
     off = np.flatnonzero(back != distances)
     if off.size:
         i, j = (records.ids[place] for place in pairs[off[0]].tolist())
         found = f"{distances[off[0]]} from record {i} to {j} and {back[off[0]]} back"
-        raise RegistryError(f"{type(metric).__name__}.between(): there and back differ: {found}, wanted one distance")
+        raise RegistryError(
+            f"{type(metric).__name__}.between() must return one distance in both directions, got {found}"
+        )

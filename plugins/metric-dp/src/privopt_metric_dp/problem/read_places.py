@@ -55,7 +55,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
 
 def prior_of(prior: File | None, records: Space) -> Floats:
-    """(N,) how likely each record is; evenly where nothing says."""
+    """Read (N,) the probability of each record; uniform without a file."""
     count = len(records)
     if prior is None:
         return np.full(count, 1.0 / count)

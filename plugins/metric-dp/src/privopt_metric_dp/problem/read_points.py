@@ -119,12 +119,12 @@ def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.Dat
     import polars as pl
 
     if not points.contents.startswith(PARQUET):
-        raise InputError([Fault(points.name, f"column {geometry}", "a file that is no Parquet", "GeoParquet")])
+        raise InputError([Fault(points.name, f"column {geometry}", "a file that is not Parquet", "GeoParquet")])
     try:
         check_degrees(pl.read_parquet_metadata(io.BytesIO(points.contents)).get("geo"), geometry, points.name)
         frame = pl.read_parquet(points.contents)
     except pl.exceptions.PolarsError:
-        raise InputError([Fault(points.name, "", "a file that is no Parquet", "GeoParquet")]) from None
+        raise InputError([Fault(points.name, "", "a file that is not Parquet", "GeoParquet")]) from None
     if geometry not in frame.columns:
         wanted = f"one of {', '.join(frame.columns)}"
         raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])
@@ -132,7 +132,7 @@ def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.Dat
 
 
 def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """Return the properties that make ids (the features' own ids where there is no property id), and their points."""
+    """Return the properties that make ids (the features' own ids without a property id), and their points."""
     import polars as pl
 
     wanted = "a FeatureCollection of points in longitude and latitude"

@@ -102,11 +102,10 @@ class Kept:
         *,
         most: float = math.inf,
     ) -> Self:
-        """Return the multipliers of pairs, both ways, that are worth keeping.
+        """Return the multipliers of pairs, in both directions, that are worth storing.
 
-        Of the rows (i, .) of one output those with the least multipliers are omitted while they add up to ``spare[i]``
-        at most: a multiplier of (i, j) adds itself to g_ik and takes from g_jk, so the bound loses at most the sum of
-        ``spare``.
+        Of the rows (i, .) of one output those with the least multipliers are omitted, up to a sum of ``spare[i]``. A
+        multiplier of (i, j) is added to g_ik and subtracted from g_jk, so the bound loses at most the sum of ``spare``.
 
         Args:
             multipliers: of ``pairs``.
@@ -114,10 +113,10 @@ class Kept:
             growth: (P,) at least exp(eps d); rows where it is infinite, which no weights reach, are omitted.
             shape: (N, K).
             spare: (N,) at least 0; none by default.
-            most: multipliers that there is room for.
+            most: multipliers that fit into memory.
 
         Raises:
-            MemoryError: there are more.
+            MemoryError: more would be stored.
             UsageError: blocks that do not fit.
         """
         if multipliers.part is not None:
@@ -164,7 +163,7 @@ class Kept:
         )
 
     def least(self, cost: Floats) -> tuple[Floats, Bools]:
-        """(N,) min_k of proved lower bounds of g_ik, and (K,) outputs omitted where a sum is not a double.
+        """Return (N,) min_k of proved lower bounds of g_ik, and (K,) outputs omitted because a sum is not a double.
 
         Args:
             cost: (N, K) finite, prior included.
@@ -173,7 +172,7 @@ class Kept:
         return least, wild
 
     def ends(self, cost: Floats, top: Floats, off: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
-        """(N,) numbers that min_k g_ik is proved to lie between, and (K,) outputs omitted, as in :meth:`least`.
+        """Return (N,) numbers that enclose min_k g_ik with proof, and (K,) outputs omitted, as in :meth:`least`.
 
         Args:
             cost, top, off: as of :meth:`enclosed`.
@@ -186,7 +185,7 @@ class Kept:
         return least, most, wild
 
     def enclosed(self, cost: Floats, top: Floats, off: float, lower: Floats) -> tuple[float, float]:
-        """Two numbers between which lies what they prove where costs and exponentials are exact.
+        """Return two numbers that enclose what the multipliers prove with exact costs and exponentials.
 
         Args:
             cost, top: (N, K) finite, prior included: the exact costs lie between them, to ``off`` of themselves.
@@ -200,7 +199,7 @@ class Kept:
         return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Without the multipliers of outputs whose sum exceeds doubles; and what they prove, rounded down."""
+        """Omit the multipliers of outputs whose sum exceeds doubles; return the rest and its bound, rounded down."""
         least, wild = self.least(cost)
         if not wild.any():
             return self, sum_down(least)
@@ -236,7 +235,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
 
 def sum_down(values: Floats) -> float:
-    """Return the sum, rounded down: fsum is correctly rounded, and so tells the sign of what it left."""
+    """Return the sum, rounded down: fsum is correctly rounded, and so shows the sign of its error."""
     try:
         total = math.fsum(values.tolist())
         if total == -math.inf:  # a bound that the error of its sum took there

@@ -73,8 +73,8 @@ def prove(
 ) -> tuple[Proof, float]:
     """Turn a solver's multipliers into a proof, and say which bound it states.
 
-    All of them where a smaller proof would miss the gap asked for; fewer where they do not fit. Trees where they make
-    trees.
+    All multipliers are used if a smaller proof would miss the gap asked for, and fewer if not all fit. Multipliers that
+    form trees are stored as trees.
 
     Args:
         multipliers: any.
@@ -127,7 +127,7 @@ def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: 
 def prove_over_streets(
     multipliers: Multipliers, priced: Ints, data: MetricData, weighted: Floats, value: float, *, gap: float, room: float
 ) -> tuple[Proof, float] | None:
-    """Turn multipliers of priced records into a proof over all streets; None where there is no room, or no use.
+    """Turn multipliers of priced records into a proof over all streets; None if memory is short, or it proves nothing.
 
     Args:
         multipliers: of the pairs that models hold, one output for each priced record.
@@ -160,8 +160,8 @@ def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind"
     duals = -np.asarray(solution.dual(family)) if shape[1] else np.zeros(0)
     if duals.size != math.prod(shape):
         raise ModelError(
-            f"family {family} has {duals.size} rows, wanted {math.prod(shape)}: both ways of the {shape[1]} pairs of "
-            f"data.needed, for {shape[2]} outputs"
+            f"family {family} must have {math.prod(shape)} rows, both directions of the {shape[1]} pairs of "
+            f"data.needed for {shape[2]} outputs, got {duals.size}"
         )
     forward, backward = duals.reshape(shape)
     return Multipliers.whole(forward, backward)

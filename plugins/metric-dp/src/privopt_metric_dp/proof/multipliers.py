@@ -50,7 +50,7 @@ class Multipliers:
 
     @classmethod
     def whole(cls, forward: Floats, backward: Floats, *, columns: int = _COLUMNS) -> Multipliers:
-        """Multipliers from two arrays of shape (P, K), in blocks of so many columns."""
+        """Make multipliers from two arrays of shape (P, K), in blocks of ``columns`` columns."""
         outputs = forward.shape[1]
 
         def blocks() -> Iterator[Block]:
@@ -62,7 +62,7 @@ class Multipliers:
 
     @classmethod
     def sparse(cls, few: Callable[[], Iterator[Few]], pairs: int) -> Multipliers:
-        """Multipliers from those that are not 0: outputs in order, no row of an output twice."""
+        """Make multipliers from those that are not 0: outputs in order, no row of an output twice."""
 
         def blocks() -> Iterator[Block]:
             step, known = max(1, min(_COLUMNS, 4_000_000 // max(1, pairs))), few()
@@ -77,14 +77,14 @@ class Multipliers:
 
     @classmethod
     def zero(cls, pairs: int, outputs: int) -> Multipliers:
-        """Multipliers that are all 0: they prove every record's cheapest output."""
+        """Make multipliers that are all 0: they prove every record's cheapest output."""
 
         rows, backward, values = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_), np.zeros(0)
         return cls.sparse(lambda: ((k, rows, backward, values) for k in range(outputs)), pairs)
 
     @classmethod
     def among(cls, own: Multipliers, rows: Ints, pairs: int) -> Multipliers:
-        """Multipliers over all pairs from those of the pairs ``rows`` (in order); the others get 0."""
+        """Make multipliers over all pairs from those of the pairs ``rows`` (in order); the others get 0."""
         if len(rows) == pairs:
             return own
         if own.part is not None:
@@ -105,13 +105,13 @@ class Multipliers:
         return cls(blocks=blocks, part=(own, rows))
 
     def read(self, pairs: int, outputs: int) -> int:
-        """How many numbers an evaluation goes through, of P pairs and K outputs."""
+        """Return how many numbers an evaluation reads, for P pairs and K outputs."""
         if self.few is not None:
             return 0
         return 2 * outputs * (pairs if self.part is None else len(self.part[1]))
 
     def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
-        """Both arrays at full size (P, K)."""
+        """Return both arrays at full size (P, K)."""
         forward, backward = np.zeros((pairs, outputs)), np.zeros((pairs, outputs))
         for k0, k1, f, b in self.blocks():
             forward[:, k0:k1], backward[:, k0:k1] = f, b
@@ -180,7 +180,7 @@ class Sieve:
     allowed: Floats
 
     def sifted(self, multipliers: Multipliers, outputs: int) -> Iterator[tuple[int, NDArray[np.uint32], Floats]]:
-        """Each output, the places of its rows that are kept, rising, and their multipliers.
+        """Yield each output, the places of its rows that are kept, in ascending order, and their multipliers.
 
         Raises:
             OutOfTime: the end has come.

@@ -106,7 +106,7 @@ class _Lists:
 
 
 def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *, room: float) -> None:
-    """Offer the bounds of a few shares of mean costs, each with its proof; none where there is no room.
+    """Offer the bounds of a few shares of mean costs, each with its proof; none if memory is short.
 
     Args:
         data: the problem's.
@@ -115,7 +115,7 @@ def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *
         room: bytes.
 
     Raises:
-        OutOfTime: the end came first; what was offered stands.
+        OutOfTime: the end came first; earlier offers are kept.
     """
     records = len(weighted)
     every = records * (records - 1) // 2 if data.within is None else len(data.pairs)

@@ -57,7 +57,7 @@ class Proof(ABC):
 
     @abstractmethod
     def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Two numbers between which lies what they prove, with the distances and costs that the files mean.
+        """Return two numbers that enclose what the file proves, with the distances and costs that the files mean.
 
         Args:
             data: the problem's.
@@ -101,8 +101,8 @@ class Proof(ABC):
             self.unit < FINEST * abs(low) or found != _rounded(high, self.unit, weighted)
         ):
             raise CertificationError(
-                f"{PROOF}: a bound between {low!r} and {high!r} is proved, and unit {self.unit!r} is too fine: "
-                f"wanted one at which both ends are rounded to the same, as solve writes it"
+                f"{PROOF}: the unit of a proved bound between {low!r} and {high!r} must be "
+                f"one at which both ends are rounded to the same, as solve writes it, got {self.unit!r}"
             )
         return found
 
@@ -165,7 +165,7 @@ def _rounded(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """(P,) at most, and at least, exp(eps d) at the exact distances of rows: required pairs' own, else paths'."""
+    """Return (P,) at most, and at least, exp(eps d) at the exact distances of rows: of required pairs, or of paths."""
     if not len(rows):
         return np.empty(0), np.empty(0)
     alone = data.within is None and data.metric.implying() is not None  # ways over these are all others, exactly

@@ -55,12 +55,12 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """All of a solver's multipliers that prove something: see :func:`kept_of`."""
+        """Keep all of a solver's multipliers that prove something: see :func:`kept_of`."""
         return cls.least(*kept_of(multipliers, data, weighted, over=over), weighted, 0.0)
 
     @classmethod
     def least(cls, kept: Kept, bound: float, weighted: Floats, spare: float) -> Self:
-        """Multipliers that prove a bound, rounded to single precision where it loses no more than ``spare``."""
+        """Make multipliers that prove a bound, in single precision if that loses no more than ``spare``."""
         with np.errstate(over="ignore", under="ignore"):
             rounded = kept.values.astype(np.float32)
         single = Kept(pairs=kept.pairs, growth=kept.growth, starts=kept.starts, rows=kept.rows, values=rounded)
@@ -117,10 +117,10 @@ def kept_of(
         weighted: (N, K) costs, prior included.
         over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
         spare: what the bound may lose to a smaller file by leaving the least multipliers out.
-        most: multipliers that there is room for.
+        most: multipliers that fit into memory.
 
     Raises:
-        MemoryError: there are more.
+        MemoryError: more would be stored.
     """
     pairs, distances = data.required if over is None else over
     growth = exp_bounds(data.metric.no_less(distances), data.epsilon)[1]

@@ -1,18 +1,18 @@
 """A bound over reports anywhere on the streets, from multipliers of the outputs at the ends of their pieces.
 
-For a loss that is the way along undirected streets, outputs k in J, and a record i strictly inside a piece (a, b) of
-length l, at s from a::
+For a loss that is the path length along undirected streets, outputs k in J, and a record i strictly inside a piece (a,
+b) of length l, at s from a::
 
     u_ik = p_i c_ik + m_ik,  m_ik: what the multipliers of k add to it
     u*_i = (1 - s / l) m_ia + (s / l) m_ib
     bound = sum_i min(min over k in J of u_ik, u*_i)
 
-Every mechanism that may report any record loses no less, where each record is in J or strictly inside a piece with both
-ends in J; if that is so of every piece, every mechanism that may report any point of any street. Proof: weak duality
-with infinitely many outputs, where the point at t of a piece has the multipliers (1 - t / l) f_a + (t / l) f_b. Of a
-record that is not inside, the cost at t is the least of d_ia + t and d_ib + l - t, so above its chord. Of one inside it
-is the least of these and |t - s|: concave from 0 to s and from s to l, so what is left of it is no less than the least
-of its values at 0, s (where the cost is 0) and l.
+Every mechanism that may report any record loses at least that, if each record is in J or strictly inside a piece with
+both ends in J. If every piece has both ends in J, so does every mechanism that may report any point of any street.
+Proof: weak duality with infinitely many outputs, where the point at t of a piece has the multipliers (1 - t / l) f_a +
+(t / l) f_b. Of a record that is not inside, the cost at t is the least of d_ia + t and d_ib + l - t, so above its
+chord. Of one inside it is the least of these and |t - s|: concave from 0 to s and from s to l, so what is left of it is
+no less than the least of its values at 0, s (where the cost is 0) and l.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Streets"]
 
 @jit(few=lambda tail, *others: bool(tail.size <= 200 and others[7].size <= 2_000))
 def _between(tail, head, rest, share, first, second, growth, values, spread, starts, rows, low, high):  # type: ignore[no-untyped-def]
-    """Add to low and high, of each record inside a piece, its share of what the multipliers of its ends come to.
+    """Add, for each record inside a piece, its share of the multipliers' effect at both ends to low and high.
 
     Errors as in :func:`privopt_metric_dp.proof.lagrangian_bound._enclose`; shares are nearest doubles.
     """
@@ -112,7 +112,7 @@ class Streets(Rows):
 
     def _priced(self, data: MetricData) -> MetricData:
         if data.over is None:
-            raise CertificationError(f"{PROOF}: bound_outputs beside outputs that were not chosen")
+            raise CertificationError(f"{PROOF}: bound_outputs must come with outputs that were chosen")
         return data.with_outputs(self.bound_outputs)
 
     @classmethod
@@ -131,7 +131,7 @@ class Streets(Rows):
 
     @classmethod
     def of_rows(cls, rows: Rows, priced: Ints) -> Self:
-        """Multipliers over priced records (J,), as of any other outputs."""
+        """Make a proof from multipliers over priced records (J,), as from those of any other outputs."""
         return cls(pairs=rows.pairs, starts=rows.starts, rows=rows.rows, values=rows.values, bound_outputs=priced)
 
 
@@ -144,5 +144,5 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
     """
     streets = data.streets
     if streets is None:
-        raise CertificationError(f"{PROOF}: bound_outputs: the loss is no distance along undirected streets")
+        raise CertificationError(f"{PROOF}: bound_outputs: the loss must be a distance along undirected streets")
     return pieces_of(*streets, priced, to_priced)

@@ -7,13 +7,13 @@ the leaves up::
     i below p (z_p <= F z_i):  f = max(0, g_i) / F is added to g_p, and min(0, g_i) is left at i
     i above p (z_i <= F z_p):  f = max(0, -g_i), F f is taken from g_p, and max(0, g_i) is left at i
 
-A root keeps its g. These f are at least 0, so (:mod:`privopt_metric_dp.proof.lagrangian_bound`)
-``sum_i y_i + sum_i min_k left_ik`` is a lower bound. It is no less than that of any other multipliers f' >= 0 of the
-same rows whose least reduced costs ``min_k g'_ik`` are the prices: with these at least 0 is left everywhere, and by
-induction from the leaves g_i is at least what they make of it (below, they leave no less than 0, so f >= f', and no
-less is added; above, likewise f <= f', and no more is taken). So of multipliers that make trees, prices and trees are
-enough, in 2 bytes an entry and less. No one rounds such multipliers: anyone who evaluates them encloses the same real
-number.
+A root keeps its g. These f are at least 0, so (:mod:`privopt_metric_dp.proof.lagrangian_bound`) ``sum_i y_i + sum_i
+min_k left_ik`` is a lower bound. Compare it with that of any other multipliers f' >= 0 of the same rows whose least
+reduced costs ``min_k g'_ik`` are the prices. With these at least 0 is left everywhere, and by induction from the leaves
+g_i is at least g'_i. For i below p, at least 0 is left, so f >= f' and at least as much is added; for i above p,
+likewise f <= f' and at most as much is taken. So the bound is at least theirs. For multipliers that form trees, prices
+and trees are therefore enough, in 2 bytes an entry or less. Such multipliers are never rounded: every evaluation
+encloses the same real number.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class Forest:
 
     Attributes:
         prices: (N,) finite.
-        codes: (K, N) unsigned: twice the steps from a record to the one that it hangs on, going on from the last to the
-            first, and 1 more where it stands above it; 0 for a root.
+        codes: (K, N) unsigned: twice the steps from a record to its parent, counted on from the last record to the
+            first, and 1 more if the record is above its parent; 0 for a root.
     """
 
     prices: Floats
@@ -210,7 +210,7 @@ class Forest:
         return np.asarray((np.arange(n) + self.codes // 2) % n, dtype=np.int64)
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Pairs (E, 2) of records one of which hangs on the other, i < p, each once; (K, N) the place of each there.
+        """Return pairs (E, 2) of records joined in a tree, i < p, each once, and (K, N) the place of each there.
 
         The place of a root is that of no pair: E.
         """
@@ -224,7 +224,7 @@ class Forest:
     def enclosed(
         self, cost: Floats, top: Floats, off: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float] | None:
-        """Two numbers between which lies what they prove where costs and exponentials are exact; None with a circle.
+        """Return two numbers that enclose what the trees prove with exact costs and exponentials; None with a circle.
 
         Args:
             cost, top: (N, K) finite, prior included: the exact costs lie between them, to ``off`` of themselves.

@@ -20,7 +20,7 @@ __all__ = ["Trees"]
 
 @frozen(kw_only=True, eq=False)
 class Trees(Proof):
-    """Prices, and trees for each output, of which :mod:`privopt_metric_dp.proof.tree_multipliers` makes multipliers.
+    """Prices, and trees for each output, to compute multipliers with :mod:`privopt_metric_dp.proof.tree_multipliers`.
 
     Attributes:
         prices: (N,) float64, finite.

@@ -29,7 +29,7 @@ BESIDE_VERTEX: Final = 600.0
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
-    """Vertices of equilateral triangles that cover a region, as places of a plane; their ids are 0, 1, ...
+    """Cover a region with equilateral triangles; return their vertices as places of a plane, with ids 0, 1, ...
 
     The triangles that meet the region are kept, so every point of it lies in one; holes and gaps narrower than about a
     triangle vanish, and parts nearer than that are joined.
@@ -58,7 +58,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
         raise InputError([Fault(file, key, found, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
     rim = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
     if (long := float(np.hypot(*rim.T).sum())) > LONGEST_RIM:
-        raise InputError([Fault(file, key, f"rims of {long:.3g} sides", f"a side of which they have {LONGEST_RIM:,}")])
+        raise InputError([Fault(file, key, f"rims of {long:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")])
     # triangles from one end of a polygon to the other, and all of these corners
     check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
     expect(BESIDE_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
@@ -117,7 +117,7 @@ def _ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     try:
         points = np.array([position[:2] for position in ring], dtype=np.float64).reshape(-1, 2)
     except (ValueError, TypeError, KeyError, OverflowError):
-        raise InputError([Fault(file, where, "a ring that is no list of positions", "[[x, y], ...]")]) from None
+        raise InputError([Fault(file, where, "a ring that is not a list of positions", "[[x, y], ...]")]) from None
     if len(points) < 4 or (points[0] != points[-1]).any():
         found = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
         raise InputError([Fault(file, where, found, "at least four, the last the same as the first")])

@@ -46,7 +46,7 @@ class Cells:
 
     @classmethod
     def of(cls, low: Ints, high: Ints) -> Cells:
-        """About as many cells as boxes, fewer where large boxes would are in many of them.
+        """Make about as many cells as boxes, fewer if large boxes would be in many of them.
 
         Args:
             low, high: (S, 2) corners of boxes, mm; S at least 1.
@@ -223,7 +223,7 @@ class Sides:
 
 @jit()
 def _foot(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """How far a side is from a position, in doubles, and how far along the side its nearest point lies, in [0, 1]."""
+    """Return how far a side is from a position, in doubles, and how far along it its nearest point lies, in [0, 1]."""
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
     wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
     length = wx * wx + wy * wy

@@ -97,14 +97,14 @@ def _as_given(vertices: Ints, records: Space) -> Ints:
 
 
 def twice_areas(corners: Ints) -> Ints:
-    """(S,) twice the areas of triangles (S, 3, 2), positive where corners run counter-clockwise."""
+    """Return (S,) twice the areas of triangles (S, 3, 2), positive if corners run counter-clockwise."""
     one, other = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     areas: Ints = one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
     return areas
 
 
 def triangulate(vertices: Ints, records: Space) -> Ints:
-    """Delaunay's triangles between points, the flat ones at the rim cut off.
+    """Triangulate points by Delaunay's rule; flat triangles at the boundary are cut off.
 
     Args:
         vertices: (N, 2) distinct.
@@ -158,7 +158,7 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
 
 
 def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[Plane, list[tuple[int, int]]]:
-    """Every triangle cut into four at the middles of its sides, again and again, until no side is longer.
+    """Cut every triangle into four at the middles of its sides, again and again, until no side is longer.
 
     Args:
         plane: of coarser triangles.
@@ -276,7 +276,7 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
 
 
 def _inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
-    """Which points (rows, columns, 2), each row at one y, lie inside a polygon (even-odd rule)."""
+    """Mark the points (rows, columns, 2), each row at one y, that lie inside a polygon (even-odd rule)."""
     found = np.zeros(points.shape[:2], dtype=np.bool_)
     tails = np.concatenate([ring[:-1] for ring in polygon])
     heads = np.concatenate([ring[1:] for ring in polygon])
@@ -316,7 +316,7 @@ def _touch(
 
 
 def _meet(corners: Floats, pieces: Floats) -> Bools:
-    """Which of the segments (M, 2, 2) pass through the inside of their triangles (M, 3, 2): no side separates them."""
+    """Mark the segments (M, 2, 2) that pass through the inside of their triangles (M, 3, 2): no side separates them."""
     directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
     normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)
     one, other = (np.einsum("mad,mpd->map", normals, shape) for shape in (corners, pieces))

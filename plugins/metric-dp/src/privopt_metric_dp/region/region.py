@@ -1,11 +1,11 @@
 """Regions divided into simplices, for guarantees between any two points.
 
-A point x of the region is snapped at random to a vertex c with probability lambda_c(x), its weight in the simplex
-where it lies, then an output is drawn from row c: z(x) = sum_c lambda_c(x) z(c). On a street lambda may be S-shaped
-(:class:`Streets`), on a triangle it is linear (:class:`Plane`). What keeps epsilon between any two points, in the
-lengths of ways inside the region, is a bound on how much the rows of two neighbouring vertices differ:
-z_b <= (1 + a) z_a with a rational a for each edge: ordinary metric DP over edges of length ln(1 + a) / epsilon.
-The theorem and its proof: docs/guide/everywhere.md.
+A point x of the region is snapped at random to a vertex c with probability lambda_c(x), its weight in the simplex where
+it lies, then an output is drawn from row c: z(x) = sum_c lambda_c(x) z(c). On a street lambda may be S-shaped
+(:class:`Streets`), on a triangle it is linear (:class:`Plane`). Epsilon holds between any two points, in the lengths of
+paths inside the region, if the rows of two neighbouring vertices differ little enough: z_b <= (1 + a) z_a with a
+rational a for each edge. That is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem and its
+proof: docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """For each edge the rational a of the sufficient condition z_b <= (1 + a) z_a, both ways.
+        """Return for each edge the rational a of the sufficient condition z_b <= (1 + a) z_a, in both directions.
 
         Args:
-            epsilon: per km of way inside the region.
+            epsilon: per km of path inside the region.
         """
 
     def lengths(self, epsilon: Fraction) -> Floats:
-        """(E,) ln(1 + a) / epsilon in km, rounded down: lengths at which metric DP over the edges suffices."""
+        """Return (E,) ln(1 + a) / epsilon in km, rounded down: lengths at which metric DP over the edges suffices."""
         found = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(found, dtype=np.float64))
 
@@ -140,11 +140,11 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return a = 2 ((1 + t)^n - 1), t = eps l / (2 n); n = 0: eps l. The shortest of parallel streets asks most."""
+        """Return a = 2 ((1 + t)^n - 1), t = eps l / (2 n); n = 0: eps l. Parallel streets count with the shortest."""
         return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """``simplices``, ``lengths`` in km, ``snap_steps``."""
+        """Return ``simplices``, ``lengths`` in km, ``snap_steps``."""
         return {"simplices": self.simplices, "lengths": self.km, "snap_steps": np.array([self.steps])}
 
 
@@ -203,7 +203,7 @@ class Plane(Region):
         )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """``simplices``, ``vertices`` in millimetres, ``snap_steps``."""
+        """Return ``simplices``, ``vertices`` in millimetres, ``snap_steps``."""
         return {"simplices": self.simplices, "vertices": self.vertices, "snap_steps": np.array([0])}
 
 
@@ -240,7 +240,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
 
 
 def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[str]:
-    """How a release's region differs from its problem's, a line each; pairs next to one are wrong.
+    """List how a release's region differs from its problem's, a line each; pairs next to a region are wrong.
 
     Args:
         stored: the release's, None without one.

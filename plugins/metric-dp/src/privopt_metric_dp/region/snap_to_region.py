@@ -1,9 +1,9 @@
 """Random snapping: a position is a mixture of the vertices of its simplex, and one of them is drawn, exactly.
 
 In a triangle the shares are barycentric coordinates, on a street those of :func:`far_share`: rationals, never rounded
-(mathematics C2, C4). A position outside the region is first taken to the nearest point of its rim, and one
-next to the streets to the nearest point of a street: what is promised then holds for that point (C5). The vertex that
-was drawn tells more than a report does and never leaves.
+(mathematics C2, C4). A position outside the region is first taken to the nearest point of its rim, and one next to the
+streets to the nearest point of a street: what is promised then holds for that point (C5). The vertex that was drawn
+reveals more than a report does and is never released.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ STEEPEST: Final = 2.0**56
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     """Return the far end's share on a street, exactly (mathematics C2).
 
-    A street of length l is cut into 2n equal pieces. With t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1) the far end's
+    A street of length l is cut into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). The far end's
     share at the j-th of the first n breakpoints is ((1 + t)^j - 1) / a, linear between; the other half mirrors the
-    first. A mixture of two end rows z_a, z_b with z_b <= (1 + a) z_a and back then changes by at most exp(epsilon d)
-    over any d km. n = 0 is linear snapping: the share is the part of the way gone, and a = epsilon l.
+    first. Two end rows with z_b <= (1 + a) z_a and z_a <= (1 + a) z_b then have a mixture that changes by at most
+    exp(epsilon d) over any d km.
+
+    With n = 0 it is linear snapping: the share is the part of the street passed, and a = epsilon
+    l.
 
     Args:
-        part: of the way to the far end, from 0 to 1.
+        part: of the street passed towards the far end, from 0 to 1.
         reach: epsilon times the street's length.
         steps: n.
 
@@ -56,10 +59,10 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 
 
 def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
-    """:func:`far_share` of many, in doubles: off by less than 2**-40 for up to 16 steps.
+    """Compute :func:`far_share` of many in doubles: off by less than 2**-40 for up to 16 steps.
 
     Args:
-        part: (B,) of the way to the far end.
+        part: (B,) of the street passed towards the far end.
         reach: (B,) epsilon times the streets' lengths; infinite ones are as good as large ones.
         steps: n.
     """
@@ -77,7 +80,7 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 
 
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
-    """Positions as they are read: whole millimetres of the plane.
+    """Round positions to whole millimetres of the plane.
 
     Two positions in km come at most 2^.5 mm farther apart so, two in degrees at most 2^.5 (11.12 + 1) < 17.2 mm: each
     coordinate is first off by half of 1e-7 degrees, then by half a millimetre.
@@ -141,7 +144,7 @@ class Snapped:
         return np.stack([1.0 - far, far], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:
-        """(B,) vertices, one drawn for each position with exactly its probabilities.
+        """Draw (B,) vertices, one for each position with exactly its probabilities.
 
         Args:
             source: random bytes; the operating system's by default.
@@ -163,7 +166,7 @@ class Snapper:
     Attributes:
         simplices: (S, 2) streets or (S, 3) triangles.
         vertices: (N, 2) mm.
-        numbers: (S,) of the streets in their region, some of which may have no place; empty on a plane.
+        numbers: (S,) of the streets in their region; streets without coordinates are omitted. Empty on a plane.
         reaches: (S,) epsilon times the length of each street; empty where snapping is linear.
         steps: n of mathematics C2; 0 for linear snapping.
         projection: how positions in degrees come onto the plane; None where they are planar.
@@ -178,7 +181,7 @@ class Snapper:
 
     @classmethod
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
-        """For a region and its epsilon, per km.
+        """Make one for a region and its epsilon, per km.
 
         Streets are straight lines between the positions of their ends; those with an end that has none are omitted.
         """
@@ -189,9 +192,7 @@ class Snapper:
         at = np.asarray(~np.isnan(places).any(axis=1))
         kept = at[region.simplices].all(axis=1)
         if not kept.any():
-            raise UsageError(
-                "columns of the secret: found positions, wanted id: no street has coordinates at both ends"
-            )
+            raise UsageError("columns of the secret must be id, got positions: no street has coordinates at both ends")
         projection = Projection.of(places[at], "records") if region.geographic else None
         return cls(
             simplices=region.simplices[kept],
@@ -229,7 +230,7 @@ class Snapper:
         return self.exactly(self.read(positions))
 
     def read(self, positions: Floats) -> Ints:
-        """(B, 2) positions as :meth:`snap` takes them, in whole mm of the plane."""
+        """Round (B, 2) positions as :meth:`snap` takes them, in whole mm of the plane."""
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> Snapped:

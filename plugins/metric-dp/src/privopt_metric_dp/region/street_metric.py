@@ -22,8 +22,8 @@ __all__ = ["EdgeMetric"]
 class EdgeMetric(RoadMetric):
     """Shortest paths over a region's edges, each ln(1 + a) / epsilon km long, rounded down; shorter than the region's.
 
-    A mechanism that keeps epsilon in this metric keeps epsilon between any two points in the lengths of ways inside the
-    region, and whatever serves metric DP over a graph serves here.
+    A mechanism that keeps epsilon in this metric keeps epsilon between any two points in the lengths of paths inside
+    the region. All methods for metric DP over a graph apply here.
 
     Args:
         region: the region.
@@ -47,11 +47,11 @@ class EdgeMetric(RoadMetric):
             self.output_size, self.own_outputs = far.output_size, False
 
     def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the same sums of unrounded ln(1 + a) / epsilon do not exceed."""
+        """Return doubles that the same sums of unrounded ln(1 + a) / epsilon do not exceed."""
         return super().no_less(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances; to outputs that are not vertices the greatest below the real ones agreed by vertices."""
+        """Return (B, K) distances; to an output that is not a vertex, the greatest that vertices agree on."""
         if self._far is None:
             return super().to_outputs(i)
         return self._agreed if i is None else self._agreed[np.asarray(i, dtype=np.int64)]

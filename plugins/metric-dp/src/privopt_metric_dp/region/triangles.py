@@ -1,15 +1,15 @@
 """How much the rows of a triangle's corners may differ: ratios along its sides that bound the gradient inside.
 
-On a triangle with corner values z_A <= z_B, z_C of one output the gradient is greatest for its least value where
-p = z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. Rows held to z_b <= (1 + a) z_a along all three sides leave (p, q)
-in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q), and
+On a triangle with corner values z_A <= z_B, z_C of one output the gradient is greatest for its least value where p =
+z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. Rows held to z_b <= (1 + a) z_a along all three sides leave (p, q) in a
+polygon. It is 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). And
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
-is convex, so it is greatest at a corner of that polygon: rationals, where the a are. Where no corner of the polygon,
-for none of A, B and C in turn, passes (2 area epsilon)^2, the ratios suffice. a = s epsilon l does for s = the sine of
-the smallest angle (mathematics: C3), exactly so for equilateral and right isosceles triangles; the largest common s
-lies between that and the cosine of half the largest angle, and is searched for.
+is convex, so it is greatest at a corner of that polygon: rationals, if the a are. The ratios suffice if no corner of
+the polygon, for A, B and C in turn, exceeds (2 area epsilon)^2. They do with a = s epsilon l for s = the sine of the
+smallest angle (mathematics: C3), exactly so for equilateral and right isosceles triangles. The largest common s lies
+between that and the cosine of half the largest angle, and is searched for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROOM = 1e-11
 
 
 def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
-    """Ratios a of the sides opposite each corner that suffice, proved in rationals.
+    """Return ratios a of the sides opposite each corner that suffice, proved in rationals.
 
     Args:
         corners: (S, 3, 2) millimetres, counter-clockwise.
@@ -56,7 +56,7 @@ def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """(S,) largest s for which a = s epsilon l suffices on all three sides (S, 3, 2), to double precision."""
+    """Return (S,) the largest s for which a = s epsilon l suffices on all three sides (S, 3, 2), as doubles."""
     vectors = sides.astype(np.float64)
     lengths = _lengths(sides)
     twice = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
@@ -101,7 +101,7 @@ def _corners(along_b: Any, along_c: Any, across: Any, least: Pick, most: Pick) -
 
 
 def proved(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Whether ratios along a triangle's sides keep its gradient, in rationals.
+    """Check in rationals whether ratios along a triangle's sides keep its gradient.
 
     Args:
         sides: from B to C, C to A, A to B, in millimetres.

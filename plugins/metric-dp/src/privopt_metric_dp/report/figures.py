@@ -50,7 +50,7 @@ class Layout:
 
 
 def layout(*spaces: Space) -> list[Layout]:
-    """Positions in one plane for each space.
+    """Return positions in one plane for each space.
 
     Geographic places are drawn in km from their south-west corner, longitudes shrunk by the cosine of the mean
     latitude; vectors by their first two principal components; records without coordinates in a circle, in their order.
@@ -101,12 +101,12 @@ def _map(where: Layout, values: Floats, label: str, *, least: float | None = Non
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
-    """(N,) expected loss of each record."""
+    """Return (N,) the expected loss of each record."""
     return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Numbers of the required pairs in a figure: all, or as many of each record's nearest as there is time for."""
+    """Return numbers of the required pairs in a figure: all, or as many of each record's nearest as time allows."""
     apart = np.flatnonzero(release.distances > 0)
     most = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
     if apart.size <= most:
@@ -122,7 +122,7 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
-    """(N,) share of epsilon that each record uses: its worst log ratio / (epsilon d), over :func:`nearest_pairs`."""
+    """Return (N,) the share of epsilon that each record uses: its worst log ratio / (epsilon d) to nearest records."""
     chosen = nearest_pairs(release)
     share = greatest_log_ratios(release.weights, release.pairs[chosen]) / (epsilon * release.distances[chosen])
     found = np.zeros(len(release.records))
@@ -139,14 +139,14 @@ def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
 
 @themed
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Share of epsilon that each record uses against its neighbours, over the map; 1 is all that is allowed."""
+    """Draw the share of epsilon that each record uses against its neighbours, over the map; 1 is the most allowed."""
     spent = spent_of_records(release, float(data.epsilon))
     return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", least=0.0, most=1.0)
 
 
 @themed
 def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
-    """Where the release of one record falls: probability of each output, over the map.
+    """Draw where the release of one record falls: probability of each output, over the map.
 
     Raises:
         ValueError: no record has that id.
@@ -157,7 +157,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 @themed
 def spent_by_distance(release: MatrixRelease, data: MetricData, *, most: int = 2_000) -> Figure:
-    """Greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
+    """Draw the greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
     chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // most))]
     worst, distance = greatest_log_ratios(release.weights, release.pairs[chosen]), release.distances[chosen]
@@ -172,7 +172,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData, *, most: int = 2
 
 @themed
 def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
-    """Bound and loss over time; ``trajectory`` holds (seconds, lower, upper), of which unknown ones are omitted."""
+    """Draw bound and loss over time; ``trajectory`` holds (seconds, lower, upper), unknown ones are omitted."""
     figure, axes = axes_of(7.6, 3.4)
     values = np.array(
         [[float(value) if isinstance(value, (int, float)) else np.nan for value in row] for row in trajectory]
@@ -191,7 +191,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 @themed
 def over_time(counts: Sequence[int], lines: Sequence[AttackLine], unit: str) -> Figure:
-    """Draw by how much an attacker is off in half of the places and in 95 % of them, by number of reports of one place.
+    """Draw an attacker's error, in half and in 95 % of the places, by number of reports of one place.
 
     Args:
         counts: numbers of reports.

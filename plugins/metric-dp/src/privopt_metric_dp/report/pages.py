@@ -59,7 +59,7 @@ def trajectory_of(result: Result) -> list[Any]:
 
 
 def losses_beside(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
-    """Losses of this release and, where costs are known, of mechanisms that need no solver: name, loss, remark."""
+    """Return losses of this release and, if costs are known, of mechanisms without a solver: name, loss, remark."""
     rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
         return rows
@@ -145,7 +145,7 @@ def _many(made: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
 
 
 def _bounded(result: Result) -> str:
-    """Of which mechanisms a lower bound speaks."""
+    """Name the mechanisms that a lower bound covers."""
     if result.guarantee.scope == "everywhere":
         return "no mechanism whose rows keep 1 + a along every edge of these streets or triangles"
     return "no mechanism with this guarantee"
@@ -213,7 +213,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """How far pairs are apart for an attacker: all in a figure, the worst in a table."""
+    """Show how well an attacker distinguishes pairs: all in a figure, the worst in a table."""
     header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
     lead = (
         "Every point is a required pair; none lies above the line. The table has the pairs that are told apart best "
@@ -225,7 +225,7 @@ def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Pairs that an attacker can tell apart best, by total variation over distance."""
+    """Return the pairs that an attacker can distinguish best, by total variation over distance."""
     z = release.probabilities
     apart = np.flatnonzero(release.distances > 0)
     chosen = apart[:: max(1, apart.size // 20_000)]

@@ -4,7 +4,7 @@ A connected part first tries the star: where its weights are not negative, prici
 small enough this is the answer. Next comes column generation where the star is a mechanism (its rays are then near the
 optimum's), the interior point where it is not, over a spanner first where most pairs are required. Under a limit many
 records begin with few outputs, and so does what does not fit into memory. A method that fails hands over to the next
-one, and what it offered stands.
+one, and its offers are kept.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def named(method: str) -> Ladder:
         yield first[method]
         if method == "star" and first[method].peak_bytes(part) <= room():
             if not part.starred:
-                raise SolverError("there is no star here; take interior-point or column-generation")
+                raise SolverError("the star does not exist here; use interior-point or column-generation")
             return
         yield from rest
 
@@ -162,7 +162,7 @@ def search(instance: Instance, offers: PartOffers, room: Room, method: str | Sol
         instance: the whole.
         offers: of the whole.
         room: bytes that may be taken.
-        method: one of `METHODS`, a solver, or a ladder of one's own.
+        method: one of `METHODS`, a solver, or another ladder.
 
     Raises:
         OutOfTime: the time was over.
@@ -188,7 +188,7 @@ def _ladder(method: str | Solver | Ladder) -> Ladder:
 
 
 class InDoubles:
-    """Takes mechanisms for what they are in doubles: for whoever repairs and proves what comes of it."""
+    """Takes mechanisms in doubles, unchecked: the caller repairs and proves them."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -217,8 +217,8 @@ def solve(
         instance: the problem.
         method: as of :func:`search`.
         gap: relative gap between loss and lower bound to reach.
-        search_time: the scope of time that methods stand in, inside the caller's; the caller's own where None.
-        progress: told of each offer.
+        search_time: the scope of time of the methods, inside the caller's; None for the caller's own.
+        progress: called with each offer.
         memory: bytes that may be taken; a method that would take more is not begun, but the next of the ladder.
 
     Returns:

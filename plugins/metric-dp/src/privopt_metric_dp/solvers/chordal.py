@@ -1,9 +1,9 @@
 """The matrix that couples the outputs, by its entries on the filled graph and their chordal completion.
 
 The coupling ``T = sum_r H_r^-1`` is dense. Its entries on the pattern of the factors come from these at the price of
-another factorisation (Takahashi, Fagan and Chen 1973), and the positive definite matrix ``M`` that has them and the
-greatest determinant has an inverse with that pattern (Grone, Johnson, Sa and Wolkowicz 1984), for the pattern is
-chordal::
+another factorisation (Takahashi, Fagan and Chen 1973). Let ``M`` be the positive definite matrix with these entries and
+the greatest determinant. Its inverse has that pattern, for the pattern is chordal (Grone, Johnson, Sa and Wolkowicz
+1984)::
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
@@ -135,7 +135,7 @@ class Completion:
     other: Floats
 
     def solve(self, right: Floats) -> Floats:
-        """``M^-1 right``, ``(N,)`` in the order of elimination."""
+        """Solve ``M^-1 right``, ``(N,)`` in the order of elimination."""
         return np.asarray(_apply(self.pattern.start, self.pattern.row, self.own, self.other, right))
 
 

@@ -40,9 +40,9 @@ class Merged:
         original: the instance before.
         instance: the instance after.
         group: ``(N,)`` merged record of each original record.
-        pair: for each original pair its pair after; `INSIDE` a group, `SKIPPED` where a shorter pair
-            stands between the same two groups.
-        flipped: whether that pair runs the other way.
+        pair: for each original pair its pair after; `INSIDE` a group, `SKIPPED` if a shorter pair joins the same two
+            groups.
+        flipped: whether that pair runs in the other direction.
     """
 
     original: Instance
@@ -52,7 +52,7 @@ class Merged:
     flipped: NDArray[np.bool_]
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
-        """Multipliers for the original instance."""
+        """Lift multipliers to the original instance."""
         return Multipliers(blocks=lambda: self._lift_blocks(multipliers))
 
     def _lift_blocks(self, multipliers: Multipliers) -> Iterator[tuple[int, int, Floats, Floats]]:
@@ -223,7 +223,7 @@ class Reduced:
         return Multipliers(blocks=blocks)
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return what each part's solver offers to; the other parts stand at their best, or at one output for all."""
+        """Return what each part's solver offers to; the other parts stay at their best, or at one output for all."""
         if len(self.parts) == 1:
             return [offers.through("", lambda z: self.mechanism([z]), lambda f: self.multipliers([f]))]
         joined = _Joined(self, offers)
@@ -233,7 +233,7 @@ class Reduced:
 
 
 class _Joined:
-    """What all parts have come to, offered as one after each step of one of them."""
+    """The results of all parts, offered as one after each step of one of them."""
 
     def __init__(self, reduced: Reduced, outer: PartOffers) -> None:
         self.reduced, self.outer, self.parts = reduced, outer, list[Kept[Floats, Multipliers]]()
@@ -282,5 +282,5 @@ class _PartOffers(Offers[Floats, Multipliers]):
         return self.reached
 
     def note(self, said: str, **figures: object) -> None:
-        """Tell the whole."""
+        """Note a step at the whole problem."""
         self._joined.outer.note(said, **figures)

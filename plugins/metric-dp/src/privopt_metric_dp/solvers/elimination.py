@@ -1,8 +1,8 @@
 """One elimination order and fill pattern for the matrices of all outputs of a connected component.
 
-The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, with the sparsity of the required-pairs graph. Records
-are eliminated by minimum degree (Liu 1985, as in SuperLU), then in postorder of the elimination tree, so that
-columns of one pattern stand side by side.
+The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, with the sparsity of the required-pairs graph. Records are
+eliminated by minimum degree (Liu 1985, as in SuperLU), then in postorder of the elimination tree, so that columns of
+one pattern are adjacent.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _patterns(instance: Instance, place: Ints) -> list[Ints]:
 
 
 def _postorder(patterns: list[Ints]) -> Ints:
-    """Places so ordered that each subtree of the elimination tree stands together."""
+    """Return an order of places in which each subtree of the elimination tree is contiguous."""
     n = len(patterns)
     children: list[list[int]] = [[] for _ in range(n)]
     roots: list[int] = []

@@ -23,7 +23,7 @@ _STEEPEST = 64.0
 
 
 def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
-    """z_ik proportional to exp(-share epsilon d_ik).
+    """Return z_ik proportional to exp(-share epsilon d_ik).
 
     One half of epsilon goes to the entries, one half to the rows' sums: where |d_ik - d_jk| <= d_ij
     (the triangle inequality) z_ik <= exp(epsilon d_ij) z_jk. LR-Geo prints the cost in place of the

@@ -36,7 +36,7 @@ def factorise(
     inverse: Floats,
     unit: Floats,
 ) -> bool:
-    """``L D L' = A' diag(f / s) A``: entries of ``L``, ``1 / D``, and ``unit``, one by the root of each diagonal.
+    """Factor ``L D L' = A' diag(f / s) A``: entries of ``L``, ``1 / D``, and ``unit``, 1 by the root of each diagonal.
 
     ``growth`` is ``exp(eps d)``. False where a matrix is not positive definite in floating point.
     """
@@ -95,7 +95,7 @@ def solve(
     out: Floats,
     mask: Floats,
 ) -> Floats:
-    """``out = H^-1 (prices + weight right)`` for all outputs; its sum over them, ``(N,)``."""
+    """Solve ``out = H^-1 (prices + weight right)`` for all outputs; return its sum over them, ``(N,)``."""
     n = len(start) - 1
     sums = np.zeros(n)
     share = spread(weight)

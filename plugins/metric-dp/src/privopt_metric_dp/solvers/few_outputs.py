@@ -25,9 +25,9 @@ ROUGH: Final = 0.05
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
-    """So many outputs, each as far as can be from those before: by the sum over records of the difference in cost.
+    """Choose ``count`` outputs, each as far as possible from those before: by the summed difference in cost.
 
-    The loss rises by no more when one output takes the other's place. The first is the cheapest for all.
+    The loss rises by at most that difference if one output replaces the other. The first is the cheapest for all.
     """
     cost = instance.cost
     chosen = [int(cost.sum(axis=0).argmin())]
@@ -39,7 +39,7 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
 
 class FewOutputs:
-    """A program over so many outputs, farthest from one another."""
+    """A program over a few outputs, farthest from one another."""
 
     name = "few-outputs"
 

@@ -1,9 +1,8 @@
 """The optimal-mechanism problem as arrays, and its answer.
 
-The problem (mathematics: Bordenabe et al. 2014, "OMG"; the same LP as the "PMO" of the metric-DP
-papers): minimise ``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]``
-for both directions of every required pair and every output ``k``, every row of ``z`` summing to
-one, ``z >= 0``.
+The problem is "OMG" (mathematics: Bordenabe et al. 2014), the same LP as the "PMO" of the metric-DP papers. Minimise
+``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]`` for both directions of every required
+pair and every output ``k``, every row of ``z`` summing to one, ``z >= 0``.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class Instance:
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
     def reached(self, loss: float, bound: float, gap: float) -> bool:
-        """Whether a relative gap is reached, or the difference is lost in rounding errors."""
+        """Check whether a relative gap is reached, or the difference is lost in rounding errors."""
         return loss - bound <= max(gap * abs(loss), self.noise)
 
     def loss(self, z: Floats) -> float:
@@ -182,7 +181,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """Relative gap between loss and lower bound; infinite where there is no bound."""
+        """The relative gap between loss and lower bound; infinite without a bound."""
         if not np.isfinite(self.lower_bound):
             return float("inf")
         scale = max(abs(self.objective), 1e-300)
@@ -226,7 +225,7 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
 
 
 def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
-    """Multipliers for rows that allow log-ratios greater by ``gain``, ``(P,)``: each times ``exp(-gain)``.
+    """Return multipliers for rows that allow log-ratios greater by ``gain``, ``(P,)``: each times ``exp(-gain)``.
 
     Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
     which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.

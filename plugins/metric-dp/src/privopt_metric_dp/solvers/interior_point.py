@@ -84,7 +84,7 @@ def _look(state: State) -> _Looked:
 
 
 def _sound(seen: _Looked) -> bool:
-    """Whether row sums are one, as far as numbers tell."""
+    """Check whether row sums are one, as far as numbers show."""
     return float(np.abs(seen.missing).max()) <= SOUND
 
 
@@ -255,13 +255,13 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
 
 def _due(state: State, seen: _Looked, gap: float) -> bool:
-    """Whether row sums are to be brought back to one: the gap is reached, or half of what it was at the last time."""
+    """Check whether row sums are to be restored to one: the gap is reached, or half of what it was at the last time."""
     half = not state.formed and seen.loss - state.bound <= (state.saved_loss - state.bound) / 2
     return half or state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap)
 
 
 def _formed(part: Part, gap: float) -> bool:
-    """Whether the coupling is formed: it is not too large, or to complete it takes more than to form it would."""
+    """Check whether the coupling is formed: it is not too large, or its completion would take longer."""
     instance, pattern = part.instance, part.elimination
     few = FEW * instance.outputs < instance.records
     if instance.records <= FORMED and gap < (TIGHTEST if few else TIGHT):
@@ -275,7 +275,7 @@ def _dense(records: int, outputs: int) -> bool:
 
 
 def _engine(part: Part, outputs: int) -> Engine:
-    """Compiled for the processor; dense where the problem, with so many outputs, is too small to compile for."""
+    """Choose the engine: compiled for the processor, or dense if the problem with ``outputs`` is too small for that."""
     if _dense(part.instance.records, outputs):
         return DenseEngine(part.instance)
     from privopt_metric_dp.solvers.interior_point_simd import LaneEngine

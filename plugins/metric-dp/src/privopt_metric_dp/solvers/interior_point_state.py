@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @frozen(kw_only=True, eq=False)
 class Measure:
-    """What an iterate comes to: loss, products ``f s``, row sums ``(N,)``, least reduced costs ``(N,)``."""
+    """Figures of an iterate: loss, products ``f s``, row sums ``(N,)``, least reduced costs ``(N,)``."""
 
     loss: float
     products: float
@@ -46,7 +46,7 @@ class Outputs(Protocol):
         """How many outputs they are."""
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Probabilities of some records, in their own order, and outputs of the group, element by element."""
+        """Return probabilities of some records, in their own order, and outputs of the group, element by element."""
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
         """Change their costs."""
@@ -58,7 +58,7 @@ class Outputs(Protocol):
         """Keep the iterate's mechanism, its multipliers, or both, as the best so far."""
 
     def factorise(self) -> Floats:
-        """Factor ``H = A' diag(f / s) A`` of each output; between batches it looks at the clock.
+        """Factor ``H = A' diag(f / s) A`` of each output; it looks at the clock between batches.
 
         Returns scales ``(N,)`` for `couple`, above 0.
 
@@ -129,10 +129,10 @@ class Engine(Protocol):
         """Return groups with ``z = first``, shape of ``cost`` ``(N, R)`` in the records' own order, ``f = mu / s``."""
 
     def empty_coupling(self) -> Singles | Floats:
-        """Room for a sum of inverses."""
+        """Return zeros for a sum of inverses."""
 
     def whole_coupling(self, parts: Sequence[Singles | Floats]) -> Singles | Floats:
-        """``(N, N)``, symmetric, from such sums."""
+        """Add up such sums to the symmetric ``(N, N)`` coupling."""
 
 
 @define(eq=False)
@@ -194,7 +194,7 @@ class State:
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Each group, the places of its outputs among those given, and their numbers in the group."""
+        """Yield each group, the places of its outputs among those given, and their numbers in the group."""
         first = 0
         for group in self.groups:
             rows = np.flatnonzero((outputs >= first) & (outputs < first + group.width))

@@ -1,9 +1,9 @@
 """The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, one row for each orbit of records.
 
-``T v`` is a sparse solve an output, so conjugate gradients find ``T^-1`` without ``T``. What they start from is one of
-two: ``T`` in single precision, factored, where that fits and pays (two or three steps do), or the chordal completion of
-its entries on the pattern of the factors (`privopt_metric_dp.solvers.chordal`), which takes no more memory than an
-output does (15 to 100 steps to a thousandth, more near the optimum).
+``T v`` is a sparse solve for each output, so conjugate gradients find ``T^-1`` without ``T``. They have one of two
+preconditioners. ``T`` in single precision, factored, is used if it fits and pays: two or three steps are enough. The
+chordal completion of its entries on the pattern of the factors (`privopt_metric_dp.solvers.chordal`) takes no more
+memory than an output does: 15 to 100 steps reach a thousandth, more near the optimum.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Coupling:
         return self.state.sums(lambda group: group.solve(prices, 0.0))
 
     def solve(self, right: Floats, share: float, most: int = STEPS) -> Floats:
-        """``T^-1 right``, but for a share of its length as ``rough`` measures it.
+        """Solve ``T^-1 right``, up to a share of its length as ``rough`` measures it.
 
         Args:
             right: ``(O,)``.
@@ -99,7 +99,7 @@ def _form(state: State, scale: Floats) -> Singles | Floats:
 
 
 def couple(state: State) -> Coupling:
-    """Factor the matrices of all outputs, and what conjugate gradients on their coupling start from.
+    """Factor the matrices of all outputs, and the preconditioner of conjugate gradients on their coupling.
 
     Raises:
         numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.

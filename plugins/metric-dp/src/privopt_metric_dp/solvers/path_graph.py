@@ -42,7 +42,7 @@ class Graph:
 
 
 def make_graph(instance: Instance, *, shrink: float = SHRINK) -> Graph:
-    """Graph of an instance with its log-ratios shrunk at random (the same each time)."""
+    """Make the graph of an instance with its log-ratios shrunk at random (the same each time)."""
     start, other, pair = neighbours(instance.records, instance.pairs)
     check()
     share = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
@@ -56,7 +56,7 @@ def make_graph(instance: Instance, *, shrink: float = SHRINK) -> Graph:
 
 
 def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) -> tuple[Floats, Indices, Indices]:
-    """Log-ratios along shortest paths from `sources`, ``(len(sources), N)``.
+    """Return log-ratios along shortest paths from `sources`, ``(len(sources), N)``.
 
     Returns:
         The log-ratios and, with `trees`, parents and CSR entries from parent to child, else empty arrays.

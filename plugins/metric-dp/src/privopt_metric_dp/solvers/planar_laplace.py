@@ -1,12 +1,11 @@
 """Planar Laplace noise, released as the nearest output (Andrés et al., CCS 2013).
 
-Noise of density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the nearest output to y is
-released: z_ik is the noise's mass over output k's Voronoi cell. Seen from x in polar coordinates, the mass
-between x and a line at distance h, over directions a to b from the line's foot, is
-(1 / 2 pi) int_a^b 1 - (1 + eps h sec t) exp(-eps h sec t) dt. So a cell's mass is 1 if x lies in it, else 0,
-less a signed integral of the tail for each of its sides. With sec t = cosh s the integrand is analytic
-in a strip of half-width pi / 2, and Gauss-Legendre panels reach rounding error; sides that are short or far
-off need 8 or 12 points only.
+Noise of density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the nearest output to y is released: z_ik
+is the noise's mass over output k's Voronoi cell. Let a line be at distance h from x. In polar coordinates around x the
+mass up to it, over directions a to b from the line's foot, is (1 / 2 pi) int_a^b 1 - (1 + eps h sec t) exp(-eps h sec
+t) dt. So a cell's mass is 1 if x lies in it, else 0, less a signed integral of the tail for each of its sides. With sec
+t = cosh s the integrand is analytic in a strip of half-width pi / 2, and Gauss-Legendre panels reach rounding error;
+sides that are short or far off need 8 or 12 points only.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _NOTHING = 745.0  # exp(-745) is the last above 0
 
 
 def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
-    """Probability of each output, given each record.
+    """Return the probability of each output, given each record.
 
     Args:
-        records, outputs: both planar (km) or both geographic (degrees; they are projected onto the plane
-            by the azimuthal equidistant projection from their common centre, distances are off by
-            (distance to the centre / 6371 km)^2 / 6 at most: 1e-5 at 50 km).
+        records, outputs: both planar (km) or both geographic (degrees). The latter are projected onto the plane by the
+            azimuthal equidistant projection from their common centre. Distances are off by (distance to the centre /
+            6371 km)^2 / 6 at most: 1e-5 at 50 km.
         epsilon: above 0, per km.
 
     Returns:
@@ -83,7 +82,7 @@ def _rules() -> Floats:
 
 
 def project(points: npt.ArrayLike) -> Floats:
-    """Azimuthal equidistant projection of (lat, lon) in degrees from their centre, (N, 2) in km."""
+    """Project (lat, lon) in degrees from their centre, azimuthal and equidistant, to (N, 2) in km."""
     lat, lon = np.radians(np.asarray(points, dtype=np.float64)).T
     centre = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]).mean(axis=1)
     lat0, lon0 = math.atan2(centre[2], math.hypot(centre[0], centre[1])), math.atan2(centre[1], centre[0])
@@ -97,7 +96,7 @@ def project(points: npt.ArrayLike) -> Floats:
 
 
 def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Voronoi cells of distinct sites, cut off at squares of half side `far` around each site.
+    """Compute Voronoi cells of distinct sites, cut off at squares of half side `far` around each site.
 
     Args:
         sites: (K, 2).
@@ -128,7 +127,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
 @jit()
 def _cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
-    """One cell's corners relative to site k, and whether no further site can reach it.
+    """Return one cell's corners relative to site k, and whether no further site can reach it.
 
     A corner is solved from the two lines that meet there, never interpolated along a long side, so it is
     as exact as its own neighbourhood lets it be.

@@ -187,7 +187,7 @@ def move(
 def measure(
     ends: Indices, root: Floats, mask: Floats, cost: Floats, z: Floats, s: Floats, f: Floats
 ) -> tuple[float, float, Floats, Floats]:
-    """Loss, sum of products ``f s``, sums of ``z`` over outputs ``(N,)``, least reduced cost ``(N,)``."""
+    """Return loss, sum of products ``f s``, sums of ``z`` over outputs ``(N,)``, least reduced cost ``(N,)``."""
     n = cost.shape[1] // 8
     reduced, bottom, sums = np.empty(n * 8), np.full(n, np.inf), np.zeros(n)
     loss, products = 0.0, 0.0

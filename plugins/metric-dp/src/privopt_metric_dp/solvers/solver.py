@@ -74,5 +74,5 @@ class Solver(Protocol):
 
         Raises:
             SolverError: it does not apply, or its numbers broke down; the next method has its turn.
-            OutOfTime: the time was over; what was offered stands.
+            OutOfTime: the time was over; earlier offers are kept.
         """

@@ -1,13 +1,13 @@
 """Solve problems with all pairs required through a spanner: few pairs that nearly imply the rest.
 
-Where every pair of records is required and hardly any lies on a straight way over others, the rows are the cost:
-19,900 pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has for each pair at distance ``d`` a path
-of at most ``(1 + s) d``. Its program is a relaxation: every bound on its optimum, and its multipliers with zeros for
-the pairs omitted, bound the loss of every mechanism that keeps all pairs. Its own answer keeps the other pairs up to
-the stretch only; `privopt_metric_dp.matrix.repair.mend` makes a mechanism for all pairs of it. Both lose little: on 100
+If every pair of records is required and hardly any lies on a straight path over others, the rows are the cost: 19,900
+pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has for each pair at distance ``d`` a path of at
+most ``(1 + s) d``. Its program is a relaxation: every bound on its optimum, and its multipliers with zeros for the
+pairs omitted, bound the loss of every mechanism that keeps all pairs. Its own answer keeps the other pairs up to the
+stretch only; `privopt_metric_dp.matrix.repair.mend` turns it into a mechanism for all pairs. Both lose little. On 100
 points of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at stretches of 1.1,
-1.03, 1.01 and 1.003, with 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by the stretch keeps all pairs too,
-and costs 6 % at 1.1.)
+1.03, 1.01 and 1.003. The spanners have 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by the stretch keeps
+all pairs too, and costs 6 % at 1.1.)
 
 Where there is a limit, spanners come from coarse to fine. 400 such points took 2, 5, 29 and 55 processor seconds at
 1.3, 1.1, 1.03 and 1.01, to gaps of 6.2, 1.8, .43 and .21 %; all their pairs take 2 to 4 a step.
@@ -98,7 +98,7 @@ class FewPairs:
                 return
 
     def _over(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
-        """Solve one spanner's program and offer what it comes to over all pairs."""
+        """Solve one spanner's program and offer its result over all pairs."""
         name, pairs = f"{self.name} {slack:.2g}", len(instance.pairs)
 
         def mended(z: Floats) -> Floats:

@@ -55,7 +55,7 @@ class Star:
         graph: required-pairs graph.
         kernel: ``(N, N)`` the matrix W transposed: row s is column s of W. Symmetric up to the graph's
             random shrinking, every row inside the cone.
-        weights: ``(N,)`` the solution x of ``W x = 1``; negative entries mean that there is no star.
+        weights: ``(N,)`` the solution x of ``W x = 1``; negative entries mean that the star does not exist.
         serves: ``(N,)`` output that column s serves.
         prices: ``(N,)`` the dual candidate y.
         anchors: ``(R,)`` record whose column comes nearest to pricing out for each representative output.
@@ -85,7 +85,7 @@ class Star:
 
 
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
-    """Rows ``exp(-eps D(s, .))``, each one ray of the cone."""
+    """Return rows ``exp(-eps D(s, .))``, each one ray of the cone."""
     rows = np.unique(symmetry.records.min(axis=0))
 
     def rays(a: int, b: int) -> Floats:
@@ -182,7 +182,7 @@ def _serve(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floa
 
 
 def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
-    """Shortest-path trees, one for each output, rooted at its anchor."""
+    """Return shortest-path trees, one for each output, rooted at its anchor."""
     parts = in_threads(lambda a, b: shortest_paths(graph, anchors[a:b], trees=True)[1:], len(anchors))
     parent = np.concatenate([part[0] for part in parts])
     entry = np.concatenate([part[1] for part in parts])
@@ -190,7 +190,7 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
 
 def price_all(graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most: int = 1_000_000) -> Priced:
-    """Price every output of an instance, in threads; at most so many pivots an output.
+    """Price every output of an instance, in threads; at most ``most`` pivots for each output.
 
     Raises:
         OutOfTime: the end came before all outputs were priced; trees are then those of some more pivots.
@@ -215,7 +215,7 @@ def price_all(graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Multipliers:
-    """Multipliers from trees as they are and priced once more at the true log-ratios, whichever prove more.
+    """Return multipliers from trees unchanged or priced once more at the true log-ratios, whichever prove more.
 
     A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible, so ties
     do no harm here, nor outputs that had no turn in half of the time that is left.
@@ -228,13 +228,13 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Mu
 
 
 def tree_proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Multipliers:
-    """Multipliers from trees without a pivot, which prove something in moments."""
+    """Return multipliers from trees without a pivot, which prove something in moments."""
     few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
     return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees,)))
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: Priced) -> float:
-    """Lagrangian bound: a row sums to one, so each record loses at most the most that any output lacks there.
+    """Bound by Lagrange: a row sums to one, so a record loses at most the greatest deficit of any output there.
 
     A share of 1e-12 is taken off for rounding errors.
     """

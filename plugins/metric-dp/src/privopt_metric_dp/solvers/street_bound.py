@@ -1,9 +1,9 @@
 """Multipliers for a bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
-The ordinary program over the ends of pieces of street, with two changed costs a record inside one: at an end what is
-paid is less by the chord times a share theta of it, at the other by the rest. For every theta of 0 to 1 multipliers of
-that program prove no more than the streets' own bound by them, and the best theta as much. So theta moves, from step to
-step, towards the end that the iterate's own row says is short.
+This is the ordinary program over the ends of pieces of street, with two changed costs for a record inside a piece. At
+one end the cost is less by the chord times a share theta, at the other by the chord times the rest. For every theta
+from 0 to 1 multipliers of that program prove at most the streets' own bound by them, and the best theta as much. So
+theta moves, from step to step, towards the end that the iterate's own row says is short.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Shares:
 
 
 def priced_records(data: MetricData, most: int) -> Ints | None:
-    """Return the records (J,), at most so many, that a bound over all streets prices; None where it cannot be had."""
+    """Return the records (J,), at most ``most``, that a bound over all streets prices; None if it is impossible."""
     if data.streets is None or data.over is None:
         return None
     for longest in LONGEST:
@@ -120,7 +120,7 @@ def solve_street_bound(
         progress: called with lower bound, loss, iteration and phase.
 
     Returns:
-        None where records stand at one place, streets do not join them all, or there is no time for any.
+        None if records are at one place, streets do not join them all, or the time is too short for any.
     """
     assert data.over is not None  # as `priced_records` has it
     over = data.with_outputs(priced)

@@ -57,7 +57,7 @@ class Symmetry:
         return np.bincount(self.orbit)
 
     def average(self, values: Floats) -> Floats:
-        """Mean over each orbit of records, given back to its members."""
+        """Return the mean over each orbit of records, given to each of its members."""
         if self.order == 1:
             return values
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
@@ -72,7 +72,7 @@ class Symmetry:
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
-        """Mechanism ``(N, K)`` from the columns ``(N, R)``, each the sum over its orbit of outputs."""
+        """Lift columns ``(N, R)``, each the sum over its orbit of outputs, to a mechanism ``(N, K)``."""
         if self.order == 1:
             return columns
         z = np.zeros((self.records.shape[1], self.outputs.shape[1]))
@@ -81,7 +81,7 @@ class Symmetry:
         return z
 
     def origin(self) -> tuple[Ints, Ints]:
-        """For each output the place of its orbit's representative, and a member that takes it there."""
+        """Return for each output the place of its orbit's representative, and a member that takes it there."""
         place = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
         for g in range(self.order - 1, -1, -1):
@@ -90,14 +90,14 @@ class Symmetry:
         return place, member
 
     def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
-        """Multipliers of all outputs from those of the representatives."""
+        """Lift multipliers of the representatives to all outputs."""
         if self.order == 1:
             return columns
         n, pairs = instance.records, instance.pairs
         number = pairs[:, 0] * n + pairs[:, 1]
 
         def moved(g: int) -> tuple[Ints, Bools]:
-            """Where a symmetry takes each pair, and whether it turns it round."""
+            """Return where a symmetry takes each pair, and whether it reverses it."""
             first, second = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             return np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second)), first > second
 

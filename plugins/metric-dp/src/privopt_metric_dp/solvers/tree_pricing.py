@@ -1,13 +1,12 @@
 """Exact combinatorial pricing: a network simplex over trees of tight privacy rows.
 
-For prices ``y`` and an output ``k`` pricing minimises ``a . z`` over the cone
-``{z : z_i <= exp(l_ij) z_j}``, ``a = cost_k - y``. Anchored at ``z_root = 1`` its vertices are spanning
-trees of the required-pairs graph whose every edge is tight: a record stands ``exp(l)`` above its
-parent or as far below it. With ``g_i = a_i + sum over children c of (z_c / z_i) g_c`` a tree is
-optimal when ``g`` is at least 0 where the record hangs below its parent and at most 0 where it
-stands above; ``g_root`` is the optimum, and the ``|g_i|`` are multipliers of the tight rows. So
-the answer brings its own proof, and the last tree is the next one's warm start. (The dual is a
-generalised flow with losses; every cycle loses, hence trees only.)
+For prices ``y`` and an output ``k`` pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, ``a =
+cost_k - y``. Anchored at ``z_root = 1`` its vertices are spanning trees of the required-pairs graph whose every edge is
+tight: a record is ``exp(l)`` times its parent or that factor below it. With ``g_i = a_i + sum over children c of (z_c /
+z_i) g_c`` a tree is optimal when ``g`` is at least 0 at records below their parent and at most 0 at records above;
+``g_root`` is the optimum, and the ``|g_i|`` are multipliers of the tight rows. So the answer brings its own proof, and
+the last tree is the next one's warm start. (The dual is a generalised flow with losses; every cycle loses, hence trees
+only.)
 
 Ties are broken by shrinking each log-ratio by a random share of at most `privopt_metric_dp.solvers.path_graph.SHRINK`:
 rays stay inside the true cone, and multipliers are evaluated with the true log-ratios.
@@ -141,7 +140,7 @@ def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any,
 @jit()
 def _blocking(top: int, rising: bool, start: Any, other: Any, length: Any, first: Any, following: Any,
               order: Any, mark: Any, u: Any) -> Any:  # fmt: skip
-    """How far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
+    """Return how far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
     count = _preorder(top, first, following, order)
     for place in range(count):
         mark[order[place]] = True
@@ -239,11 +238,11 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
 
 @jit()
 def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Let high records bear what a tree lacks at its root, where flows towards the root can shrink for it.
+    """Let high records take over a tree's deficit at its root, as far as flows towards the root can shrink.
 
-    A price that falls by ``x`` at a record of height ``u`` does for the root what ``x exp(u)`` does there. So of
-    a negative ``g_root`` each record from the highest down bears what the flows on its way to the root allow.
-    ``g`` becomes what is left, ``deficit`` grows by what each record bears.
+    A price that falls by ``x`` at a record of height ``u`` has the effect of ``x exp(u)`` at the root. So each record,
+    from the highest down, takes over as much of a negative ``g_root`` as the flows on its path to the root allow. ``g``
+    becomes what is left, ``deficit`` grows by what each record takes over.
     """
     root = parent.argmin()
     borne = np.zeros(len(g), dtype=np.bool_)
@@ -384,7 +383,7 @@ def _tight_rows(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries:
 
 
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
-    """Multipliers of all outputs from the better of their trees, computed output by output when asked for."""
+    """Return multipliers of all outputs from the better of their trees, computed output by output on request."""
 
     def few() -> Iterator[Few]:
         low, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]

@@ -53,7 +53,7 @@ class MatrixMetric(Metric):
         super().__init__(len(self._table), int(self._to_outputs.shape[1]), to_outputs is None)
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Distances between records i and j."""
+        """Return distances between records i and j."""
         return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
 
     @property
@@ -62,12 +62,12 @@ class MatrixMetric(Metric):
         return "exact distances: the numbers of the table"
 
     def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the distances of the table, in either of its halves, do not exceed."""
+        """Return doubles that the distances of the table, in either of its halves, do not exceed."""
         whole = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))  # they may be rounded
         return whole * (1.0 + 2e-12) if self._uneven else whole
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances from the records i to every output."""
+        """Return (B, K) distances from the records i to every output."""
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
     def towards(self, rows: Ints) -> MatrixMetric:
@@ -77,7 +77,7 @@ class MatrixMetric(Metric):
         return found
 
     def table(self) -> Floats:
-        """(N, N) distances between all records."""
+        """Return (N, N) distances between all records."""
         return self._table
 
 

@@ -22,7 +22,7 @@ _ROOM = 16  # bits above the greatest distance: sums of many stay inside
 
 
 def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
-    """Finite non-negative doubles as whole numbers of one unit.
+    """Return finite non-negative doubles as whole numbers of one unit.
 
     Returns:
         For each array of values (M,) its limbs (M, L), least significant first, and their units (L,),
@@ -44,7 +44,7 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
 
 
 def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Return whole * 2^shift as limbs; a negative shift takes off zeros that stand there."""
+    """Return whole * 2^shift as limbs; a negative shift removes zeros at the end."""
     whole = np.where(whole > 0, whole >> np.maximum(-shift, 0).clip(max=62), 0)
     shift = np.where(whole > 0, np.maximum(shift, 0), 0)
     place, offset = shift // _BITS, shift % _BITS
@@ -59,7 +59,7 @@ def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: i
 
 @jit()
 def _less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
-    """Whether row i of a is less than row j of b."""
+    """Check whether row i of a is less than row j of b."""
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
             return bool(a[i, limb] < b[j, limb])
@@ -167,7 +167,7 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """For each question (source, goal): is there a path of length at most its bound? Decided exactly.
+    """Decide exactly, for each question (source, goal), whether a path has a length of at most its bound.
 
     Args:
         start, node, weight, exact: neighbours of each of n nodes (CSR: start (n + 1,), node (E,)), by

@@ -54,7 +54,7 @@ def at_most(distance: float | Fraction, ball: Ball) -> bool:
 
 
 def between_bounds(low: float, high: float) -> Ball:
-    """Enclose a number of which no more is known than two doubles around it."""
+    """Enclose a number that is known only to lie between two doubles."""
     return lambda: ball_of(Fraction(low)).union(ball_of(Fraction(high)))
 
 
@@ -113,7 +113,7 @@ class Ways:
             self._after[head].append((tail, steps))
 
     def between(self, ends: Sequence[Sequence[int]]) -> list[Fraction | None]:
-        """Find the length between each two nodes, None if there is no way; one search for all pairs of a first node."""
+        """Find the length between each two nodes, None without a path; one search for all pairs of a first node."""
         goals: dict[int, set[int]] = {}
         for start, end in ends:
             goals.setdefault(start, set()).add(end)

@@ -1,9 +1,9 @@
 """Distances between records, and from records to outputs.
 
-A distance is one double, whichever way, in whichever block and on whichever machine it is computed, and
-never above the exact one (`privopt.numbers.distances`): certificates, pairs and tables stand on the same
-doubles, bit for bit. `privopt_metric_dp.space.roads` has the metric of shortest paths,
-`privopt_metric_dp.space.distance_table` that of a file.
+A distance is one double, in whichever direction, block or machine it is computed, and never above the exact one
+(`privopt.numbers.distances`): certificates, pairs and tables use the same doubles, bit for bit.
+`privopt_metric_dp.space.roads` has the metric of shortest paths, `privopt_metric_dp.space.distance_table` that of a
+file.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Metric(ABC):
 
     @abstractmethod
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Distances between records i and j (index arrays that broadcast), in the metric's unit."""
+        """Return distances between records i and j (index arrays that broadcast), in the metric's unit."""
 
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances from the records i (all by default) to every output."""
+        """Return (B, K) distances from the records i (all by default) to every output."""
 
     def towards(self, rows: Ints) -> Metric:
         """Take the records (K,) for the outputs, of a metric whose outputs are the records.
@@ -80,13 +80,14 @@ class Metric(ABC):
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the exact distances do not exceed, from those that this metric gave: for lower bounds."""
+        """Return doubles that the exact distances do not exceed, from those that this metric gave: for lower bounds."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """(P,) pairs whose exact distances, rounded down to doubles, are proved to be at most ``limit``.
+        """Mark (P,) pairs whose exact distances, rounded down to doubles, are proved to be at most ``limit``.
 
-        Fewer than those whose ``distances``, which may be a little less, are: rows of a lower bound stand on these.
+        They are fewer than the pairs whose ``distances``, which may be a little less, are within it. Lower bounds use
+        only rows of these pairs.
         """
         return self.no_less(distances) < math.nextafter(limit, math.inf)
 
@@ -109,15 +110,15 @@ class Metric(ABC):
         return least
 
     def rows(self, i: npt.ArrayLike) -> Floats:
-        """(B, N) distances from the records i to every record."""
+        """Return (B, N) distances from the records i to every record."""
         return self.between(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.size)[None, :])
 
     def table(self) -> Floats:
-        """(N, N) distances between all records; 8 N^2 bytes."""
+        """Return (N, N) distances between all records; 8 N^2 bytes."""
         return self.rows(np.arange(self.size))
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Pairs i < j with a distance of at most `within`, and those distances.
+        """Return pairs i < j with a distance of at most `within`, and those distances.
 
         Returns:
             (P, 2) in lexicographic order, and (P,) the doubles that `between` gives; `<=` is decided on
@@ -132,7 +133,7 @@ class Metric(ABC):
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Few pairs that are known to imply every pair (or all within a distance), where the metric has such."""
+        """Return few pairs that are known to imply every pair (or all within a distance), if the metric has such."""
         return None
 
 
@@ -178,7 +179,7 @@ class _PointMetric(Metric):
     @staticmethod
     @abstractmethod
     def _far(space: Space, off: float) -> float:
-        """How far at most, in the metric's unit, places off by so much on each axis lie from others."""
+        """Bound, in the metric's unit, how far places off by ``off`` on each axis are from the true ones."""
 
     def _exactly(self, i: int, j: int) -> Ball | None:
         """Enclose the exact distance of two records; None where their places are known to some digits alone."""
@@ -191,7 +192,7 @@ class _PointMetric(Metric):
         return [self._exactly(i, j) or between_bounds(below, above) for (i, j), below, above in bounds]
 
     def _down(self, distances: Floats, outputs: bool) -> Floats:
-        """Return the same, never above the distances of the places meant, of which both may lie nearer."""
+        """Return distances rounded down, never above those of the places meant: both places may lie nearer."""
         off = self._off[outputs]
         return distances if off == 0.0 else np.maximum((distances - off) * (1.0 - 2.0**-52), 0.0)
 
@@ -312,11 +313,11 @@ class EuclideanMetric(_PointMetric):
         return self._down(table, False)
 
     def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the exact distances do not exceed."""
+        """Return doubles that the exact distances do not exceed."""
         return no_less(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Near the limit in rationals: squares of differences of the coordinates."""
+        """Decide pairs near the limit in rationals: squares of differences of the coordinates."""
         sure = super().surely_within(pairs, distances, limit)
         near = np.flatnonzero(~sure & (distances <= limit))
         if not near.size or not limit > self._sure:
@@ -380,7 +381,7 @@ class HaversineMetric(_PointMetric):
         return "distances enclosed as closely as it takes: great circles"
 
     def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the exact distances do not exceed."""
+        """Return doubles that the exact distances do not exceed."""
         return no_less(distances * (1.0 + 2.0 * self._room) + 2.0 * max(self._off))
 
     @staticmethod

@@ -1,8 +1,8 @@
 """The required pairs of records, and few of them that imply the rest.
 
-A pair is implied where a path of other pairs is no longer than it (Theorem 3.1 of Qiu, IJCAI 2024:
-the bounds along the path multiply). "No longer" is decided on the exact sums of the stored doubles:
-collinear distances often exceed their sum by the last bit, and then nothing is implied.
+A pair is implied if a path of other pairs is at most as long (Theorem 3.1 of Qiu, IJCAI 2024: the bounds along the path
+multiply). "At most as long" is decided on the exact sums of the stored doubles: collinear distances often exceed their
+sum by the last bit, and then nothing is implied.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RARE = 1e-2  # implied pairs, as a share, that are not worth the search for the
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
-    """Pairs of records whose rows must be indistinguishable, and their distances.
+    """Return pairs of records whose rows must be indistinguishable, and their distances.
 
     Args:
         metric: of N records.
@@ -92,7 +92,7 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 
 
 def farthest(metric: Metric, count: int) -> Ints:
-    """So many records, in order, each as far as can be from those before (Gonzalez 1985); the first is record 0."""
+    """Choose ``count`` records from record 0 on, each as far as possible from earlier ones (Gonzalez 1985)."""
     near, chosen = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
     while len(chosen) < count:
         near[chosen[-1]] = -1.0  # chosen once
@@ -102,12 +102,11 @@ def farthest(metric: Metric, count: int) -> Ints:
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Which pairs to keep, so that those kept imply the others.
+    """Mark the pairs to keep, so that those kept imply the others.
 
-    With no slack a pair is dropped only if a path over pairs that are kept is at most as long, as exact
-    sums of doubles; what is kept is then the least set with that property (up to ties at distance 0).
-    With slack s, if the path is at most (1 + s) times as long: a mechanism held to eps / (1 + s) on the
-    kept pairs holds eps on all.
+    Without slack a pair is dropped only if a path over kept pairs is at most as long, as exact sums of doubles. The
+    kept pairs are then the least set with that property (up to ties at distance 0). With slack s, the path may be (1 +
+    s) times as long: a mechanism that keeps eps / (1 + s) on the kept pairs keeps eps on all.
 
     Args:
         pairs: (P, 2) distinct nodes from 0.
@@ -118,7 +117,7 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         (P,) booleans.
 
     Raises:
-        OutOfTime: the end has come, and they are many.
+        OutOfTime: the end has come, and pairs are many.
 
     Notes:
         Cost: for each node, the pairs that start within its longest pair. 4,000 records with 60 neighbours
@@ -141,7 +140,7 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
 def needed_pairs(
     metric: Metric, required: Callable[[], tuple[Ints, Floats]], *, within: float | None = None
 ) -> tuple[Ints, Floats]:
-    """`reduce_pairs` of `required_pairs(metric, within)`, by way of fewer pairs where the metric knows them.
+    """Compute `reduce_pairs` of `required_pairs(metric, within)`, from fewer pairs if the metric knows them.
 
     Roads do (paths that pass no third record): those of 50,000 places along streets in a second.
 
@@ -163,7 +162,7 @@ def needed_pairs(
 
 
 def worth_reducing(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE) -> bool:
-    """Whether a sample of pairs has implied ones, where all pairs of many records are there; else yes.
+    """Check whether a sample of pairs has implied ones, if all pairs of many records are required; otherwise True.
 
     All pairs of 5,000 words take minutes to go through, and hardly any lies on a straight way over a third. Pairs that
     others imply may stay: they only make a model larger.
@@ -190,7 +189,7 @@ def worth_reducing(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: 
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Rows of `pairs` that no path over `subset` implies, decided in exact arithmetic.
+    """Return rows of `pairs` that no path over `subset` implies, decided in exact arithmetic.
 
     Args:
         subset, subset_distances: (S, 2), (S,): pairs that hold.

@@ -57,7 +57,9 @@ def check_places(count: int, what: str) -> None:
     """
     most = _MOST.get()
     if most is not None and count > most:
-        raise DoesNotHoldError(f"{what}: {count:,} places, beside a release of at most {most:,} rows or columns")
+        raise DoesNotHoldError(
+            f"{what}: must have at most {most:,} places, the release's rows or columns, got {count:,}"
+        )
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
 
 def _coordinates(values: npt.ArrayLike) -> Floats:
     if no_doubles(np.asarray(values)).any():
-        raise UsageError("coordinates: found whole numbers that are no doubles, wanted such up to 2^53, or doubles")
+        raise UsageError("coordinates must be doubles, or whole numbers up to 2^53, got whole numbers beyond")
     return doubles(values)
 
 
@@ -142,7 +144,7 @@ class Space:
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def numbers(self, ids: Iterable[str]) -> Ints:
-        """(M,) the place in ``ids`` of each of some of them, in the order given.
+        """Return (M,) the place in ``ids`` of each of some of them, in the order given.
 
         Raises:
             KeyError: a text that is none of them.
@@ -193,7 +195,7 @@ def grid_points(
     source: str = "problem.toml",
     key: str = "records.grid",
 ) -> Space:
-    """Centres of a grid's cells, row-major, row 0 in the south, with ids "r-c".
+    """Return the centres of a grid's cells, row-major, row 0 in the south, with ids "r-c".
 
     >>> grid_points(2, 2, 0.5).coordinates.tolist()
     [[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [0.5, 0.5]]

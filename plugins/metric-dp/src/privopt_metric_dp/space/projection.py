@@ -1,9 +1,9 @@
 """A map projection that never stretches: a guarantee per planar km is one per km of the earth.
 
 The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2), at most
-the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. So a way on the earth that stays below the
-parallel phi* has an image that is no longer, and planar distance is at most the great circle's where the great circle
-stays there: phi* is the largest latitude that a great circle between two points of the region reaches.
+the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. So a path on the earth that stays below the
+parallel phi* has an image that is at most as long. Planar distance is then at most the great circle's if the great
+circle stays there: phi* is the largest latitude that a great circle between two points of the region reaches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PI_DOWN = Fraction(math.pi)  # the double below pi
 
 
 def degrees_in_units(degrees: Floats) -> Ints:
-    """Degrees as whole numbers of 1e-7 degrees, the nearest."""
+    """Round degrees to whole numbers of 1e-7 degrees, the nearest."""
     return np.rint(np.asarray(degrees, dtype=np.float64) * UNITS_PER_DEGREE).astype(np.int64)
 
 
@@ -94,20 +94,20 @@ class Projection:
         )
 
     def covers(self, vertices: Ints) -> bool:
-        """Whether points (N, 2) in millimetres lie where phi* was computed for: between them nothing is stretched."""
+        """Check whether points (N, 2) in millimetres lie in the box of phi*: between them nothing is stretched."""
         x, low, high = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
         south, north, wide = (self.box[0] - self.origin[0]) * self.north, self.box[1] - self.origin[0], self.box[2]
         return south <= low << _BITS and high << _BITS <= north * self.north and x << _BITS <= wide * self.east
 
     def to_plane(self, units: Ints) -> Ints:
-        """(N, 2) x and y in millimetres of (latitude, longitude) in 1e-7 degrees, the nearest to the exact image."""
+        """Map (latitude, longitude) in 1e-7 degrees to (N, 2) x and y in millimetres, rounded to nearest."""
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
         half = 1 << (_BITS - 1)
         return np.column_stack([(east * self.east + half) >> _BITS, (north * self.north + half) >> _BITS])
 
     def to_earth(self, vertices: Ints) -> Floats:
-        """(N, 2) latitudes and longitudes in degrees, to double precision, of points (N, 2) in millimetres."""
+        """Map points (N, 2) in millimetres to (N, 2) latitudes and longitudes in degrees, to double precision."""
         scale = 2.0**_BITS / UNITS_PER_DEGREE
         north = vertices[:, 1] * (scale / self.north) + self.origin[0] / UNITS_PER_DEGREE
         east = vertices[:, 0] * (scale / self.east) + self.origin[1] / UNITS_PER_DEGREE

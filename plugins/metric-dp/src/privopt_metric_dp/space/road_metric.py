@@ -54,7 +54,7 @@ class RoadMetric(Metric):
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Distances between records i and j: one search for each record that is the lower of some pair."""
+        """Return distances between records i and j: one search for each record that is the lower of some pair."""
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
         low, high = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
         starts, group = np.unique(low, return_inverse=True)
@@ -73,7 +73,7 @@ class RoadMetric(Metric):
         return None if known is None else (known, len(self.roads), self._places)
 
     def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the lengths of paths over the roads as given do not exceed."""
+        """Return doubles that the lengths of paths over the roads as given do not exceed."""
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
@@ -92,7 +92,7 @@ class RoadMetric(Metric):
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Near the limit in whole numbers, where roads have such."""
+        """Decide pairs near the limit in whole numbers, if roads have such."""
         sure = super().surely_within(pairs, distances, limit)
         near = np.flatnonzero(~sure)
         if near.size and self.roads.counted is not None:
@@ -110,14 +110,14 @@ class RoadMetric(Metric):
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
-        """(B, N) distances from the records i to every record."""
+        """Return (B, N) distances from the records i to every record."""
         chosen = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
             return super().rows(chosen)
         return self._from(chosen, self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances from the records i to every output."""
+        """Return (B, K) distances from the records i to every output."""
         chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         if self.own_outputs:
             return self.rows(chosen)
@@ -135,7 +135,7 @@ class RoadMetric(Metric):
         return found
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Pairs i < j with a distance of at most `within`, by searches that stop there."""
+        """Return pairs i < j with a distance of at most `within`, by searches that stop there."""
         pairs, distances = [], []
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
             lengths = self._down(block[:, self._places])
@@ -147,7 +147,7 @@ class RoadMetric(Metric):
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Pairs whose paths pass no third record: they imply all pairs, or all those within a distance.
+        """Return pairs whose paths pass no third record: they imply all pairs, or all those within a distance.
 
         Exactly so where the roads are exact; None where they are not.
         """

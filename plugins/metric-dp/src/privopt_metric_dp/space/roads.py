@@ -133,7 +133,7 @@ class Roads:
         return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
-        """Node numbers of ids.
+        """Return node numbers of ids.
 
         Raises:
             InputError: ids that no edge names, one fault each, against `source`.
@@ -147,7 +147,7 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Shortest-path lengths from nodes to every node, by blocks of starts.
+        """Yield shortest-path lengths from nodes to every node, by blocks of starts.
 
         Args:
             starts: (S,) node numbers.
@@ -155,7 +155,7 @@ class Roads:
             backwards: go against the edges: lengths from every node to the starts.
 
         Yields:
-            The block's part of `starts`, and (B, nodes) km, infinite where there is no way.
+            The block's part of `starts`, and (B, nodes) km, infinite without a path.
 
         Raises:
             StoppedError: the end of the time limit has come.
@@ -170,7 +170,7 @@ class Roads:
         sources: str = "records",
         targets_source: str = "utility.targets",
     ) -> Floats:
-        """(N, T) km from each id to each target along the roads (one-way ones where directed).
+        """Return (N, T) km from each id to each target along the roads (one-way ones if directed).
 
         Args:
             ids, targets: names of nodes.
@@ -190,7 +190,7 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Pairs i < j of places joined by a path through no third place, in order, and the least length of such.
+        """Return pairs i < j of places joined by a path through no third place, in order, and the least length of such.
 
         Roads between two places are such paths; others are looked for from places next to nodes that are none.
         """

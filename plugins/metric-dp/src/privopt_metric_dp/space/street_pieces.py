@@ -79,7 +79,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
 
 
 def _ends(after: list[dict[int, int]], node: int, priced: set[int]) -> Iterator[bool]:
-    """Whether each way from a node comes to a priced one."""
+    """Yield, for each path from a node, whether it reaches a priced node."""
     for first in after[node]:
         before, here = node, first
         while here != node and here not in priced and len(after[here]) == 2:
@@ -105,7 +105,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
     """Find the piece of street of each record that is not priced.
 
     Args:
-        roads: undirected, all of the network, of which of parallel ones the shortest counts.
+        roads: undirected, all of the network; of parallel ones the shortest counts.
         size: number of nodes.
         places: (N,) node of each record.
         priced: (J,) records, in order.

@@ -33,8 +33,8 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
         file: that faults are reported against.
 
     Returns:
-        (B, 2) y before x (latitude before longitude), NaN where there is no point or an empty one; and (B,) 1.0 where
-        something else stands there.
+        (B, 2) y before x (latitude before longitude), NaN for a missing or empty point; and (B,) 1.0 where the value is
+        something else.
     """
     values = values.to_physical()  # an extension type says what the bytes mean
     import polars as pl
@@ -71,7 +71,7 @@ def _point(raw: bytes) -> tuple[float, float] | None:
 
 
 def centres_of(values: Series, file: str) -> Floats:
-    """(N, 2) y before x: points, and of polygons the centroid of their largest part; NaN for anything else."""
+    """Return (N, 2) y before x: points, and of polygons the centroid of their largest part; NaN for anything else."""
     flat, wrong = points_of(values, file)
     binary = values.to_physical()
     for row in np.flatnonzero(wrong).tolist():
@@ -129,7 +129,7 @@ def _centroid(corners: Floats) -> tuple[float, float, float]:
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
-    """Columns of geometries that GeoParquet's metadata name, and the columns with the box around each of them.
+    """Return the columns of geometries that GeoParquet's metadata name, and the columns with boxes around each of them.
 
     Args:
         geo: the metadata, or None where there are none.

@@ -126,7 +126,7 @@ def draw_curves(
     options = options or Options()
     names = list(dict.fromkeys(mechanisms))
     if not names:
-        raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
+        raise UsageError("mechanisms must be names, such as optimal-lp,exponential, got none")
     refusals = Refusals(epsilons)
     lines = read_lines(names, source, options.gap, refusals)
     own = own_matrices(matrices, lines[0].problem, set(names))
@@ -214,7 +214,7 @@ class _Solving:
             pass  # what there is stands
 
     def _solve(self, line: Line, wanted: Callable[[Key], bool]) -> None:
-        """Solve the points of a line that are wanted."""
+        """Solve the points of a line that ``wanted`` selects."""
         epsilons = self.refusals.epsilons
         todo = [(number, epsilon) for number, epsilon in enumerate(epsilons, start=1) if wanted((line.name, epsilon))]
         ranked = Ranked.of(line.problem) if todo else None

@@ -95,7 +95,7 @@ class Refusals:
         self.sentences.append(f"{name} refused{where}: {'; '.join(str(error).splitlines())}")
 
     def whole(self, name: str) -> bool:
-        """Whether a mechanism is refused at every epsilon."""
+        """Check whether a mechanism is refused at every epsilon."""
         return all((name, epsilon) in self for epsilon in self.epsilons)
 
     def point(self, name: str, epsilon: Fraction) -> Point:
@@ -125,7 +125,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
         The mechanisms that could read the problem, those that refuse it among them.
 
     Raises:
-        UnknownNameError: there is no such mechanism.
+        UnknownNameError: a mechanism is unknown.
         InputError, UsageError: not one mechanism could read the problem.
     """
     lines = []

@@ -98,7 +98,7 @@ def write_curves(
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """One HTML document, without anything from outside; ``problem`` is the problem file's name."""
+    """Return one HTML document, without anything from outside; ``problem`` is the problem file's name."""
     head = (
         *("mechanism", f"loss ({curves.unit})", "proved bound", "gap", "best guess wrong"),
         *(f"error, median ({curves.distance_unit})", "error, 95 %", "epsilon achieved", "adversary's error", "status"),

@@ -98,7 +98,7 @@ def _drawn(points: Sequence[Point], distance_unit: str, solid: str, label: str, 
 
 
 def _short(name: str) -> str:
-    """Return a name with room in the picture: of a long path its end, which tells files apart."""
+    """Shorten a name to the picture's width: of a long path its end, which distinguishes files."""
     return name if len(name) <= LABEL else f"...{name[3 - LABEL :]}"
 
 

@@ -95,7 +95,7 @@ class Ranked:
         return cls(order=order, distances=flat[order])
 
     def quantiles(self, mass: Floats, shares: Sequence[float]) -> list[float]:
-        """Least distances within which so much of the mass (N, K) lies."""
+        """Return the least distances that hold the given shares of the mass (N, K)."""
         cumulated = np.cumsum(mass.ravel()[self.order])
         places = np.searchsorted(cumulated, np.asarray(shares) * cumulated[-1])
         return [float(self.distances[place]) for place in np.minimum(places, len(cumulated) - 1).tolist()]
@@ -180,7 +180,7 @@ def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Col
 
     Args:
         paths: each ``mechanism.npz`` or another of its form, or a ``.npy`` as ``certify`` takes it, records and outputs
-            in the problem's order; measured as they stand, never mended. A file given twice counts once.
+            in the problem's order; measured unchanged, never repaired. A file given twice counts once.
         problem: whose records, pairs and loss they are held to.
         taken: names of the other lines. A matrix is called by its file's name where nothing else is, else by its path.
     """
@@ -215,7 +215,7 @@ def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
 
 
 def own_points(own: Own, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
-    """Points of one matrix at every epsilon: the same release where it keeps it, "infeasible" below."""
+    """Return points of one matrix at every epsilon: the same release if it satisfies it, "infeasible" below."""
     points = []
     for epsilon, bound in zip(epsilons, bounds, strict=True):
         point = evolve(own.point, epsilon=epsilon)

@@ -36,7 +36,7 @@ _DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
 
 
 def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
-    """Even cells over the middle 98 % of positions, and a sentence that says so.
+    """Lay even cells over the middle 98 % of positions; return them and a sentence that says so.
 
     The problem file is public, the positions may be secret: its corner and cells follow from a coarse lattice alone.
     """

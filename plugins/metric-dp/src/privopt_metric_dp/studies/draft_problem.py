@@ -150,7 +150,7 @@ def draft(
             grid is laid.
         beside: the folder that it will lie in.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
-        within: km within which somebody shall be hidden; three times the distance between neighbours by default.
+        within: km within which a person is to be hidden; three times the distance between neighbours by default.
         factor: by which one report may change the odds between two places so far apart.
 
     Raises:
@@ -158,11 +158,11 @@ def draft(
         UsageError: a mechanism that is not over places, or amounts that cannot be meant so.
     """
     if not factor > 1.0 or not math.isfinite(factor):
-        raise UsageError(f"--factor {factor:g}: wanted a number above 1")
+        raise UsageError(f"--factor must be a number above 1, got {factor:g}")
     cls = registry().get(mechanism).load().problem_class
     if not issubclass(cls, MetricProblem):
         raise UsageError(
-            f"{mechanism} is not over places; privopt describe {mechanism} tells what its problem file holds"
+            f"{mechanism} is not over places; privopt describe {mechanism} shows what its problem file holds"
         )
     found = _recognised(points, beside, ids_alone=roads is not None)
     tables: dict[str, dict[str, object]] = {"records": found.records, "distance": {"kind": found.kind}}
@@ -177,7 +177,7 @@ def draft(
     asked = math.log(factor) / reach if reach else math.inf
     if not LEAST <= asked <= 1 / LEAST:
         given = f"--within {reach:g}" if within is not None else f"records {reach / REACH:g} {data.unit} apart"
-        raise UsageError(f"{given}: epsilon would be {asked:g} per {data.unit}; wanted {LEAST:g} to {1 / LEAST:g}")
+        raise UsageError(f"{given}: epsilon must be {LEAST:g} to {1 / LEAST:g} per {data.unit}, got {asked:g}")
     epsilon = digits(asked, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= own_tables(cls, reach)
@@ -249,7 +249,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
         records: dict[str, object] = {"points": relative(points, beside)}
         return _Found(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
     if "lat" not in columns:
-        raise InputError([Fault(points.name, "header", "no column that tells rows apart", "ids of the places")])
+        raise InputError([Fault(points.name, "header", "no column that is unique for each row", "ids of the places")])
     why = f"{frame.height:,} rows of column {lat}" if ids else "no column tells the rows apart"
     why = why if people is None else f"column {people} tells people or trips apart"
     notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
@@ -271,7 +271,7 @@ def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
 
 
 def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns that tell rows apart, and others that do: one, or one under a parent whose names repeat; or none."""
+    """Return columns that are unique for each row, and others that are: one, or one under a parent column."""
     plain = [name for name in frame.columns if name not in used and _names(frame[name])]
     likely: list[str] = []
     for known, ending in ((IDS, "id"), (NAMES, "name")):
@@ -296,7 +296,7 @@ def _people(names: Sequence[str], ids: Sequence[str]) -> str | None:
 
 
 def _names(column: pl.Series) -> bool:
-    """Whether a column may be ids: text or whole numbers, none missing."""
+    """Check whether a column may be ids: text or whole numbers, none missing."""
     text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
     whole = column.dtype.is_integer() and not column.has_nulls()
     return whole or (text and not column.has_nulls() and not (column.cast(pl.String).str.strip_chars() == "").any())

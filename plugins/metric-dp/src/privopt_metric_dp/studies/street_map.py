@@ -132,7 +132,7 @@ Way = tuple[list[str], bool, bool]
 
 
 def _ways(file: Path, walk: bool) -> tuple[list[Way], dict[str, tuple[float, float]], int]:
-    """Return the ways wanted, where their nodes are (extracts lack some), and how many other ways there are."""
+    """Return the ways of roads or paths, where their nodes are (extracts lack some), and how many others there are."""
     import osmium
 
     kinds, others = WALKED if walk else DRIVEN, 0

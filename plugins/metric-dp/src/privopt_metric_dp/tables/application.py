@@ -27,8 +27,7 @@ class Application:
         seed: for experiments: the reports are not private, and marked so.
         charge: charges each report to its subject, durably, before it is drawn; the table is read through before.
         subject: column of whose each row is, for releases that report traces; that of ``charge`` where that is given.
-        time: column that a subject's rows are in the order of; the table is held in memory then. None where they stand
-            in it.
+        time: column by which a subject's rows are ordered; the table is held in memory then. None if they are in order.
         prefix: what the names of the added columns begin with, before an underscore; None for nothing.
         positions: several positions of a row, by the prefix of each: all are reported, or none.
         batch: name of a batch, which can be repeated after a kill.
@@ -97,7 +96,7 @@ def check_asked(positions: Sequence[tuple[str | None, Secret]], asked: Applicati
             ones. Several positions next to a prefix of one, kept reports or traces. A column given twice.
     """
     if asked.prefix is not None and not asked.prefix.strip():
-        raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
+        raise UsageError("prefix must be what the names of the added columns begin with, got nothing")
     if asked.seed is not None and asked.seed < 0:
         raise UsageError(f"seed must be a whole number of at least 0, got {asked.seed}")
     if asked.seed is not None and asked.charge is not None:
@@ -108,11 +107,11 @@ def check_asked(positions: Sequence[tuple[str | None, Secret]], asked: Applicati
     if not asked.positions:
         return
     if asked.prefix is not None:
-        raise UsageError("prefix must be left out beside positions: each has a name of its own")
+        raise UsageError("prefix must be omitted with positions: each has a name of its own")
     if len(positions) > 1 and traces:
-        raise UsageError("positions: found several, wanted one: this release reports the trace of one position")
+        raise UsageError("positions must be one, got several: this release reports the trace of one position")
     if len(positions) > 1 and asked.charge is not None and asked.charge.sticky:
-        raise UsageError("positions: found several beside sticky, wanted one: places are kept one by one")
+        raise UsageError("positions must be one with sticky, got several: places are kept one by one")
     columns = Counter(column for _, secret in positions for column in secret.columns)
     twice = next((column for column, times in columns.items() if times > 1), None)
     if twice is not None:

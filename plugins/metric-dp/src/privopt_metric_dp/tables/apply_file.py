@@ -39,7 +39,7 @@ def apply(
     Args:
         folder: the release; it is checked before it is used.
         table: CSV or Parquet.
-        out: the same, by its own ending; written whole or not at all.
+        out: the same, by its own ending; written completely or not at all.
         secret: the columns that hold it, of all positions.
         asked: how; None for no options.
         force: replace ``out``.
@@ -56,7 +56,7 @@ def apply(
     if asked.batch is None:
         return _apply_file(folder, table, out, ending, secret, asked, None, force=force, progress=progress)
     if asked.charge is None:
-        raise UsageError("--batch NAME must have --ledger FILE and --subject COLUMN beside it, got it alone")
+        raise UsageError("--batch NAME must be used with --ledger FILE and --subject COLUMN, got it alone")
     with Batch(ledger=asked.charge.path, name=asked.batch, target=out).opened() as begun:
         if (counts := begun.counts) is not None:
             _check_same(begun, folder, table)

@@ -64,7 +64,7 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
 
 def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
     if asked.subject is not None:
-        raise UsageError("table: found an array, wanted a table with a column of subjects")
+        raise UsageError("table must be one with a column of subjects, got an array")
     if asked.text is not None or asked.prefix is not None or asked.positions:
         raise UsageError("text, prefix and positions must be omitted with an array: they name columns of a table")
     release, problem = matrix_of(opened)
@@ -72,12 +72,12 @@ def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDA
         ids, notes = protected(opened, {"id": given.tolist()}, {"id": "id"}, asked)
         return np.array(ids[REPORT], dtype=object), notes
     if given.ndim != 2 or given.shape[1] != 2:
-        raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
+        raise UsageError(f"table must be (B,) ids or (B, 2) positions, got an array of shape {given.shape}")
     ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
     table = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
     made, notes = protected(opened, table, dict(zip(ends, ends, strict=True)), asked)
     if f"{REPORT}_{ends[0]}" not in made:
-        raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
+        raise UsageError(f"table must be ids, got positions: the {len(release.outputs)} outputs have no coordinates")
     return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T, notes
 
 

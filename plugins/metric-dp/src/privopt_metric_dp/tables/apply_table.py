@@ -44,7 +44,7 @@ class Applied:
     Attributes:
         rows: of the table.
         refused: rows without a report, by reason.
-        notes: what whoever publishes the table must know, a sentence each.
+        notes: what the publisher of the table must know, a sentence each.
         warnings: what must be looked at before that, a sentence each.
         protector: that drew the reports; None where a finished batch needed none.
         sequence: what holds of all reports of a subject, where they are repeated.
@@ -127,7 +127,7 @@ def applied(
             stack.enter_context(charging.opened(progress))
             if asked.time is not None and walker is None and not charging.by_calendar:
                 cure = f"privopt budget {charging.to.path} --set AMOUNT --per day makes one"
-                raise UsageError(f"apply: {dashes}time must be left out: the ledger has no limit by calendar; {cure}")
+                raise UsageError(f"apply: {dashes}time must be omitted: the ledger has no limit by calendar; {cure}")
             digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
             if not _read_through(source, charging, protector, digest, progress):
                 raise protector.nothing(source.place)
@@ -247,5 +247,5 @@ def whole_secret(
     if not positions:
         return Secret.of(**columns)
     if beside := [name for name, column in columns.items() if column is not None]:
-        raise UsageError(f"{beside[0]} must be left out beside positions: they name the columns of the secret")
+        raise UsageError(f"{beside[0]} must be omitted with positions: they name the columns of the secret")
     return Secret(kind="id", columns=tuple(column for given in positions.values() for column in given))

@@ -1,7 +1,7 @@
 """Charge rows to their subjects before anything secret is read; kept reports are charged once.
 
-Which rows are charged is a function of the subjects alone (mathematics T2). Where reports are kept (T3) it is one of
-which visits of a subject share a place, too, and of nothing else: rows without a position share a place of their own.
+Which rows are charged depends on the subjects alone (mathematics T2). If reports are kept (T3), it also depends on the
+visits of a subject that share a place, and on nothing else: rows without a position share a place of their own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Charging:
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Self]:
-        """With the ledger open, and the kept reports next to it where they are asked for."""
+        """Open the ledger, and the kept reports next to it if they are asked for."""
         with ExitStack() as stack:
             self._ledger = stack.enter_context(self.to.opened(progress))
             self._calendar = None if self._limit is None else self._limit.calendar
@@ -98,7 +98,7 @@ class Charging:
         self.paid = Counter({account: count for account, (count, _) in self._ledger.charges_for(purpose).items()})
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Whom each row is about, each name in its one form; None for no one."""
+        """Return whom each row is about, each name in its one form; None for no one."""
         return list(subjects_of(frame[self.subject]).to_list())
 
     @property
@@ -147,7 +147,7 @@ class Charging:
         return outputs, reason
 
     def _named(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str], Ints]:
-        """Which rows have a subject, and a period where there is a calendar; whom and when; and why the others not."""
+        """Return rows with a subject (and a period, with a calendar), whom and when, and why other rows are omitted."""
         names, periods = self.subjects(frame), self.periods(frame)
         named = np.array([name is not None for name in names], dtype=bool)
         timed = np.array([period is not None or not self.by_calendar for period in periods], dtype=bool)

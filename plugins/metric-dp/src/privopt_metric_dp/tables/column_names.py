@@ -69,7 +69,7 @@ def like_positions(names: Sequence[str]) -> list[str]:
 
 
 def like_places(names: Sequence[str]) -> list[str]:
-    """Columns that are named like a place without being coordinates: a station, an address, a zone, a trip's other end.
+    """Return columns that are named like a place without being coordinates: a station, a zone, a trip's other end.
 
     >>> like_places(["start_station_name", "PULocationID", "zipcode", "to", "stop_time", "platform", "stop_report"])
     ['start_station_name', 'PULocationID', 'zipcode', 'to']
@@ -97,7 +97,7 @@ def _like_position(words: frozenset[str]) -> bool:
 
 
 def _of_report(name: str, names: Sequence[str]) -> bool:
-    """Whether a column says where an earlier report lies, or marks it, and the report is in the table too."""
+    """Check whether a column says where an earlier report lies, or marks it, and the report is in the table too."""
     report, mark = _REPORT.fullmatch(name), _MARK.fullmatch(name)
     return (report is not None and report["report"] in names) or (
         mark is not None and f"{mark['prefix']}report" in names

@@ -14,7 +14,7 @@ __all__ = ["draw_at"]
 def draw_at(
     opened: Opened, at: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
 ) -> Draw:
-    """Draws for a position: of the nearest record that the release has a row for, or at that very point.
+    """Return draws for a position: of the nearest record that the release has a row for, or at that very point.
 
     Args:
         opened: the release.
@@ -51,7 +51,7 @@ def draw_at(
         rows, reason = snap.rows(frame, secret, strays=strays)
         if reason[0] >= 0:
             raise UsageError(
-                f"{at[0]:g},{at[1]:g}: found {REASONS[reason[0]]}, wanted {' and '.join(names)} of a record's row"
+                f"{at[0]:g},{at[1]:g}: must be {' and '.join(names)} of a record's row, got {REASONS[reason[0]]}"
             )
         while unsaid:
             say = unsaid.pop()
@@ -75,5 +75,5 @@ def _pair(position: object, name: str) -> tuple[float, float]:
     try:
         first, second = map(float, np.asarray(position, dtype=np.float64))
     except (TypeError, ValueError):
-        raise UsageError(f"{name}: found {position!r}, wanted two numbers") from None
+        raise UsageError(f"{name} must be two numbers, got {position!r}") from None
     return first, second

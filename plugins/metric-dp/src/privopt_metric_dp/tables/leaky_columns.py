@@ -17,7 +17,7 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class Telling:
-    """What the values and types of a table's columns tell, looked at part by part.
+    """What the values and types of a table's columns reveal, examined part by part.
 
     Attributes:
         positions: fields of structures that are named like coordinates, as ``column.field``.
@@ -76,7 +76,7 @@ def _fields(column: nw.Series[Any], name: str) -> Iterator[str]:
 
 
 def _plain(column: nw.Series[Any]) -> bool:
-    """Whether values can be compared one by one: numbers, text, bytes."""
+    """Check whether values can be compared one by one: numbers, text, bytes."""
     if column.dtype == nw.Object:
         first = next((value for value in column if value is not None), None)
         return isinstance(first, (str, bytes))

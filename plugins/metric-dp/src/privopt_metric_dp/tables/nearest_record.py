@@ -105,7 +105,7 @@ class Snap:
         given: object = self.farthest
         number = math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
         if given is not None and not 0 < number < math.inf:
-            raise UsageError(f"max-snap: found {given}, wanted a finite number of km above 0")
+            raise UsageError(f"max-snap must be a finite number of km above 0, got {given}")
 
     def check(self, secret: Secret) -> None:
         """Refuse positions of a kind that the records do not have."""
@@ -114,13 +114,15 @@ class Snap:
             kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
         if secret.kind == "id":
             if self.farthest is not None:
-                raise UsageError("max-snap: found ids, wanted positions: an id means its record and nothing near it")
+                raise UsageError(
+                    "max-snap must be used with positions, got ids: an id means its record and nothing near it"
+                )
         elif secret.kind not in kinds:
             kind = kinds.pop()
             has = {"geographic": "latitudes and longitudes", "planar": "x and y in km"}.get(kind, "no such coordinates")
             wanted = {"geographic": "lat and lon, or geometry", "planar": "x and y"}.get(kind, "id")
             given = "a position in degrees" if secret.kind == "geographic" else "a position in km"
-            raise UsageError(f"columns of the secret: found {given}, wanted {wanted}: the records have {has}")
+            raise UsageError(f"columns of the secret must be {wanted}, got {given}: the records have {has}")
 
     def rows(
         self,

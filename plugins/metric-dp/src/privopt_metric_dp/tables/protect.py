@@ -158,7 +158,7 @@ class Protector(Protecting):
         return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
 
     def places(self, report: str) -> tuple[str, ...]:
-        """Names of the two columns that say where a column's reports lie; none where they lie nowhere."""
+        """Name the two columns that say where a column's reports lie; none if reports have no coordinates."""
         ends = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{end}" for end in ends)
 
@@ -174,7 +174,7 @@ class Protector(Protecting):
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Names of the columns that come to the table."""
+        """Name the columns that are added to the table."""
         reports = [name for report in self.reports for name in (report, *self.places(report))]
         return (*reports, *self._traces, *self._marks)
 

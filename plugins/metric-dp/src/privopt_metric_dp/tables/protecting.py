@@ -39,7 +39,7 @@ class Protecting(ABC):
         secret: the columns that are omitted.
         charging: charges each row to its subject, before the secret is looked at; None to charge no one.
         refused: how often each reason has come so far.
-        telling: columns that stay and tell the secret whatever their names are, so far.
+        telling: columns that stay and reveal the secret whatever their names are, so far.
     """
 
     secret: Secret
@@ -50,7 +50,7 @@ class Protecting(ABC):
     @property
     @abstractmethod
     def added(self) -> tuple[str, ...]:
-        """Names of the columns that come to the table."""
+        """Name the columns that are added to the table."""
 
     @property
     @abstractmethod
@@ -179,7 +179,7 @@ def _several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
 
 
 def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
-    """Say of columns that they tell more than their row's report does, in a sentence; nothing where there are none."""
+    """Say in a sentence that columns reveal more than their row's report does; empty without such columns."""
     if not names:
         return ()
     listed = ", ".join(map(cut, names[:10])) + (", ..." if len(names) > 10 else "")

@@ -31,8 +31,8 @@ class Secret:
     Attributes:
         kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
         columns: one for ids; latitude and longitude, or x and y; one for geometries.
-        also: further columns that tell it, such as the box around each geometry.
-        beside: columns of geometries that stay, for a second apply.
+        also: further columns that reveal it, such as the box around each geometry.
+        beside: other columns of geometries, which stay for a second apply.
     """
 
     kind: Kind
@@ -68,11 +68,11 @@ class Secret:
             given = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
             found = ", ".join(name for name, column in given.items() if column is not None) or "none"
             raise UsageError(
-                f"columns of the secret: found {found}, wanted one of id; lat and lon; x and y (km); geometry"
+                f"columns of the secret must be one of id; lat and lon; x and y (km); geometry, got {found}"
             )
         kind, columns = whole[0]
         if len(set(columns)) < len(columns):
-            raise UsageError(f"columns of the secret: found {columns[0]} twice, wanted two columns")
+            raise UsageError(f"columns of the secret must be two columns, got {columns[0]} twice")
         return cls(kind=kind, columns=tuple(str(column) for column in columns))
 
     @classmethod
@@ -108,7 +108,7 @@ class Secret:
             active: the one that is replaced in any case.
 
         Raises:
-            InputError: columns of geometries in addition to ids or coordinates, whose place they may tell exactly.
+            InputError: columns of geometries in addition to ids or coordinates, whose place they may reveal exactly.
         """
         gone = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
@@ -120,10 +120,10 @@ class Secret:
         return evolve(self, also=tuple(also), beside=left)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return the table without the columns that tell the secret.
+        """Return the table without the columns that reveal the secret.
 
         Raises:
-            InputError: boxes around geometries remain, and no metadata say of which.
+            InputError: boxes around geometries remain, and no metadata name the geometries.
         """
         left = frame.drop([name for name in frame.columns if name in self.columns or name in self.also])
         for name in left.columns:
@@ -153,13 +153,13 @@ class Secret:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Canonical bytes of each row's secret: an id's text, or a position's two doubles."""
+        """Return canonical bytes of each row's secret: an id's text, or a position's two doubles."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_beside(self, says: Mapping[str, str], names: list[str], table: str) -> None:
-        """Refuse a table without columns that are wanted in addition to the secret's, or one whose secret they are.
+        """Refuse a table that lacks columns needed in addition to the secret's, or in which these are the secret.
 
         Args:
             says: what each of them says of a row.
@@ -184,7 +184,7 @@ class Secret:
 
 
 def _is_box(column: nw.Series[Any]) -> bool:
-    """Whether a column holds boxes as GeoParquet writes them; in pandas they are dicts."""
+    """Check whether a column holds boxes as GeoParquet writes them; in pandas they are dicts."""
     if isinstance(column.dtype, nw.Struct):
         return {field.name.lower() for field in column.dtype.fields} >= _BOX
     if column.dtype != nw.Object:
@@ -194,7 +194,7 @@ def _is_box(column: nw.Series[Any]) -> bool:
 
 
 def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Doubles (NaN where there is none), and 1.0 where something stands that is not a number."""
+    """Return doubles (NaN where the cell is empty), and 1.0 where it is not a number."""
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
         return values, np.zeros(len(values))
@@ -204,11 +204,11 @@ def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
 
 def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
-    """Positions in a table, as records have them.
+    """Return positions in a table, as records have them.
 
     Returns:
-        (B, 2) doubles, latitude before longitude, NaN where nothing stands; and (B,) 1.0 where what stands there is
-        neither a number nor a point.
+        (B, 2) doubles, latitude before longitude, NaN for an empty cell; and (B,) 1.0 for a cell that is neither a
+        number nor a point.
     """
     if secret.geometry:
         return _points(frame[secret.columns[0]])

@@ -66,7 +66,7 @@ class GeoSource(TableSource):
             try:
                 return evolve(found, geo=geo, geometries=geometries_of(geo))
             except ValueError as error:
-                raise UsageError(f"{TABLE}: found {error}, wanted GeoParquet's, or none") from None
+                raise UsageError(f"{TABLE}: metadata must be GeoParquet's, or none, got {error}") from None
         if not nw.dependencies.is_pandas_dataframe(table):
             return found
         return evolve(
@@ -77,7 +77,7 @@ class GeoSource(TableSource):
         )
 
     def whole(self, secret: Secret) -> Secret:
-        """Return the secret with all columns that tell it: the boxes around its geometries too.
+        """Return the secret with all columns that reveal it: the boxes around its geometries too.
 
         Raises:
             InputError: geometries that would stay with ids or coordinates, or in another reference system than
@@ -91,5 +91,5 @@ class GeoSource(TableSource):
         for name in self.index:
             if name in (*whole.columns, *whole.also):
                 found = f"{TABLE}: index {name}: found an index of the secret's name, which would stay"
-                raise UsageError(f"{found}, wanted another: reset_index(drop=True)")
+                raise UsageError(f"{found}; it must be another: reset_index(drop=True)")
         return whole

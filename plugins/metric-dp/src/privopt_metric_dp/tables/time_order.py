@@ -23,7 +23,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
 
 
 def ranks_of(column: nw.Series[Any]) -> Ints:
-    """(B,) rank of each row's time: of numbers, dates and times in their order, of texts as what they say.
+    """Return (B,) the rank of each row's time: numbers, dates and times in their order, texts by what they say.
 
     Raises:
         InputError: a row without a time, text that says none, or times of several forms, which have no order.

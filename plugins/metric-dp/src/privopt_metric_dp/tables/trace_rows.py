@@ -51,8 +51,8 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
         cure = f"{dashes}ledger FILE beside it, with a limit by the calendar"
         raise UsageError(f"apply: {dashes}time must have {cure}: this release's reports depend on no earlier ones")
     if subject is not None and not charged:
-        found = "--subject, wanted --ledger FILE beside" if dashes else "one of ledger and subject, wanted both"
-        raise UsageError(f"apply: found {found}: reports are charged to subjects in a ledger")
+        rule = "--subject must be used with --ledger FILE" if dashes else "ledger and subject must be given together"
+        raise UsageError(f"apply: {rule}: reports are charged to subjects in a ledger")
 
 
 @frozen(kw_only=True, eq=False)
@@ -87,7 +87,7 @@ class Tracer:
         limit: what each subject has spent in this table, by its number in the order of first rows.
 
     A ledger whose limit is by the calendar ends every segment with its period: each subject has a trace in each period,
-    whose first report is fresh. One threshold over two periods would tell of both what one of them paid for.
+    whose first report is fresh. One threshold over two periods would reveal about both what was paid for in one.
     """
 
     walker: Walker
@@ -116,11 +116,11 @@ class Tracer:
         source: Source,
         charging: Charging | None = None,
     ) -> Self | None:
-        """For a release that reports traces; None for others."""
+        """Make a tracer for a release that reports traces; None for others."""
         if release.walker is None or subject is None:
             return None
         if charging is not None and charging.to.sticky:
-            raise UsageError("apply: found sticky, wanted none: this release keeps reports by a private test")
+            raise UsageError("apply: sticky must be omitted: this release keeps reports by a private test")
         return cls(
             walker=release.walker,
             subject=subject,

@@ -52,7 +52,7 @@ class State:
     spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def grown(self, subjects: int) -> None:
-        """Make room for so many subjects."""
+        """Enlarge the arrays to ``subjects`` subjects."""
         more = max(0, subjects - len(self.last))
         self.last = np.concatenate([self.last, np.full(more, _NOBODY)])
         self.level = np.concatenate([self.level, np.full(more, _NOBODY)])
@@ -186,7 +186,7 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """(N, R) probability that a test ends in renewal, by record and by the threshold's noise (R,); for attacks."""
+        """Return (N, R) the probability that a test ends in renewal, by record and the threshold's noise."""
         over = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         renewed = np.exp(-float(self.prediction.test) * np.maximum(over, 0))
         return np.asarray(np.clip(renewed, UNLIKELY, 1.0 - UNLIKELY))  # a few values of noise cannot rule anything out
@@ -202,7 +202,7 @@ def _fresh(words, at, cumulated):  # type: ignore[no-untyped-def]
 
 @jit()
 def _one(words, at, record, place, last, level, steps, cumulated, good, rates):  # type: ignore[no-untyped-def]
-    """One row: its output, the segment's level (-1: it ended in this fresh report), the place of the next word.
+    """Draw one row: its output, the segment's level (-1: it ended in this fresh report), the place of the next word.
 
     Renewal has the probability exp(-rate (level - steps)), 1 below the level: noise from 0 upwards on either side.
     """

@@ -1,10 +1,10 @@
 """Distances from any point of a region to every output, in whole steps, for tests of traces.
 
-A test looks at the position itself, never at the vertex that a fresh report is drawn from: a vertex is drawn again for
-each row, so which of two near points a stay is at would show in how often the report is kept.
+A test looks at the position itself, never at the vertex that a fresh report is drawn from. A vertex is drawn again for
+each row, so the rate of kept reports would show at which of two near points a stay is.
 
-Doubles tell each distance within :data:`MOST_OFF` mm, and floor() to whole steps of :data:`STEP_MM` moves two distances
-apart by less than one: so two positions at a way of d mm from one another differ by d / STEP_MM + SLACK steps at most.
+Doubles give each distance within :data:`MOST_OFF` mm, and floor() to whole steps of :data:`STEP_MM` moves two distances
+apart by less than one. So two positions on a path of d mm differ by d / STEP_MM + SLACK steps at most.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MOST_OFF: Final = 0.25
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Ways:
-    """From points of a region to outputs.
+    """Distances from points of a region to outputs.
 
     Attributes:
-        region: planes are measured straight, which is no longer than any way inside; streets along them.
+        region: planes are measured straight, which is at most the length of any path inside; streets along them.
         outputs: (K, 2) mm, on a plane; empty on streets.
         table: (N, K) mm from vertices along streets; empty on a plane.
     """
@@ -64,7 +64,9 @@ class Ways:
         top = float(far[known].max(initial=0.0))
         if max(top, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
             found = f"ways of {top / MM_PER_KM:.3g} km over {region.size:,} junctions"
-            raise InputError([Fault(data.file, "privacy.everywhere", found, "ways that doubles tell to a millimetre")])
+            raise InputError(
+                [Fault(data.file, "privacy.everywhere", found, "path lengths that doubles give to a millimetre")]
+            )
         return cls(region=region, table=np.where(known, far, top))
 
     @cached_property
@@ -80,7 +82,7 @@ class Ways:
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
-        """Whether steps (N, K) from the vertices, maybe another machine's, keep what :data:`SLACK` says.
+        """Check whether steps (N, K) from the vertices, maybe another machine's, keep what :data:`SLACK` says.
 
         Within MOST_OFF of these, which are as near the truth: between 1 + 2 MOST_OFF below it and 2 MOST_OFF above.
         """
@@ -88,7 +90,7 @@ class Ways:
         return bool(((steps >= far - 1.0 - MOST_OFF) & (steps <= far + MOST_OFF)).all())
 
     def of_points(self, points: Snapped) -> Ints:
-        """(B, K) steps from points, given as what they are mixtures of."""
+        """Return (B, K) steps from points, given as what they are mixtures of."""
         linear = points.linear
         if isinstance(self.region, Plane):
             places = (linear[:, :, None] * self.region.vertices[points.corners]).sum(axis=1)

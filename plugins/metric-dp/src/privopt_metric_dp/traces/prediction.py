@@ -120,11 +120,11 @@ class Prediction:
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
-        """Where a step's noise hides less than it should: a line for each of the first few pairs; exact.
+        """List steps whose noise hides less than it should: a line for each of the first few pairs; exact.
 
-        For each pair that the certificate stands on and every output, steps times rate must be at most epsilon times
-        distance; along paths that gives it for all required pairs. A line, too, for each number that the problem does
-        not give: another distance for good, or wider noise, would hide as much and report something else.
+        For each pair that the certificate checks and every output, steps times rate must be at most epsilon times
+        distance; along paths that implies it for all required pairs. There is also a line for each number that the
+        problem does not give: another distance for good, or wider noise, would hide as much and report something else.
         """
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: shape {self.steps.shape}, wanted {data.shape}"]
@@ -201,7 +201,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _fine(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
-    """Return the grid, a power of two, were the closest pair so many times as far apart."""
+    """Return the grid, a power of two, for a closest pair ``stretch`` times as far apart."""
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
     least = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])

@@ -40,15 +40,15 @@ class Cells(ABC):
 
     @abstractmethod
     def locate(self, latitude: float, longitude: float) -> int | None:
-        """Column of the cell that holds a point (degrees); None where none does."""
+        """Return the column of the cell that holds a point (degrees); None if no cell does."""
 
     @abstractmethod
     def rows(self) -> list[list[str]]:
-        """Header and rows of the table that :func:`read_cells` reads, without names."""
+        """Return header and rows of the table that :func:`read_cells` reads, without names."""
 
     @abstractmethod
     def centres(self) -> Floats:
-        """(M, 2) latitude and longitude of a point in each cell, degrees."""
+        """Return (M, 2) latitude and longitude of a point in each cell, degrees."""
 
     def write(self, path: Path) -> None:
         """Write them as CSV."""

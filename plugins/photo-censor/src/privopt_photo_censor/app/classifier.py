@@ -94,7 +94,7 @@ class Settings(ModelSettings):
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Log-probabilities, rows normalised."""
+    """Return log-probabilities, rows normalised."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
@@ -112,7 +112,7 @@ class Model:
     session: Any
 
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
-        """One photo as the model takes it, float32, without the batch axis."""
+        """Prepare one photo as the model takes it, float32, without the batch axis."""
         taken = self.settings.input
         size = (taken.width, taken.height)
         upright = flattened(photo)
@@ -134,7 +134,7 @@ class Model:
         return values.transpose(2, 0, 1) if taken.layout == "NCHW" else values
 
     def outputs(self, tensors: list[Any]) -> Floats:
-        """(N, ...) what the model returns of photos.
+        """Run the model on photos and return its (N, ...) outputs.
 
         Raises:
             InputError: the model does not take them.
@@ -172,7 +172,7 @@ class Classifier(Model):
     places: Floats | None = None
 
     def scores(self, tensors: list[Any]) -> Floats:
-        """(N, M) log-probabilities of photos.
+        """Return (N, M) log-probabilities of photos.
 
         Raises:
             InputError: the model does not take them, or does not return a number for each cell.
@@ -190,7 +190,7 @@ class Classifier(Model):
             with np.errstate(divide="ignore", invalid="ignore"):
                 raw = np.log(raw)
         if np.isnan(raw).any() or (raw == np.inf).any():
-            raise InputError([Fault(name, "", "outputs that are no " + self.settings.output, "numbers")])
+            raise InputError([Fault(name, "", "outputs that are not " + self.settings.output, "numbers")])
         return raw
 
     def _cosines(self, raw: Floats, name: str) -> Floats:
@@ -200,7 +200,7 @@ class Classifier(Model):
 
 
 def directions(raw: Floats, name: str, size: int | None = None) -> Floats:
-    """Embeddings (N, D) at length 1.
+    """Normalise embeddings (N, D) to length 1.
 
     Args:
         raw: what a model returned.

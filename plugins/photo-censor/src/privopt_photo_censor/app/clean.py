@@ -124,7 +124,7 @@ def clean_copies(
     *,
     album: Collection[str] = (),
 ) -> tuple[Copy, ...]:
-    """Write clean copies of photos into a folder, by names that tell nothing; those of HEIC files are JPEGs.
+    """Write clean copies of photos into a folder, by names that reveal nothing; those of HEIC files are JPEGs.
 
     Args:
         root: folder of the photos.

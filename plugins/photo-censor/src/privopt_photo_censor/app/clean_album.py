@@ -25,7 +25,7 @@ PROMISE = NoGuarantee(
 
 
 def solve(problem: FolderInstance, context: SolveContext) -> Outcome[Deletions]:
-    """Keep every photo, and copy them clean where copies are wanted."""
+    """Keep every photo, and make clean copies if they are asked for."""
     kept = np.ones(len(problem.names), dtype=np.bool_)
     with context.timed("solve"):
         copies = clean_copies_of(problem.declared.photos, problem.names, problem.digests, kept, context)
@@ -43,7 +43,7 @@ def solve(problem: FolderInstance, context: SolveContext) -> Outcome[Deletions]:
 
 
 def revealing_names(names: Sequence[str], places: Sequence[str] = ()) -> dict[str, str]:
-    """Return what names of photos tell ("a date", "coordinates", "a place"), by those that do."""
+    """Return what names of photos reveal ("a date", "coordinates", "a place"), by name; other names are absent."""
     return {name: said for name in names if (said := revealed(name, places)) is not None}
 
 
@@ -67,7 +67,7 @@ def details(problem: FolderInstance, release: Deletions) -> Mapping[str, Any]:
 
 
 def warnings(problem: FolderInstance, release: Deletions) -> Sequence[str]:
-    """Return that nothing was scored; what tells the place, and what to post."""
+    """Warn that nothing was scored, which photos reveal their place, and what to post."""
     album, left_out = problem.metadata, problem.listing.left_out
     lines = ["no photo was scored: whether the pictures themselves tell the place nobody looked at"]
     if left_out:

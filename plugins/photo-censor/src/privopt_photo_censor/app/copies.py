@@ -28,7 +28,7 @@ SCORES_WITHIN: Final = 1e-3
 def clean_copies_of(
     photos: Photos, names: Sequence[str], digests: Sequence[str], kept: Bools, context: SolveContext
 ) -> tuple[Copy, ...] | None:
-    """Clean copies of the photos kept, in the folder that the context names; None where none are wanted.
+    """Make clean copies of the photos kept, in the folder that the context names; None if it names none.
 
     Args:
         photos: what the problem says of the folder and of what copies keep.
@@ -49,7 +49,7 @@ def clean_copies_of(
 def copied(
     problem: PhotoInstance, kept: Bools, context: SolveContext
 ) -> tuple[tuple[Copy, ...], Floats] | tuple[None, None]:
-    """Clean copies of the photos kept, and their scores (kept photos, locations); nothing where none are wanted.
+    """Make clean copies of the photos kept and score them (kept photos, locations); None without copies.
 
     Raises:
         CertificationError: they leave fewer locations at or above the true one than what is promised of the photos.
@@ -70,7 +70,7 @@ def copied(
 
 
 def copies_protected(problem: PhotoInstance, kept: Bools, scores: Floats) -> int:
-    """Locations at or above the true one, when the copies with these scores are posted."""
+    """Count the locations at or above the true one, when the copies with these scores are posted."""
     if not len(scores):
         return problem.data.album.locations - 1
     return protected_k(evolve(problem.data.album, scores=scores, keep=problem.data.album.keep[kept], keep_at_least=0))
@@ -125,7 +125,7 @@ def recount(folder: Path, copies: Path, classifiers: Sequence[Path]) -> str:
         raise UsageError(f"{folder}: lists no clean copies; solve photo-censor with --copy-to makes them")
     wanted = 1 + len(problem.declared.photos.also)
     if len(classifiers) != wanted:
-        raise UsageError(f"classifiers: found {len(classifiers)}, wanted the problem's {wanted}, in its order")
+        raise UsageError(f"classifiers must be the problem's {wanted}, in its order, got {len(classifiers)}")
     models = [load_classifier(path) for path in classifiers]
     for path, model in zip(classifiers, models, strict=True):
         if len(model.cells) != problem.data.album.locations:

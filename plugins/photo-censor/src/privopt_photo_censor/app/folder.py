@@ -37,8 +37,8 @@ class SeenFolder:
     """Photos of a folder, by name.
 
     Attributes:
-        metadata: what each photo tells apart from its picture; its name is its file's, in subfolders a path.
-        listing: what else the folder holds, and whose metadata tell a position.
+        metadata: what each photo reveals apart from its picture; its name is its file's, in subfolders a path.
+        listing: what else the folder holds, and whose metadata reveal a position.
         thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
         digests: SHA-256 of the files, as they were read.
     """
@@ -97,7 +97,7 @@ def entries(folder: Path, *, subfolders: bool = False) -> tuple[list[tuple[str, 
         subfolders: whether to look into its folders too; links to folders are never followed.
 
     Raises:
-        InputError: there are no photos, or the name of one is not UTF-8.
+        InputError: the folder has no photos, or the name of one is not UTF-8.
     """
     inside = _inside(folder, folder, subfolders)
     taken = (*SUFFIXES, *MODERN) if heif() else (*SUFFIXES, *(s for s in MODERN if s not in HEIF))
@@ -211,7 +211,7 @@ def look_at_folder(folder: Path, *, subfolders: bool = False) -> SeenFolder:
     """Look at the photos of a folder without scoring them.
 
     Raises:
-        InputError: every fault found: there are no photos, or one cannot be read.
+        InputError: every fault found: the folder has no photos, or one cannot be read.
     """
     return _look(folder, (), subfolders)[0]
 
@@ -255,7 +255,7 @@ def _photos(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tup
 
 
 def score_files(paths: Sequence[Path], models: Sequence[Classifier], true: int) -> Floats:
-    """(N, M) scores of further photos by the models that scored a folder, for its true location.
+    """Score (N, M) further photos by the models that scored a folder, for its true location.
 
     Raises:
         InputError: one cannot be read, or a model will not do.

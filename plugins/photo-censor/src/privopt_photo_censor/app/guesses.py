@@ -52,11 +52,12 @@ class Guess:
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
     """Guess the places of photos without a position of their own.
 
-    In this order: coordinates in a photo's name; the photo nearest in time, of the same day and camera; a word of its
-    name that photos with a position share, if these are within 50 km; the name of a city of the time zones in it.
+    These are tried in order: coordinates in a photo's name; the photo nearest in time, of the same day and camera. Then
+    follow a word of its name that photos with a position share, if these are within 50 km, and the name of a city of
+    the time zones in it.
 
     Returns:
-        Guesses by photo; photos with a position, and those of which nothing tells, are absent.
+        Guesses by photo; photos with a position, and those without any hint, are absent.
     """
     known = [photo for photo in album if photo.point is not None]
     words: dict[str, list[Metadata]] = defaultdict(list)
@@ -75,7 +76,7 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def kilometres(one: Point, others: Sequence[Point]) -> Floats:
-    """(n,) great-circle distances from a point to others, km."""
+    """Return (n,) great-circle distances from a point to others, km."""
     return np.asarray(haversine(np.array(one), np.array(others)))
 
 
@@ -108,7 +109,7 @@ def _same_day(photo: Metadata, known: Sequence[Metadata]) -> Guess | None:
 
 
 def _moment(taken: str) -> datetime:
-    """When; a time that is none (hour 24, month 0) counts as the first moment there is."""
+    """Return when a photo was taken; an invalid time (hour 24, month 0) counts as the first moment there is."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

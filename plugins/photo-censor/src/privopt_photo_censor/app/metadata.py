@@ -24,12 +24,12 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 @frozen(kw_only=True)
 class Metadata:
-    """What a photo's file tells apart from its picture.
+    """What a photo's file reveals apart from its picture.
 
     Attributes:
         photo: its name.
-        point: the position in its Exif; None where there is no usable one.
-        place: whether it tells a position or a place in any way (:func:`positions.carries_position`).
+        point: the position in its Exif; None without a usable one.
+        place: whether it reveals a position or a place in any form (:func:`positions.carries_position`).
         taken: when, as Exif writes it (``2008:10:22 16:28:39``); empty where it says nothing.
         camera: maker and model.
         serial: serial numbers of body and lens, and the owner's name.
@@ -51,7 +51,7 @@ class Metadata:
 
 
 def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
-    """Read what a photo tells.
+    """Read what a photo's file reveals.
 
     Args:
         name: of the photo.

@@ -31,7 +31,7 @@ COORDINATES: Final = re.compile(
 
 
 def revealed(name: str, places: Collection[str] = ()) -> str | None:
-    """Return what a photo's path tells: "a date", "coordinates" or "a place" (of those named); else None.
+    """Return what a photo's path reveals: "a date", "coordinates" or "a place" (of those named); else None.
 
     >>> [revealed(name, ["Rome"]) for name in ("IMG_20190801.jpg", "43.4674,11.8851.jpg", "rome_2.jpg", "pool.jpg")]
     ['a date', 'coordinates', 'a place', None]
@@ -51,8 +51,8 @@ def _words(text: str) -> str:
 def copy_names(names: Iterable[str], album: Collection[str] = ()) -> list[str]:
     """Return the names of the clean copies of photos.
 
-    A name stays if it is one that a camera gives; one with a folder, a date, coordinates or a word, any of which may
-    be that of a place, becomes ``photo-0001.jpg`` and so on. No copy takes the name of another photo of the album.
+    A name stays if it is one that a camera gives. One with a folder, a date, coordinates or a word, which may be that
+    of a place, becomes ``photo-0001.jpg`` and so on. No copy takes the name of another photo of the album.
 
     >>> copy_names(["DSCN0010.jpg", "IMG_20190801.PNG", "Arezzo/a.jpg", "IMG_1.HEIC"])
     ['DSCN0010.jpg', 'photo-0001.png', 'photo-0002.jpg', 'IMG_1.jpg']

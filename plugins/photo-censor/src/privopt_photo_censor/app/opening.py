@@ -33,7 +33,7 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler 
 
 @cache
 def heif() -> bool:
-    """Whether HEIC files can be read: pillow-heif is installed (extra ``heif``), and is Pillow's reader from now on."""
+    """Check whether HEIC files can be read: with pillow-heif (extra ``heif``), which Pillow uses from now on."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:

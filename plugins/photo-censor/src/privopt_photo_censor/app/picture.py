@@ -26,7 +26,7 @@ def flattened(photo: Image.Image) -> Image.Image:
         Mode RGB, 8 bits a channel; nothing of the photo's metadata.
 
     Raises:
-        ValueError: pixels of a kind that has no such picture (32 bits, floats, 16 bits of which some are not used).
+        ValueError: pixels of a kind that has no such picture (32 bits, floats, partly used 16 bits).
     """
     photo.load()
     upright = ImageOps.exif_transpose(photo)

@@ -59,7 +59,7 @@ class PlaceTable:
     tried: int
 
     def write(self, beside: Path, settings: TableSettings, *, force: bool) -> list[Path]:
-        """Write the files that the TOML names, whole or not at all; the files written.
+        """Write the files that the TOML names, completely or not at all; return their paths.
 
         Raises:
             UsageError: one is there already, and ``force`` is not given.
@@ -161,7 +161,7 @@ def _embedded(model: Model, folder: Path) -> tuple[Floats, tuple[float, float] |
 
 
 def _left_out(seen: Sequence[Floats], sums: Floats) -> tuple[int, int]:
-    """How many photos are nearest to their own place, each held out of it; and of how many."""
+    """Count the photos that are nearest to their own place, each held out of it, and the photos tried."""
     right = tried = 0
     for place, vectors in enumerate(seen):
         for own in vectors if len(vectors) > 1 else ():

@@ -60,7 +60,7 @@ TAGS: Final = {
 
 
 def gps(photo: Image.Image) -> tuple[float, float] | None:
-    """Latitude and longitude in degrees from a photo's EXIF; None where there is no usable position."""
+    """Return latitude and longitude in degrees from a photo's EXIF; None without a usable position."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
     latitude = _degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
     longitude = _degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
@@ -99,7 +99,7 @@ def written_gps(latitude: float, longitude: float) -> dict[int, Any]:
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
-    """Return whether a photo's file tells a position or a place apart from its pixels, usable or not.
+    """Return whether a photo's file reveals a position or a place apart from its pixels, usable or not.
 
     It looks at the GPS of every Exif block, XMP in any encoding, IPTC, the texts of a PNG and the position of a film
     inside. A block that its parser refuses is judged by the words in it.

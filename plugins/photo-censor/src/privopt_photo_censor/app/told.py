@@ -42,7 +42,7 @@ def _points(problem: FolderInstance) -> dict[str, tuple[Point, bool]]:
 
 @themed
 def _map(problem: FolderInstance) -> Figure:
-    """Positions as the photos tell them, and as they are guessed, with a scale bar."""
+    """Draw positions as the photos reveal them, and as they are guessed, with a scale bar."""
     figure, axes = axes_of(7.6, 4.6)
     points = _points(problem)
     for guessed, colour, marker, label in ((False, BAD, "o", "position in the file"), (True, MARK, "x", "guessed")):
@@ -90,7 +90,7 @@ def told_layer(problem: FolderInstance) -> Layer | None:
 
 
 def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
-    """Album, map, what each photo told, guesses, what else was in the folder."""
+    """Return album, map, what each photo reveals, guesses, and what else was in the folder."""
     album = problem.metadata
     told = sum(photo.place for photo in album)
     guessed = guesses(album)

@@ -50,7 +50,7 @@ class _Case:
 
 
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
-    """Prove that no choice keeps so many photos and protects so many places: all cases end.
+    """Prove that no choice keeps ``fewest`` photos and protects ``places``: all cases end.
 
     Raises:
         RefusedError: a case is open, or omitted.
@@ -95,11 +95,11 @@ def _ends(
     places: int,
     fewest: int,
 ) -> bool:
-    """Whether nothing of this case keeps ``fewest`` photos and protects so many places.
+    """Check that nothing of this case keeps ``fewest`` photos and protects ``places`` places.
 
-    Too few places are left; or a photo that stays would have to go; or by Lagrange, with
+    Too few places are left, or a photo that stays would have to go. Or by Lagrange, with
     multipliers f >= 0, at most sum over photos of max(0, 1 + sum over protected j of f_j gain_ij)
-    can stay, those that must without the max.
+    can stay; photos that must stay count without the max.
     """
     ruled_out = {i for i in choice.photos for j in case.protected if choice.gain[j][i] is None}
     out = case.gone | ruled_out

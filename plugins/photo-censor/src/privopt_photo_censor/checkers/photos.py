@@ -29,7 +29,7 @@ KEYS = (
 
 
 class Photos:
-    """Photos of which some are deleted, and the places that the true one is hidden among.
+    """Photos, the deleted ones among them, and the places that the true one is hidden among.
 
     A place j is protected where sum over kept photos of (S_ij - S_it - margin) >= 0: it is as
     likely as the true one. With a classifier's score of -inf for the true place it is ruled out, so
@@ -74,14 +74,14 @@ class Photos:
         return {"privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def _protected(self, photos: set[int]) -> int:
-        """How many places photos protect; all, where none stay or one rules the true place out."""
+        """Count the places that photos protect; all, if none stay or one excludes the true one."""
         if not photos or photos & self.blind:
             return len(self.gain)
         own = ([gain[i] for i in photos] for gain in self.gain.values())
         return sum(None not in each and sum(x for x in each if x is not None) >= 0 for each in own)
 
     def privacy(self) -> str:
-        """At least k places are protected, or few photos go; clean copies protect as many.
+        """Check that k places are protected, or few photos go; clean copies protect as many.
 
         Raises:
             RefusedError: so it is not; or photos are gone that shall stay.
@@ -101,7 +101,7 @@ class Photos:
         return f"{others} are as likely as the true one, or likelier"
 
     def objective(self) -> str:
-        """No choice deletes fewer photos, or protects more places, than the bound says.
+        """Check that no choice deletes fewer photos, or protects more places, than the bound says.
 
         Raises:
             RefusedError: so it is not.

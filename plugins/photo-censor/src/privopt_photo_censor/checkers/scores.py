@@ -116,7 +116,7 @@ def _read_csv(problem: Problem, file: object, found: Scored) -> None:
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:
-    """Whether rows add up to 1 or 100, nearly: somebody forgot the logarithm."""
+    """Check whether rows nearly add up to 1 or 100: the logarithm may have been forgotten."""
 
     def add_up(row: Row, whole: int) -> bool:
         return min(row) >= 0 >= abs(sum(row) - whole) - whole / 50

@@ -88,8 +88,8 @@ def along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tupl
         photos: what is decided; photos that the set rules out are gone already.
 
     Returns:
-        Bounds (c,), and the multipliers (c,) of the locations. Exact where the set is empty: the bound is below a
-        number of photos wherever no so many can stay.
+        Bounds (c,), and the multipliers (c,) of the locations. They are exact for an empty set: the bound is below a
+        number of photos whenever that number cannot stay.
     """
     size = max(1, BLOCK // data.diff.shape[1])
     parts = [_along(data, known, rows[first : first + size], photos) for first in range(0, max(1, len(rows)), size)]
@@ -98,7 +98,7 @@ def along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tupl
 
 
 def _along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Return what :func:`along` does, of so many locations that all is held at once."""
+    """Return what :func:`along` does, for so few locations that all fit into memory at once."""
     base = 1.0 + known.force @ data.diff[known.rows]
     diff, may = data.diff[rows], photos.may & ~data.kills[rows]
     free = may & ~photos.must

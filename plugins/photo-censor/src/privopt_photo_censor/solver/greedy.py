@@ -15,13 +15,13 @@ __all__ = ["greedy", "greedy_order"]
 
 
 def greedy_order(album: Album) -> NDArray[np.int64]:
-    """Photos that may be deleted, highest S_it first, ties by place in the album."""
+    """Return photos that may be deleted, highest S_it first, ties by place in the album."""
     order = np.argsort(-album.scores[:, album.true], kind="stable")
     return np.asarray(order[~album.keep[order]])
 
 
 def greedy(album: Album, task: Task) -> Plan:
-    """Greedy selection: until the top-k is defeated, or exactly the budget.
+    """Select greedily: until the top-k is defeated, or exactly the budget.
 
     Its bound is the cheap one of P3: each alternate's own optimum.
 

@@ -133,7 +133,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Post again, one by one, photos whose deletion the protected k does not need."""
+        """Restore, one by one, photos whose deletion the protected k does not need."""
         assert self.kept is not None
         data, kept = self.album.reduced, self.kept
         sums = data.diff[:, kept].sum(axis=1)

@@ -109,7 +109,7 @@ def solve(
 
 
 def easy(album: Album, task: Task) -> Plan | None:
-    """All photos may stay where some give the true location probability 0, or the task is met already."""
+    """Return the plan without a search if a photo gives the true location probability 0, or the task is met already."""
     everything = np.ones(album.photos, dtype=np.bool_)
     above = protected_k(album)
     nothing_to_show = Tree.of([], [], np.zeros(0, dtype=np.int64))
@@ -125,7 +125,7 @@ def easy(album: Album, task: Task) -> Plan | None:
 
 
 def prove(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None:
-    """Prove that no set passes a bound, or a weaker one where time or room is short.
+    """Prove that no set passes a bound, or a weaker one if time or memory is short.
 
     Args:
         album: scores and what must stay.
@@ -148,7 +148,7 @@ def prove(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None:
 
 
 def clash(incumbent: Incumbent) -> str:
-    """Which constraints an infeasible album breaks on."""
+    """Name the constraints that an infeasible album violates."""
     album = incumbent.album
     kept = int(album.keep.sum())
     able = int((incumbent.reach >= incumbent.need).sum())

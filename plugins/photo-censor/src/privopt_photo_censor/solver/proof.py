@@ -104,7 +104,7 @@ class Tree:
         return cls(**{name: parts[name] for name in KINDS if name != "version"})
 
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
-        """Why the tree does not prove that no ``fewest`` kept photos protect ``k`` locations; None where it does."""
+        """Say why the tree does not prove that no ``fewest`` kept photos protect ``k`` locations; None if it does."""
         if fewest > album.photos or k > album.locations - 1:
             return None
         if album.hidden or fewest < 1:
@@ -138,7 +138,7 @@ class Tree:
 def _closed(
     album: Album, inside: list[int], force: dict[int, float], kept: frozenset[int], gone: frozenset[int], fewest: int
 ) -> bool:
-    """Whether fewer than ``fewest`` photos can stay in a case: in doubles where they can tell, else in rationals."""
+    """Check whether fewer than ``fewest`` photos can stay in a case: in doubles if they decide, else in rationals."""
     data, n = album.reduced, album.photos
     out: Bools = np.asarray(data.kills[inside].any(axis=0), dtype=np.bool_)
     out[list(gone)] = True

@@ -1,9 +1,9 @@
 """The search for the best photos to keep, which writes its proof as it goes (mathematics P5, Q3).
 
 A case says of some locations that they are protected or do not count, and of some photos that they stay or go. It ends
-where multipliers show that fewer photos than wanted can stay, or where too few locations are left. What is wanted only
-ever grows, so that a case once ended stays so: when nothing is open, the cases are the proof that nothing better than
-the incumbent is there; when time is short, what is open is closed at the bound that it has, for a weaker claim.
+when multipliers show that fewer photos than the target can stay, or when too few locations are left. The target only
+ever grows, so a case once ended stays ended. When no case is open, the cases prove that the incumbent is best. When
+time is short, open cases are closed at their bounds, for a weaker claim.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def _order(data: Reduced, j: int) -> NDArray[np.int64]:
 
 
 def reach(data: Reduced) -> NDArray[np.int64]:
-    """(m,) the most photos that can stay with each alternate alone at or above the true location; -1: none can.
+    """Return (m,) the most photos that can stay with each alternate alone at or above the true location; -1 for none.
 
     Exact: where the double sum cannot decide, the photos are ordered and summed as rationals. O(M N log N).
     0 means that only the empty set will do, which is left to the caller.
