@@ -1,30 +1,19 @@
-"""A browser, where there is one: Debian's chromium (or another of its names), driven by playwright."""
+"""Pages in a browser, where there is one, watched for what they complain of and ask for."""
 
 import shutil
 import subprocess
 import tarfile
 
 import pytest
+from helpers.browser import opened_browser
 
 from privopt.report.write_report import write_report
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
-
-@pytest.fixture(scope="module")  # playwright's event loop must not outlive these tests: others have loops of their own
+@pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip(f"no browser: none of {', '.join(NAMES)} is on PATH")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(
-            executable_path=found,
-            args=["--no-sandbox"],
-            ignore_default_args=["--hide-scrollbars"],  # readers have them, and tests look for them
-        )
+    with opened_browser() as opened:
         yield opened
-        opened.close()
 
 
 class Watched:

@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import pytest
+from helpers.browser_axe import faults
 from helpers.examples import EXAMPLES
 
 from privopt_metric_dp.studies.curve import Curves, Point
@@ -91,16 +92,6 @@ def test_the_owners_report_too(name, report, watched, axe):
     assert seen.complaints == []
     assert seen.outside == []
     assert faults(page, axe) == []
-
-
-def faults(page, axe):
-    page.add_script_tag(content=axe)
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    return [
-        f"{fault['id']}: {fault['help']}: {fault['nodes'][0]['html'][:200]}"
-        for fault in found
-        if fault["impact"] in ("serious", "critical")
-    ]
 
 
 @pytest.mark.parametrize("name", ["optimal-lp", "hierarchical-dp"])

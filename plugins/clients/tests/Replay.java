@@ -1,87 +1,107 @@
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import privopt.PrivoptClient;
 
-/** Runs the client as tests ask: replays vectors, hashes reports, changes bits, counts draws. */
+/** What tests ask of the jar: the same tasks as those of replay.mjs. Arguments: task, number, artefact, inputs, entropy. */
 public final class Replay {
     public static void main(String[] given) throws Exception {
-        byte[] data = Files.readAllBytes(Path.of(given[1]));
+        int number = Integer.parseInt(given[1]);
+        byte[] data = Files.readAllBytes(Path.of(given[2]));
+        List<String> lines = Files.readAllLines(Path.of(given[3]), StandardCharsets.UTF_8);
         PrivoptClient client = PrivoptClient.open(data);
+        String told;
         switch (given[0]) {
-            case "vectors" -> vectors(client, Files.readAllLines(Path.of(given[2]), StandardCharsets.UTF_8));
-            case "hash" -> hash(client, Files.readAllBytes(Path.of(given[2])), Integer.parseInt(given[3]));
-            case "bits" -> bits(data);
-            case "draws" -> draws(client, Integer.parseInt(given[2]));
+            case "vectors" -> told = vectors(client, lines);
+            case "hash" -> told = hash(client, lines, Files.readAllBytes(Path.of(given[4])), number);
+            case "bits" -> told = String.valueOf(refused(data, number));
+            case "draws" -> told = draws(client, lines.get(0), number);
             default -> throw new IllegalArgumentException(given[0]);
         }
+        System.out.write(told.getBytes(StandardCharsets.UTF_8));
+        System.out.flush();
     }
 
-    /** Prints a line for each line of an id or two numbers, and entropy in hexadecimal digits, parted by tabs. */
-    private static void vectors(PrivoptClient client, List<String> lines) throws IOException {
-        StringBuilder told = new StringBuilder(client.promise() + "\n" + client.release() + "\n");
+    private static PrivoptClient.Report report(PrivoptClient client, String[] parts, byte[] entropy) {
+        if (parts.length == 1) {
+            return entropy == null ? client.report(parts[0]) : client.reportFrom(parts[0], entropy);
+        }
+        double first = Double.parseDouble(parts[0]);
+        double second = Double.parseDouble(parts[1]);
+        return entropy == null ? client.report(first, second) : client.reportFrom(first, second, entropy);
+    }
+
+    private static String vectors(PrivoptClient client, List<String> lines) throws IOException {
+        StringBuilder told = new StringBuilder(client.promise() + "\n" + client.release());
         for (String line : lines) {
             String[] parts = line.split("\t");
-            byte[] entropy = new byte[parts[parts.length - 1].length() / 2];
+            String digits = parts[parts.length - 1];
+            byte[] entropy = new byte[digits.length() / 2];
             for (int at = 0; at < entropy.length; at++) {
-                entropy[at] = (byte) Integer.parseInt(parts[parts.length - 1].substring(2 * at, 2 * at + 2), 16);
+                entropy[at] = (byte) Integer.parseInt(digits.substring(2 * at, 2 * at + 2), 16);
             }
-            PrivoptClient.Report report = parts.length == 2
-                    ? client.reportFrom(parts[0], entropy)
-                    : client.reportFrom(Double.parseDouble(parts[0]), Double.parseDouble(parts[1]), entropy);
-            told.append(report.id + "\t" + report.first + "\t" + report.second + "\n");
+            PrivoptClient.Report report = report(client, Arrays.copyOf(parts, parts.length - 1), entropy);
+            told.append("\n" + report.id);
+            if (!Double.isNaN(report.first)) {
+                told.append("\t" + report.first + "\t" + report.second);
+            }
         }
-        System.out.write(told.toString().getBytes(StandardCharsets.UTF_8));
+        return told.toString();
     }
 
-    private static void hash(PrivoptClient client, byte[] entropy, int size) throws Exception {
-        MessageDigest told = MessageDigest.getInstance("SHA-256");
-        List<String> ids = client.ids();
-        byte[] part = new byte[size];
-        ByteBuffer left = ByteBuffer.wrap(entropy);
-        for (int at = 0; left.hasRemaining(); at++) {
-            left.get(part);
-            String id = "no block counts";
+    private static String hash(PrivoptClient client, List<String> lines, byte[] entropy, int size) throws Exception {
+        MessageDigest digest = MessageDigest.getInstance("SHA-256");
+        String[][] inputs = lines.stream().map(line -> line.split("\t")).toArray(String[][]::new);
+        for (int at = 0; at < entropy.length / size; at++) {
+            String id;
             try {
-                id = client.reportFrom(ids.get(at % ids.size()), part).id;
+                byte[] part = Arrays.copyOfRange(entropy, at * size, (at + 1) * size);
+                id = report(client, inputs[at % inputs.length], part).id;
             } catch (IllegalArgumentException error) {
                 id = "no block counts";
             }
-            told.update((id + "\n").getBytes(StandardCharsets.UTF_8));
+            digest.update((id + "\n").getBytes(StandardCharsets.UTF_8));
         }
-        for (byte one : told.digest()) {
-            System.out.printf("%02x", one);
+        StringBuilder told = new StringBuilder();
+        for (byte one : digest.digest()) {
+            told.append(String.format("%02x", one));
         }
+        return told.toString();
     }
 
-    private static void bits(byte[] data) {
-        int refused = 0;
-        for (int at = 0; at < 300; at++) {
+    private static int refused(byte[] data, int count) throws PrivoptClient.DamagedArtefactException {
+        byte[] given = data.clone();
+        PrivoptClient opened = PrivoptClient.open(given);
+        Arrays.fill(given, (byte) 0); // after it was checked: nothing changes
+        int found = opened.report(opened.ids().get(0)).id == null ? -1 : 0;
+        for (int at = 0; at < count; at++) {
+            long bit = (long) at * data.length * 8 / count;
             byte[] changed = data.clone();
-            changed[at < 60 ? at : at * 7919 % data.length] ^= (byte) (1 << at % 8);
+            changed[(int) (bit >> 3)] ^= (byte) (1 << (bit & 7));
             try {
                 PrivoptClient.open(changed);
             } catch (PrivoptClient.DamagedArtefactException error) {
-                refused++;
+                found += error.getMessage().startsWith("mechanism.bin must be as it was written") ? 1 : 0;
             }
         }
-        System.out.print(refused);
+        return found;
     }
 
-    private static void draws(PrivoptClient client, int count) {
+    private static String draws(PrivoptClient client, String line, int count) {
         Map<String, Integer> counts = new HashMap<>();
-        String id = client.ids().get(0);
+        String[] parts = line.split("\t");
         long began = System.nanoTime();
         for (int n = 0; n < count; n++) {
-            counts.merge(client.report(id).id, 1, Integer::sum);
+            counts.merge(report(client, parts, null).id, 1, Integer::sum);
         }
-        System.out.println(System.nanoTime() - began);
-        counts.forEach((report, times) -> System.out.println(times + "\t" + report));
+        StringBuilder told = new StringBuilder(String.valueOf(System.nanoTime() - began));
+        counts.forEach((id, times) -> told.append("\n" + times + "\t" + id));
+        return told.toString();
     }
 }

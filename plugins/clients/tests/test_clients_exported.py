@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import random
+import re
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.client_exports import RELEASES
 from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.numbers.sampling import draw
 from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.verify import open_verified
 from privopt_clients import export as export_module
 from privopt_clients.artefact import DEGREES, PLANE, Places
 from privopt_clients.client import DamagedArtefactError, open_artefact
@@ -24,6 +28,8 @@ from privopt_clients.export import export
 from privopt_clients.fewer_outputs import fewer_outputs
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.region.snap_to_region import Snapper
+from privopt_metric_dp.tables.apply_table import matrix_of
 
 KINDS = ("earth", "plane", "streets", "words")
 
@@ -61,6 +67,33 @@ def test_reports_have_the_coordinates_of_their_outputs(exported):
             assert client.positions[client.ids.index(report["id"])] == (report[keys[1]], report[keys[2]])
 
 
+ANYWHERE = [name for name in RELEASES if name.endswith("anywhere")]
+
+
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_a_position_mixes_the_rows_that_the_core_draws_from(releases, exported, name):
+    """The core's shares are the oracle, and each is the same rational: within the region, at its rim and far off."""
+    client = opened(exported[name])
+    data = matrix_of(open_verified(releases[name]))[1].data
+    points, rng = np.array(client.positions), np.random.default_rng(4)
+    middles = (points[:-1] + points[1:]) / 2
+    near = points[rng.integers(len(points), size=400)] + rng.normal(size=(400, 2)) * points.std(axis=0) / 3
+    positions = np.concatenate([points, middles, near, points.mean(axis=0) + 30 * (near[:50] - points.mean(axis=0))])
+    positions = np.round(positions, 6 if client.limits[0][0] == -1000 else 7)  # as both read it, but for ties
+    snapped = Snapper.of(data.region, data.epsilon).snap(positions)
+    for row, position in enumerate(positions.tolist()):
+        shares = client._where(position)
+        wanted = zip(snapped.corners[row].tolist(), snapped.exact(row), strict=True)
+        total = sum(share for _, share in shares)
+        found = {(corner, Fraction(share, total)) for corner, share in shares if share}
+        assert found == {(corner, share) for corner, share in wanted if share}, position
+
+
+def test_a_record_of_a_region_has_its_own_row(releases, exported):
+    client, release = opened(exported["streets anywhere"]), MatrixRelease.alone(releases["streets anywhere"])
+    assert client._where("1-2") == ((release.records.tolist().index("1-2"), 1),)
+
+
 @pytest.mark.parametrize("name", ["earth", "plane", "streets"])
 def test_a_position_is_its_nearest_record(releases, exported, name):
     """Against great circles, or straight lines, in doubles."""
@@ -82,12 +115,13 @@ def test_a_position_is_its_nearest_record(releases, exported, name):
 
 def test_positions_across_the_date_line_are_near():
     from privopt_clients.client import Places as Read
-    from privopt_clients.client import _nearest
+    from privopt_clients.client import _nearest, _units
 
     places = Places.of(("a", "b"), np.array([[0.0, 179.9], [0.0, 190.0]]), degrees=True)
     assert places.kind == DEGREES
     read = Read(places.ids, DEGREES, tuple(map(tuple, places.points.tolist())), (65536, 65536))
-    assert [_nearest(read, 0.0, east) for east in (-179.9, 180.1, -171.0, 188.0, 360.0)] == [0, 0, 1, 1, 1]
+    easts = (-179.9, 180.1, -171.0, 188.0, 360.0)
+    assert [_nearest(read, *_units(DEGREES, 0.0, east)) for east in easts] == [0, 0, 1, 1, 1]
 
 
 RIMS = {
@@ -231,6 +265,20 @@ def test_the_same_release_gives_the_same_bytes(releases, exported, tmp_path):
     export(releases["streets"], tmp_path / "again")
     for path in exported["streets"].iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+def test_the_modules_are_small_and_stand_alone(exported):
+    """Their sources are what people read; the page has them inside and names nothing outside it."""
+    longest = {"privopt-client.mjs": 500, "privopt-policy.mjs": 160, "privopt-location.mjs": 150}
+    for name, most in longest.items():
+        text = (exported["earth"] / name).read_text("utf-8")
+        assert len(text.splitlines()) <= most
+        assert max(map(len, text.splitlines())) <= 120
+        assert set(re.findall(r'^import .* from "\./([\w.-]+)";$', text, re.MULTILINE)) <= longest.keys()
+        assert len(re.findall(r"^import ", text, re.MULTILINE)) == (2 if name == "privopt-location.mjs" else 0)
+    assert len(gzip.compress((exported["earth"] / "privopt-client.mjs").read_bytes())) < 12_000
+    page = (exported["earth"] / "index.html").read_text("utf-8")
+    assert not re.search(r"^import |(src|href)=|https?://(?!www\.w3\.org/2000/svg)", page, re.MULTILINE)
 
 
 def ended(arguments):

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Unsigned
 from privopt.errors import UsageError
+from privopt_metric_dp.region.snap_to_region import Snapper
 
-__all__ = ["DEGREES", "IDS_ALONE", "MAGIC", "PLANE", "Mechanism", "Places", "Rows", "artefact"]
+__all__ = ["DEGREES", "IDS_ALONE", "MAGIC", "PLANE", "Everywhere", "Mechanism", "Places", "Rows", "artefact"]
 
 MAGIC: Final = b"PRIVOPT\x01"
 
@@ -27,6 +28,12 @@ PER_DEGREE: Final = 10_000_000
 PER_KM: Final = 1_000_000
 FARTHEST: Final = 1_000.0
 """km of a plane's coordinates at most: squares of differences then stay below 2^63 in the client."""
+
+
+WIDEST: Final = 1 << 30
+"""mm of a region, in each direction: products of two of its lengths then stay below 2^63 in the client."""
+SPARE: Final = 64
+"""Bits of a block beyond those of the greatest sum: no report comes of it with probability 2^-SPARE at most."""
 
 
 class Mechanism(Protocol):
@@ -109,6 +116,60 @@ class Rows:
         return self.weights.astype("<u8").tobytes()
 
 
+@frozen(kw_only=True, eq=False)
+class Everywhere:
+    """A mechanism of whole rows for the vertices of a region, which any point of it is a mixture of.
+
+    Attributes:
+        kind: of mechanism.
+        rows: of the vertices.
+        snapper: what takes a position to its vertices, and the region.
+    """
+
+    kind: ClassVar[int] = 3
+
+    rows: Rows
+    snapper: Snapper
+
+    def to_bytes(self) -> bytes:
+        """Return the rows, then the region.
+
+        Raises:
+            UsageError: a region of more than :data:`WIDEST`, whose products are beyond 64 bits.
+        """
+        snapper = self.snapper
+        vertices, simplices, ends = snapper.vertices, snapper.simplices, snapper.ends
+        wide = int((vertices.max(axis=0) - vertices.min(axis=0)).max())
+        if max(wide, int(np.abs(vertices).max())) > WIDEST:
+            raise UsageError(
+                f"export: a region must be at most {WIDEST / PER_KM:,.0f} km wide and as near to its origin, got "
+                f"{wide / PER_KM:,.0f} km: export a smaller one"
+            )
+        rim = ends[:0] if simplices.shape[1] == 2 else ends
+        whole = math.lcm(*(reach.denominator for reach in snapper.reaches))
+        reaches = [int(reach * whole) for reach in snapper.reaches]
+        block = (self._greatest_sum(whole, max(reaches, default=0)).bit_length() + SPARE + 7) // 8
+        parts = [self.rows.to_bytes(), struct.pack("<BBH", simplices.shape[1], snapper.steps, block)]
+        if (on_earth := snapper.projection) is not None:
+            parts.append(struct.pack("<iiQQ", *on_earth.origin, on_earth.east, on_earth.north))
+        parts.append(vertices.astype("<i4").tobytes())
+        for groups in (simplices, rim):
+            parts += [struct.pack("<I", len(groups)), groups.astype("<u4").tobytes()]
+        return b"".join(parts + [_large(number) for number in [whole, *reaches] if snapper.steps])
+
+    def _greatest_sum(self, whole: int, reach: int) -> int:
+        """Return a bound from above of the sums of all mixtures' weights."""
+        snapper = self.snapper
+        ways = snapper.vertices[snapper.ends[:, 1]] - snapper.vertices[snapper.ends[:, 0]]
+        greatest: int = max(1, *(x * x + y * y for x, y in ways.tolist()))
+        if snapper.simplices.shape[1] == 3:
+            a, b, c = (snapper.vertices[snapper.simplices[:, corner]].astype(object) for corner in range(3))
+            greatest = max(greatest, *((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]))
+        if snapper.steps:
+            greatest *= 2 * (2 * snapper.steps * whole + reach) ** snapper.steps
+        return greatest << 63
+
+
 def artefact(
     mechanism: Mechanism, records: Places, outputs: Places | None, promise: str, *, release: str, proof: str
 ) -> bytes:
@@ -136,6 +197,12 @@ def artefact(
         ]
     )
     return MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _large(number: int) -> bytes:
+    """Return a whole number of any size as how many bytes it takes, a byte, and these."""
+    size = (number.bit_length() + 7) // 8
+    return struct.pack("<B", size) + number.to_bytes(size, "little")
 
 
 def _text(text: str) -> bytes:

@@ -1,7 +1,8 @@
 """The reference client: it reads mechanism.bin and draws the same report from the same entropy as every other client.
 
-It needs the standard library alone, and is written to be ported: whole numbers throughout, one pass over a row. The
-format is documented in docs/reference/client.md.
+It needs the standard library alone, and is written to be ported: whole numbers throughout, one pass over a row.
+:mod:`privopt_clients.client_region` is its part for releases that protect every point. The format is documented in
+docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from privopt_clients.client_region import DamagedArtefactError, Everywhere, Mixture, index_below
+
 __all__ = ["Client", "DamagedArtefactError", "open_artefact"]
 
 MAGIC: Final = b"PRIVOPT\x01"
@@ -23,6 +26,7 @@ KINDS: Final = (0, 1, 2)
 DEGREES: Final = 1
 ROWS: Final = 1
 COLUMNS: Final = 2
+EVERYWHERE: Final = 3
 TOTAL: Final = 1 << 63
 WORD: Final = 8
 """Bytes of entropy that a report from a whole row takes."""
@@ -37,10 +41,6 @@ LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1
 
 
 Report = dict[str, str | float]
-
-
-class DamagedArtefactError(ValueError):
-    """Bytes that are not an artefact, or not as they were written."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ class _Reader:
         """Read numbers of one form of :mod:`struct`, little-endian."""
         return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
 
+    def large(self) -> int:
+        """Read a number of any size: its bytes, one of them says how many follow."""
+        (count,) = self.numbers("B", 1)
+        return int.from_bytes(self.take(count), "little")
+
     def text(self) -> str:
         """Read a text: its length in bytes, then UTF-8."""
         (count,) = self.numbers("I", 1)
@@ -96,13 +101,13 @@ class _Rows:
     block = WORD
 
     def __init__(self, reader: _Reader, records: int, outputs: int) -> None:
-        self._rows = [reader.numbers("Q", outputs) for _ in range(records)]
-        if any(sum(row) != TOTAL for row in self._rows):
+        self.rows = [reader.numbers("Q", outputs) for _ in range(records)]
+        if any(sum(row) != TOTAL for row in self.rows):
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 
-    def draw(self, row: int, entropy: bytes) -> int | None:
+    def draw(self, where: Mixture, entropy: bytes) -> int | None:
         """Return the output that the first 63 bits of a word answer to."""
-        return _place_of(int.from_bytes(entropy[:WORD], "little") >> 1, self._rows[row])
+        return index_below(int.from_bytes(entropy[:WORD], "little") >> 1, self.rows[where[0][0]])
 
 
 class _Columns:
@@ -126,9 +131,10 @@ class _Columns:
             self._table.append((self._table[-1] * factor + (1 << 64) - 1) >> 64)
         self.entropy = self.block * tries
 
-    def draw(self, row: int, entropy: bytes) -> int | None:
+    def draw(self, where: Mixture, entropy: bytes) -> int | None:
         """Return the output that the first block below the row's sum answers to; None where no block is."""
-        weights = [x * self._table[d] for x, d in zip(self._weights, self._steps_from(row), strict=True)]
+        steps = self._steps_from(where[0][0])
+        weights = [x * self._table[d] for x, d in zip(self._weights, steps, strict=True)]
         total = sum(weights)
         if total > 1 << 8 * self.block:
             raise DamagedArtefactError(
@@ -137,7 +143,7 @@ class _Columns:
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little")
             if number < total:
-                return _place_of(number, weights)
+                return index_below(number, weights)
         return None
 
     def _steps_from(self, row: int) -> list[int]:
@@ -168,9 +174,9 @@ class Client:
     def __init__(self, body: bytes) -> None:
         reader = _Reader(body)
         kind, places, own, reported = reader.numbers("B", 4)
-        if kind not in (ROWS, COLUMNS) or places not in KINDS or own not in (0, 1) or reported not in KINDS:
+        if kind not in (ROWS, COLUMNS, EVERYWHERE) or places not in KINDS or own not in (0, 1) or reported not in KINDS:
             raise DamagedArtefactError(
-                f"mechanism.bin must be of kind 1 or 2, got {kind}, {places}, {own}, {reported}: update the client"
+                f"mechanism.bin must be of kind 1, 2 or 3, got {kind}, {places}, {own}, {reported}: update the client"
             )
         self.promise, self.release, self.proof = reader.text(), reader.text(), reader.text()
         count, outputs = reader.numbers("I", 2)
@@ -178,7 +184,10 @@ class Client:
         self._outputs = reader.places(reported, outputs) if own else self._records
         if kind == COLUMNS and (own or outputs != count):
             raise DamagedArtefactError("mechanism.bin must report its records by column weights: export again")
-        self._mechanism = _Rows(reader, count, outputs) if kind == ROWS else _Columns(reader, count)
+        self._mechanism: _Rows | _Columns | Everywhere
+        self._mechanism = _Columns(reader, count) if kind == COLUMNS else _Rows(reader, count, outputs)
+        if isinstance(self._mechanism, _Rows) and kind == EVERYWHERE:
+            self._mechanism = Everywhere(reader, self._mechanism.rows, places == DEGREES)
         reader.end()
         self._number = {name: row for row, name in enumerate(self._records.ids)}
 
@@ -213,10 +222,10 @@ class Client:
         Raises:
             ValueError: no record has that id, or no such position can be.
         """
-        row = self._row_of(secret)
+        where = self._where(secret)
         output = None
         while output is None:
-            output = self._mechanism.draw(row, os.urandom(self.entropy))
+            output = self._mechanism.draw(where, os.urandom(self.entropy))
         return self._reported(output)
 
     def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
@@ -230,24 +239,30 @@ class Client:
         Raises:
             ValueError: as :meth:`report`, too few bytes, or no block that counts.
         """
-        row, least = self._row_of(secret), self._mechanism.block
+        where, least = self._where(secret), self._mechanism.block
         if len(entropy) < least:
             raise ValueError(f"entropy must be {least} bytes at least, got {len(entropy)}")
-        output = self._mechanism.draw(row, entropy)
+        output = self._mechanism.draw(where, entropy)
         if output is None:
             raise ValueError("entropy must have a block that counts, got none: give more blocks")
         return self._reported(output)
 
-    def _row_of(self, secret: str | Sequence[float]) -> int:
-        """Return the row of a record, or of the record nearest to a position."""
+    def _where(self, secret: str | Sequence[float]) -> Mixture:
+        """Return the row of a record or of the record nearest to a position; or those that a position is a mixture of.
+
+        Every row has a share, a whole number.
+        """
         if isinstance(secret, str):
             if secret not in self._number:
                 raise ValueError("the secret must be the id of a record, got another text")
-            return self._number[secret]
+            return ((self._number[secret], 1),)
         if not self._records.kind:
             raise ValueError("the secret must be the id of a record, got a position: these records have none")
-        first, second = (float(number) for number in secret)
-        return _nearest(self._records, first, second)
+        first, second = secret
+        at = _units(self._records.kind, float(first), float(second))
+        if isinstance(self._mechanism, Everywhere):
+            return self._mechanism.at(*at)
+        return ((_nearest(self._records, *at), 1),)
 
     def _reported(self, output: int) -> Report:
         places = self._outputs
@@ -277,28 +292,22 @@ def open_artefact(data: bytes, sha256: str | None = None) -> Client:
     return Client(data[start:])
 
 
-def _place_of(number: int, weights: Sequence[int]) -> int:
-    """Return how many cumulated weights are at most a number below their sum; all are looked at."""
-    cumulated = index = 0
-    for weight in weights:
-        cumulated += weight
-        index += cumulated <= number
-    return index
+def _units(kind: int, first: float, second: float) -> tuple[int, int]:
+    """Return a position in the artefact's units, by the kind of places."""
+    for number, (low, high) in zip((first, second), LIMITS[kind], strict=True):
+        if not low <= number <= high:
+            raise ValueError(f"a position must lie between {low:g} and {high:g}, got another number")
+    unit = PER_UNIT[kind]
+    a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
+    return a, b - 2 * HALF_TURN if kind == DEGREES and b >= HALF_TURN else b
 
 
-def _nearest(places: Places, first: float, second: float) -> int:
-    """Return the place nearest to a position, the first of several; all are looked at.
+def _nearest(places: Places, a: int, b: int) -> int:
+    """Return the place nearest to a position in units, the first of several; all are looked at.
 
     Degrees east are as long as at the place's latitude, so that places near a position are distinguished well.
     """
     degrees = places.kind == DEGREES
-    for number, (low, high) in zip((first, second), LIMITS[places.kind], strict=True):
-        if not low <= number <= high:
-            raise ValueError(f"a position must lie between {low:g} and {high:g}, got another number")
-    unit = PER_UNIT[places.kind]
-    a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
-    if degrees and b >= HALF_TURN:
-        b -= 2 * HALF_TURN
     best, least = 0, -1
     for row, (one, other) in enumerate(places.points):
         across = b - other

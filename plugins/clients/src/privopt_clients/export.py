@@ -6,11 +6,13 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
@@ -19,14 +21,17 @@ from privopt.interfaces import Progress
 from privopt.report.promise_text import claim
 from privopt.run.publish import check_target, new_folder
 from privopt.run.verify import Opened, open_verified
-from privopt_clients.artefact import Mechanism, Places, Rows, artefact
+from privopt_clients.artefact import Everywhere, Mechanism, Places, Rows, artefact
 from privopt_clients.client import Client, open_artefact
 from privopt_clients.column_weights import column_weights
 from privopt_clients.fewer_outputs import fewer_outputs
 from privopt_clients.jvm import JAR, write_jar
 from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.certify_region import certify_everywhere
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.region.region import Plane
+from privopt_metric_dp.region.snap_to_region import Snapper, read_positions
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.tables.apply_table import matrix_of
 
@@ -38,12 +43,15 @@ EDGES: Final = 8
 """Pairs a record up to which they make a graph for column weights: 12 bytes each."""
 Form: TypeAlias = Literal["rows", "columns"]
 Target: TypeAlias = Literal["js", "jvm"]
-SCOPES: Final = ("all-pairs", "neighbours")
-"""Scopes that speak of records: a report from a record's row has them."""
+SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
+"""Scopes that a report from a record's row has, or one from the row of any point."""
 VECTORS: Final = 64
 """Vectors of an export."""
 CLIENT: Final = Path(__file__).parent / "js"
 MODULE: Final = "privopt-client.mjs"
+MODULES: Final = (MODULE, "privopt-policy.mjs", "privopt-location.mjs")
+"""Each needs those before it alone."""
+IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
 
 
 @frozen(kw_only=True)
@@ -110,8 +118,8 @@ def export(
     before = _loss(release.weights, data.weighted)
     made = artefact(
         chosen.mechanism,
-        _places(release.records.tolist(), data.records),
-        None if chosen.kept is None else _places(release.outputs[chosen.kept].tolist(), data.outputs, chosen.kept),
+        _places(data, data.records),
+        None if chosen.kept is None else _places(data, data.outputs, chosen.kept),
         claim(opened.result),
         release=_digest(opened.folder / "SHA256SUMS"),
         proof=_digest(opened.folder / "proof.npz"),
@@ -122,7 +130,7 @@ def export(
     with new_folder(Path(out), force=force, known_by=known_by) as work:
         _write_artefact(work, made)
         if target == "js":
-            _write_module(work, made)
+            _write_modules(work, made)
         else:
             write_jar(work)
     return Exported(
@@ -138,12 +146,12 @@ def export(
 
 
 def _check_scope(opened: Opened) -> None:
-    """Refuse guarantees that a report from a record's row does not carry."""
+    """Refuse guarantees that such a report does not carry."""
     guarantee = opened.result.guarantee
     if guarantee.kind != "metric-dp" or guarantee.scope not in SCOPES:
         raise UsageError(
-            f"{opened.folder}: export takes metric-dp between records (scope {' or '.join(SCOPES)}), got "
-            f"{guarantee.kind} with scope {guarantee.scope}: solve the problem for records"
+            f"{opened.folder}: export takes metric-dp with scope {', '.join(SCOPES)}, got {guarantee.kind} with scope "
+            f"{guarantee.scope}: solve the problem for records, or everywhere"
         )
 
 
@@ -182,7 +190,9 @@ def _chosen(release: MatrixRelease, data: MetricData, form: Form | None, largest
 def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
     """Return column weights over the graph of the pairs that the certificate checks, which prove themselves."""
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
-    if release.outputs.tolist() != release.records.tolist() or len(pairs) > EDGES * len(release.records):
+    if data.region is not None or release.outputs.tolist() != release.records.tolist():
+        return None
+    if len(pairs) > EDGES * len(release.records):
         return None
     found = column_weights(pairs, distances, len(release.records), data.epsilon)
     if found is None:
@@ -193,17 +203,22 @@ def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
 
 
 def _by_rows(release: MatrixRelease, data: MetricData, most: int) -> _Chosen:
-    """Return whole rows of at most ``most`` outputs, certified as the release was, for its own pairs."""
+    """Return whole rows of at most ``most`` outputs, certified as the release was, for its own pairs or region."""
     weights, kept = fewer_outputs(release.weights, data.weighted, most)
-    measured = certify(weights, release.pairs, data.not_above(release.pairs, release.distances), data.epsilon)
+    rows = Rows(weights=weights)
+    mechanism: Mechanism = rows
+    if data.region is None:
+        measured = certify(weights, release.pairs, data.not_above(release.pairs, release.distances), data.epsilon)
+    else:
+        measured = certify_everywhere(weights, data.region, data.epsilon)
+        mechanism = Everywhere(rows=rows, snapper=Snapper.of(data.region, data.epsilon))
     if not measured.holds:
-        found = f"{measured.failed:,} pairs and {len(measured.wrong_rows):,} rows that do not hold"
+        found = f"{measured.failed:,} pairs or simplices and {len(measured.wrong_rows):,} rows that do not hold"
         raise CertificationError(f"export: rows must keep epsilon {float(data.epsilon):g}, got {found}")
     dropped = int(release.weights.any(axis=0).sum()) - len(kept)
     note = f"{dropped:,} of {dropped + len(kept):,} outputs were joined to others, so that rows fit" if dropped else ""
-    return _Chosen(
-        form="rows", mechanism=Rows(weights=weights), kept=kept, loss=_loss(weights, data.weighted[:, kept]), note=note
-    )
+    loss = _loss(weights, data.weighted[:, kept])
+    return _Chosen(form="rows", mechanism=mechanism, kept=kept, loss=loss, note=note)
 
 
 def _loss(weights: Unsigned, weighted: Floats) -> float:
@@ -211,12 +226,16 @@ def _loss(weights: Unsigned, weighted: Floats) -> float:
     return float((weights / 2.0**63 * weighted).sum())
 
 
-def _places(ids: list[str], space: Space, rows: Ints | None = None) -> Places:
-    """Return places of a problem, or some of them, as the artefact has them."""
-    points = space.on_map
-    if points is not None and rows is not None:
-        points = points[rows]
-    return Places.of(ids, points, degrees=space.kind == "geographic")
+def _places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
+    """Return places of a problem, or some of them, as the artefact has them: in degrees where positions are."""
+    kept = slice(None) if rows is None else rows
+    ids, points = np.asarray(space.ids, dtype=np.str_)[kept].tolist(), space.on_map
+    if points is None:
+        return Places.of(ids, None, degrees=False)
+    on_earth = data.region.projection if isinstance(data.region, Plane) else None
+    if on_earth is not None and space.kind == "planar":
+        points = on_earth.to_earth(read_positions(points, None))
+    return Places.of(ids, points[kept], degrees=space.kind == "geographic" or on_earth is not None)
 
 
 def _digest(path: Path) -> str:
@@ -231,13 +250,15 @@ def _write_artefact(folder: Path, made: bytes) -> None:
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
 
 
-def _write_module(folder: Path, made: bytes) -> None:
-    """Write the ES module and its types, and a page with module and artefact inside."""
-    shutil.copyfile(CLIENT / MODULE, folder / MODULE)
-    for name in ("privopt-client.d.ts", "privopt-client.d.mts"):  # TypeScript looks for the second next to an .mjs
-        shutil.copyfile(CLIENT / "privopt-client.d.ts", folder / name)
+def _write_modules(folder: Path, made: bytes) -> None:
+    """Write the ES modules and their types, and a page with modules and artefact inside."""
+    for path in (CLIENT / name for name in MODULES):
+        shutil.copyfile(path, folder / path.name)
+        for ending in (".d.ts", ".d.mts"):  # TypeScript looks for the second next to an .mjs
+            shutil.copyfile(path.with_suffix(".d.ts"), folder / (path.stem + ending))
     page = (CLIENT / "index.html").read_text("utf-8")
-    page = page.replace("/* MODULE */", (CLIENT / MODULE).read_text("utf-8"))
+    inside = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
+    page = page.replace("/* MODULES */", inside)
     page = page.replace("<!-- MECHANISM -->", base64.b64encode(made).decode("ascii"))
     (folder / "index.html").write_text(page, "utf-8")
 

@@ -25,6 +25,8 @@ export interface Mechanism {
   readonly positions: [number, number][];
   /** Bytes of entropy that report() takes. */
   readonly entropy: number;
+  /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
+  cell(input: Input): string;
   /** Draws a report from crypto.getRandomValues. Throws RangeError for an input that cannot be. */
   report(input: Input): Report;
   /** The same from given bytes: uniform and never used again, or nothing is promised. */

@@ -1,18 +1,20 @@
 // privopt client: opens mechanism.bin and draws reports on the device.
 //
 // The format and the rules of drawing are documented in docs/reference/client.md. All arithmetic is on whole numbers:
-// doubles stay below 2^53, 64-bit words are two halves of 32 bits, and what is larger is a BigInt. A draw looks at
-// every entry of its row and at every place, whichever the secret is.
+// doubles below 2^53, and what is larger is a BigInt. A draw looks at every entry of its row and at every place,
+// whichever the secret is.
 
 const MAGIC = [0x50, 0x52, 0x49, 0x56, 0x4f, 0x50, 0x54, 1]; // "PRIVOPT" and the version
 const DIGEST = 32; // bytes of SHA-256
 const START = MAGIC.length + DIGEST;
 
 const ROWS = 1; // kinds of mechanism: whole rows,
-const COLUMNS = 2; // and a weight a place with a graph
+const COLUMNS = 2; // a weight a place with a graph,
+const EVERYWHERE = 3; // and whole rows of a region's vertices
 const WORD = 8; // bytes of entropy of a report from a whole row
-const TWO_32 = 4294967296;
+const TOTAL = 1n << 63n;
 const ROOM = 2 ** -49; // relative, around squares in doubles
+const NEAR = 2 ** -40; // the same, around squared distances from sides
 const HALF_TURN = 1800000000; // 180 degrees in units of 1e-7
 
 // By kind of places: 0 ids alone, 1 degrees, 2 a plane.
@@ -31,17 +33,14 @@ export class DamagedArtefactError extends Error {}
  * again, but not this one.
  */
 export async function open(bytes, sha256) {
-  // A copy: nobody can change the bytes after they were checked.
-  const data = bytes instanceof ArrayBuffer
-    ? new Uint8Array(bytes.slice(0))
-    : Uint8Array.from(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+  const data = new Uint8Array(bytes).slice(); // a copy: nobody can change the bytes after they were checked
   if (sha256 !== undefined && hex(await digest(data)) !== sha256.toLowerCase()) {
-    throw new DamagedArtefactError("mechanism.bin must have the SHA-256 asked for, got another: fetch it again");
+    throw damaged("have the SHA-256 asked for, got another: fetch it again");
   }
   const summed = data.length < START ? new Uint8Array(DIGEST) : await digest(data.subarray(START));
   const stated = data.subarray(MAGIC.length, START);
   if (MAGIC.some((byte, at) => data[at] !== byte) || hex(summed) !== hex(stated)) {
-    throw new DamagedArtefactError("mechanism.bin must be as it was written, got changed bytes: fetch it again");
+    throw damaged("be as it was written, got changed bytes: fetch it again");
   }
   return new Mechanism(new Reader(data.subarray(START)));
 }
@@ -54,23 +53,21 @@ class Mechanism {
 
   constructor(reader) {
     const [kind, places, own, reported] = [reader.byte(), reader.byte(), reader.byte(), reader.byte()];
-    if ((kind !== ROWS && kind !== COLUMNS) || places > 2 || own > 1 || reported > 2) {
-      throw new DamagedArtefactError(
-        `mechanism.bin must be of kind 1 or 2, got ${[kind, places, own, reported]}: update the client`,
-      );
+    if (![ROWS, COLUMNS, EVERYWHERE].includes(kind) || places > 2 || own > 1 || reported > 2) {
+      throw damaged(`be of kind 1, 2 or 3, got ${[kind, places, own, reported]}: update the client`);
     }
-    this.promise = reader.text();
-    this.release = reader.text();
-    this.proof = reader.text();
-    const records = reader.whole();
-    const outputs = reader.whole();
+    [this.promise, this.release, this.proof] = [reader.text(), reader.text(), reader.text()];
+    const [records, outputs] = [reader.whole(), reader.whole()];
     this.#records = reader.places(places, records);
     this.#outputs = own ? reader.places(reported, outputs) : this.#records;
     this.#numbers = new Map(this.#records.ids.map((id, row) => [id, row]));
     if (kind === COLUMNS && (own || outputs !== records)) {
-      throw new DamagedArtefactError("mechanism.bin must report its records by column weights: export again");
+      throw damaged("report its records by column weights: export again");
     }
-    this.#mechanism = kind === ROWS ? new Rows(reader, records, outputs) : new Columns(reader, records);
+    this.#mechanism = kind === COLUMNS ? new Columns(reader, records) : new Rows(reader, records, outputs);
+    if (kind === EVERYWHERE) {
+      this.#mechanism = new Everywhere(reader, this.#mechanism.rows, places === DEGREES);
+    }
     reader.end();
     Object.freeze(this);
   }
@@ -97,104 +94,86 @@ class Mechanism {
     return this.#mechanism.entropy;
   }
 
+  /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
+  cell(input) {
+    return typeof input === "string" ? input : this.#records.ids[nearest(this.#records, ...this.#inUnits(input))];
+  }
+
   /** Draws a report for the id of a record or for a position, from the device's generator. */
   report(input) {
-    const row = this.#rowOf(input);
-    for (;;) {
-      const output = this.#mechanism.draw(row, crypto.getRandomValues(new Uint8Array(this.entropy)));
-      if (output >= 0) {
-        return this.#reported(output);
-      }
-    }
+    const where = this.#where(input);
+    let output;
+    do {
+      output = this.#mechanism.draw(where, crypto.getRandomValues(new Uint8Array(this.entropy)));
+    } while (output < 0);
+    return this.#reported(output);
   }
 
   /** The same from given bytes, which must be uniform and never used again, or nothing is promised. */
   reportFrom(input, entropy) {
-    const row = this.#rowOf(input);
+    const where = this.#where(input);
     const least = this.#mechanism.block;
     if (!(entropy instanceof Uint8Array) || entropy.length < least) {
       throw new RangeError(`entropy must be a Uint8Array of ${least} bytes at least, got ${entropy?.length}`);
     }
-    const output = this.#mechanism.draw(row, entropy);
+    const output = this.#mechanism.draw(where, entropy);
     if (output < 0) {
       throw new RangeError("entropy must have a block that counts, got none: give more blocks");
     }
     return this.#reported(output);
   }
 
-  #rowOf(input) {
+  /** Returns rows and shares: of a record, of the record nearest to a position, or those that a position mixes. */
+  #where(input) {
     if (typeof input === "string") {
       const row = this.#numbers.get(input);
       if (row === undefined) {
         throw new RangeError("the secret must be the id of a record, got another text");
       }
-      return row;
+      return [[row, 1n]];
     }
-    if (this.#records.kind === 0) {
+    const [first, second] = this.#inUnits(input);
+    return this.#mechanism.at?.(first, second) ?? [[nearest(this.#records, first, second), 1n]];
+  }
+
+  /** Returns a position as whole numbers of units. */
+  #inUnits(position) {
+    const { kind } = this.#records;
+    if (kind === 0) {
       throw new RangeError("the secret must be the id of a record, got a position: these records have none");
     }
-    if (!Array.isArray(input) || input.length !== 2) {
-      throw new RangeError("the secret must be the id of a record or an array of two numbers");
+    const within = (axis) => Number.isFinite(position[axis])
+      && LIMITS[kind][axis][0] <= position[axis] && position[axis] <= LIMITS[kind][axis][1];
+    if (!Array.isArray(position) || position.length !== 2 || !within(0) || !within(1)) {
+      const [one, other] = LIMITS[kind].map((limits) => limits.join(" and "));
+      throw new RangeError(`the secret must be an id, or two numbers between ${one}, ${other}, got another position`);
     }
-    return nearest(this.#records, input[0], input[1]);
+    const [a, b] = position.map((number) => Math.floor(number * UNITS[kind] + 0.5));
+    return [a, kind === DEGREES && b >= HALF_TURN ? b - 2 * HALF_TURN : b];
   }
 
   #reported(output) {
     const { ids, kind, points } = this.#outputs;
-    const report = { id: ids[output] };
-    NAMES[kind].forEach((name, axis) => {
-      report[name] = points[2 * output + axis] / UNITS[kind];
-    });
-    return report;
+    const place = NAMES[kind].map((name, axis) => [name, points[2 * output + axis] / UNITS[kind]]);
+    return { id: ids[output], ...Object.fromEntries(place) };
   }
 }
 
-/** Whole rows of weights that sum to 2^63, as two halves of 32 bits each. */
+/** Whole rows of weights that sum to 2^63. */
 class Rows {
-  #low;
-  #high;
-  #count;
-
   constructor(reader, records, outputs) {
     this.entropy = WORD;
     this.block = WORD;
-    this.#low = new Uint32Array(records * outputs);
-    this.#high = new Uint32Array(records * outputs);
-    this.#count = outputs;
-    for (let at = 0; at < records * outputs; at += 1) {
-      this.#low[at] = reader.whole();
-      this.#high[at] = reader.whole();
-    }
-    for (let row = 0; row < records; row += 1) {
-      let low = 0;
-      let high = 0;
-      for (let at = row * outputs; at < (row + 1) * outputs; at += 1) {
-        low += this.#low[at];
-        high += this.#high[at];
-      }
-      if (low % TWO_32 !== 0 || high + low / TWO_32 !== 0x80000000) {
-        throw new DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again");
-      }
+    this.rows = Array.from({ length: records }, () => BigUint64Array.from({ length: outputs }, () => reader.long()));
+    if (this.rows.some((row) => row.reduce((sum, weight) => sum + weight, 0n) !== TOTAL)) {
+      throw damaged("have rows that sum to 2^63, got another sum: export again");
     }
   }
 
-  /** Returns the index that a word of 63 bits answers to: how many cumulated weights are at most that word. */
-  draw(row, entropy) {
-    const view = new DataView(entropy.buffer, entropy.byteOffset, WORD);
-    const top = view.getUint32(4, true);
-    const wordLow = ((view.getUint32(0, true) >>> 1) | ((top & 1) << 31)) >>> 0; // the lowest bit is dropped
-    const wordHigh = top >>> 1;
-    let low = 0;
-    let high = 0;
-    let index = 0;
-    for (let at = row * this.#count; at < (row + 1) * this.#count; at += 1) {
-      low += this.#low[at];
-      const carry = Math.floor(low / TWO_32);
-      low -= carry * TWO_32;
-      high += this.#high[at] + carry;
-      index += (high < wordHigh) | ((high === wordHigh) & (low <= wordLow));
-    }
-    return index;
+  /** Returns the output that a word of 63 bits answers to. */
+  draw([[row]], entropy) {
+    const word = new DataView(entropy.buffer, entropy.byteOffset, WORD).getBigUint64(0, true);
+    return indexBelow(word >> 1n, this.rows[row]); // the lowest bit is dropped
   }
 }
 
@@ -205,14 +184,12 @@ class Columns {
   #table;
 
   constructor(reader, records) {
-    const factor = reader.long();
-    const top = reader.long();
-    const longest = reader.whole();
+    const [factor, top, longest] = [reader.long(), reader.long(), reader.whole()];
     this.block = reader.byte();
     const tries = reader.byte() + 256 * reader.byte();
     const edges = reader.whole();
     if (this.block === 0 || tries === 0) {
-      throw new DamagedArtefactError("mechanism.bin must have blocks of entropy, got none: export again");
+      throw damaged("have blocks of entropy, got none: export again");
     }
     const [tails, heads, steps] = [0, 1, 2].map(() => Array.from({ length: edges }, () => reader.whole()));
     this.#weights = Array.from({ length: records }, () => BigInt(reader.whole()));
@@ -220,7 +197,7 @@ class Columns {
     for (let edge = 0; edge < edges; edge += 1) {
       const [tail, head] = [tails[edge], heads[edge]];
       if (tail >= records || head >= records) {
-        throw new DamagedArtefactError("mechanism.bin must join places, got an edge beyond them: export again");
+        throw damaged("join places, got an edge beyond them: export again");
       }
       this.#after[tail].push([head, steps[edge]]);
       this.#after[head].push([tail, steps[edge]]);
@@ -233,98 +210,189 @@ class Columns {
   }
 
   /** Returns the output that the first block below the row's sum answers to; -1 where no block is. */
-  draw(row, entropy) {
+  draw([[row]], entropy) {
     const steps = this.#stepsFrom(row);
-    const cumulated = new Array(steps.length);
-    let sum = 0n;
-    for (let place = 0; place < steps.length; place += 1) {
-      sum += this.#weights[place] * this.#table[steps[place]];
-      cumulated[place] = sum;
-    }
-    if (sum > 1n << BigInt(8 * this.block)) {
-      throw new Error("mechanism.bin must have rows that a block of entropy covers, got a greater sum: export again");
-    }
-    for (let start = 0; start + this.block <= entropy.length; start += this.block) {
-      const bytes = Uint8Array.from(entropy.subarray(start, start + this.block)).reverse(); // the last byte counts most
-      const number = BigInt(`0x${hex(bytes)}`);
-      if (number < sum) {
-        return cumulated.reduce((index, above) => index + (above <= number), 0);
-      }
-    }
-    return -1;
+    return drawByBlocks(steps.map((step, place) => this.#weights[place] * this.#table[step]), this.block, entropy, 1n);
   }
 
-  /** Returns the steps of the shortest way to each place: Dijkstra, with a heap of steps and places in one number. */
+  /** Returns the steps of the shortest way to each place; a place is looked at again when a shorter way is found. */
   #stepsFrom(row) {
-    const count = this.#after.length;
-    const found = new Array(count).fill(-1);
-    const heap = [row];
-    while (heap.length) {
-      const least = takeLeast(heap);
-      const [steps, place] = [Math.floor(least / count), least % count];
-      if (found[place] < 0) {
-        found[place] = steps;
-        for (const [other, length] of this.#after[place]) {
-          if (found[other] < 0) {
-            putInto(heap, (steps + length) * count + other);
-          }
+    const found = new Array(this.#after.length).fill(Infinity);
+    found[row] = 0;
+    const waiting = new Set([row]); // in the order in which they came
+    for (const place of waiting) {
+      waiting.delete(place);
+      for (const [other, steps] of this.#after[place]) {
+        if (found[place] + steps < found[other]) {
+          found[other] = found[place] + steps;
+          waiting.add(other);
         }
       }
     }
-    if (found.some((steps) => steps < 0 || steps >= this.#table.length)) {
-      throw new DamagedArtefactError("mechanism.bin must join all its places, got one out of reach: export again");
+    if (found.some((steps) => steps >= this.#table.length)) {
+      throw damaged("join all its places, got one out of reach: export again");
     }
     return found;
   }
 }
 
-/** Puts a number into a binary heap. */
-function putInto(heap, number) {
-  let at = heap.length;
-  while (at > 0 && heap[(at - 1) >> 1] > number) {
-    heap[at] = heap[(at - 1) >> 1];
-    at = (at - 1) >> 1;
+/** Whole rows of a region's vertices: the row of a position is a sum of the rows around it, times whole numbers. */
+class Everywhere {
+  #rows;
+  #steps;
+  #earth;
+  #triangles;
+  #sides;
+  #whole;
+  #reaches;
+
+  constructor(reader, rows, degrees) {
+    this.#rows = rows;
+    const corners = reader.byte();
+    this.#steps = BigInt(reader.byte());
+    this.entropy = this.block = reader.byte() + 256 * reader.byte();
+    this.#earth = degrees && [reader.signed(), reader.signed(), reader.long(), reader.long()];
+    const vertices = rows.map((_, row) => ({ row, x: reader.signed(), y: reader.signed() }));
+    const groups = (size) =>
+      Array.from({ length: reader.whole() }, () => Array.from({ length: size }, () => vertices[reader.whole()]));
+    const [simplices, rim] = [groups(corners), groups(2)];
+    this.#triangles = corners === 3 ? simplices : [];
+    this.#sides = corners === 2 ? simplices : rim;
+    if ((corners !== 2 && corners !== 3) || !this.#sides.length || [...simplices, ...rim].flat().includes(undefined)) {
+      throw damaged("have streets or triangles, got others: export again");
+    }
+    this.#whole = this.#steps ? reader.large() : 1n;
+    this.#reaches = this.#steps ? simplices.map(() => reader.large()) : [];
   }
-  heap[at] = number;
+
+  /** Returns the rows that a position in units mixes, and the share of each, a whole number. */
+  at(first, second) {
+    const at = this.#inMillimetres(first, second);
+    for (const corners of this.#triangles) {
+      const shares = insideShares(corners, at);
+      if (shares) {
+        return corners.map(({ row }, corner) => [row, shares[corner]]);
+      }
+    }
+    const { side, gone, length } = nearestSide(this.#sides, at);
+    const [share, of] = this.#steps ? this.#curved(gone, length, this.#reaches[side]) : [gone, length];
+    return [[this.#sides[side][0].row, of - share], [this.#sides[side][1].row, share]];
+  }
+
+  draw(where, entropy) {
+    const weights = Array.from(this.#rows[0], (_, k) =>
+      where.reduce((sum, [row, share]) => sum + share * this.#rows[row][k], 0n));
+    const fit = (1n << BigInt(8 * this.block)) / weights.reduce((sum, weight) => sum + weight, 0n);
+    return drawByBlocks(weights, this.block, entropy, fit);
+  }
+
+  #inMillimetres(first, second) {
+    if (!this.#earth) {
+      return { x: first, y: second };
+    }
+    const [south, middle, east, north] = this.#earth;
+    const scaled = (units, scale) => Number((BigInt(units) * scale + 0x800000n) >> 24n);
+    const turns = Math.floor((second - middle + HALF_TURN) / (2 * HALF_TURN));
+    return { x: scaled(second - middle - 2 * HALF_TURN * turns, east), y: scaled(first - south, north) };
+  }
+
+  /** Turns the part of a street that is gone into the share of its far end: S-shaped, and a ratio of whole numbers. */
+  #curved(gone, length, reach) {
+    if (2n * gone > length) {
+      const [near, of] = this.#curved(length - gone, length, reach);
+      return [of - near, of];
+    }
+    if (reach === 0n) {
+      return [gone, length];
+    }
+    const n = this.#steps;
+    const d = 2n * n * this.#whole;
+    const pieces = (2n * n * gone) / length;
+    const piece = pieces < n ? pieces : n - 1n;
+    const rest = 2n * n * gone - piece * length;
+    const risen = (d + reach) ** piece * (length * d + rest * reach) - length * d ** (piece + 1n);
+    return [risen * d ** (n - 1n - piece), 2n * length * ((d + reach) ** n - d ** n)];
+  }
 }
 
-/** Takes the least number from a binary heap. */
-function takeLeast(heap) {
-  const least = heap[0];
-  const last = heap.pop();
-  let at = 0;
-  let child = 1;
-  while (child < heap.length) {
-    if (child + 1 < heap.length && heap[child + 1] < heap[child]) {
-      child += 1;
-    }
-    if (heap[child] >= last) {
-      break;
-    }
-    heap[at] = heap[child];
-    at = child;
-    child = 2 * at + 1;
+/** Returns barycentric coordinates of a point times twice a triangle's area; nothing outside it. */
+function insideShares([a, b, c], at) {
+  const beyond = (axis) =>
+    at[axis] < Math.min(a[axis], b[axis], c[axis]) || at[axis] > Math.max(a[axis], b[axis], c[axis]);
+  if (beyond("x") || beyond("y")) {
+    return undefined;
   }
-  if (heap.length) {
-    heap[at] = last;
-  }
-  return least;
+  const twice = (p, q) => BigInt(p.x - at.x) * BigInt(q.y - at.y) - BigInt(p.y - at.y) * BigInt(q.x - at.x);
+  const shares = [twice(b, c), twice(c, a), twice(a, b)];
+  return shares.every((share) => share >= 0n) ? shares : undefined;
 }
 
-/** Returns the place nearest to a position, the first of several; all are looked at. */
-function nearest(places, first, second) {
-  const { ids, kind, points, cosines } = places;
-  [first, second].forEach((number, axis) => {
-    const [lowest, highest] = LIMITS[kind][axis];
-    if (typeof number !== "number" || !(number >= lowest && number <= highest)) {
-      throw new RangeError(`a position must lie between ${lowest} and ${highest}, got another number`);
+/** Returns the side nearest to a point, the first of several, and how far along it the nearest of its points is. */
+function nearestSide(sides, at) {
+  let reach = 0;
+  const squares = sides.map(([a, b]) => { // in doubles
+    const [tx, ty, wx, wy] = [a.x - at.x, a.y - at.y, b.x - a.x, b.y - a.y];
+    const length = wx * wx + wy * wy;
+    const gone = length ? Math.min(Math.max(-(tx * wx + ty * wy) / length, 0), 1) : 0;
+    reach = Math.max(reach, length);
+    return (tx + gone * wx) ** 2 + (ty + gone * wy) ** 2;
+  });
+  const least = squares.reduce((low, square) => Math.min(low, square));
+  let best;
+  squares.forEach((square, side) => {
+    if (square <= least + (least + reach) * NEAR) { // whole numbers decide
+      const foot = footOn(sides[side], at);
+      if (!best || foot.square * best.length < best.square * foot.length) {
+        best = { side, ...foot };
+      }
     }
   });
-  const a = Math.floor(first * UNITS[kind] + 0.5);
-  let b = Math.floor(second * UNITS[kind] + 0.5);
-  if (kind === DEGREES && b >= HALF_TURN) {
-    b -= 2 * HALF_TURN;
+  return best;
+}
+
+/** Returns how far along a side a point's nearest one is, the side's length, and their distance: squares, times it. */
+function footOn([a, b], at) {
+  const [tx, ty, wx, wy] = [a.x - at.x, a.y - at.y, b.x - a.x, b.y - a.y].map(BigInt);
+  const [length, along, square] = [wx * wx + wy * wy, -(tx * wx + ty * wy), tx * tx + ty * ty];
+  if (length === 0n) {
+    return { gone: 0n, length: 1n, square };
   }
+  const gone = along < 0n ? 0n : along < length ? along : length;
+  return { gone, length, square: square * length - 2n * gone * along + gone * gone };
+}
+
+/**
+ * Returns the output that the first block of entropy that counts answers to, -1 where none does. So many numbers of a
+ * block stand for each unit of weight, and the others do not count.
+ */
+function drawByBlocks(weights, size, entropy, each) {
+  const sum = weights.reduce((so, weight) => so + weight, 0n);
+  if (each === 0n || sum > 1n << BigInt(8 * size)) {
+    throw damaged("have rows that a block of entropy covers, got a greater sum: export again");
+  }
+  for (let start = 0; start + size <= entropy.length; start += size) {
+    const bytes = Uint8Array.from(entropy.subarray(start, start + size)).reverse(); // the last byte counts most
+    const number = BigInt(`0x${hex(bytes)}`) / each;
+    if (number < sum) {
+      return indexBelow(number, weights);
+    }
+  }
+  return -1;
+}
+
+/** Returns how many cumulated weights are at most a number below their sum; all are looked at. */
+function indexBelow(number, weights) {
+  let [above, index] = [0n, 0];
+  for (const weight of weights) {
+    above += weight;
+    index += above <= number;
+  }
+  return index;
+}
+
+/** Returns the place nearest to a position in units, the first of several; all are looked at. */
+function nearest(places, a, b) {
+  const { ids, kind, points, cosines } = places;
   let best = 0;
   let least = Infinity;
   let [leastUp, leastAcross] = [0, 0];
@@ -363,7 +431,7 @@ class Reader {
   #take(count) {
     const at = this.#at;
     if (at + count > this.#view.byteLength) {
-      throw new DamagedArtefactError("mechanism.bin must be whole, got fewer bytes than it speaks of: export again");
+      throw damaged("be whole, got fewer bytes than it speaks of: export again");
     }
     this.#at += count;
     return at;
@@ -385,6 +453,12 @@ class Reader {
     return this.#view.getInt32(this.#take(4), true);
   }
 
+  /** A whole number of any size: how many bytes it takes, a byte, and these. */
+  large() {
+    const size = this.byte();
+    return Array.from({ length: size }, () => BigInt(this.byte())).reduceRight((sum, byte) => sum * 256n + byte, 0n);
+  }
+
   /** A text: its length in bytes, then UTF-8. */
   text() {
     const count = this.whole();
@@ -402,9 +476,13 @@ class Reader {
 
   end() {
     if (this.#at !== this.#view.byteLength) {
-      throw new DamagedArtefactError("mechanism.bin must end with its last row, got more bytes: export again");
+      throw damaged("end with its last row, got more bytes: export again");
     }
   }
+}
+
+function damaged(wanted) {
+  return new DamagedArtefactError(`mechanism.bin must ${wanted}`);
 }
 
 async function digest(bytes) {

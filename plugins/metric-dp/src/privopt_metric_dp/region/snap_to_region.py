@@ -208,13 +208,13 @@ class Snapper:
         return Triangles(vertices=self.vertices, simplices=self.simplices) if self.simplices.shape[1] == 3 else None
 
     @cached_property
-    def _ends(self) -> Ints:
+    def ends(self) -> Ints:
         """(E, 2) vertices at the ends of a plane's rim, or of streets."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property
     def _sides(self) -> Sides:
-        return Sides(tails=self.vertices[self._ends[:, 0]], heads=self.vertices[self._ends[:, 1]])
+        return Sides(tails=self.vertices[self.ends[:, 0]], heads=self.vertices[self.ends[:, 1]])
 
     @cached_property
     def _reach(self) -> Floats:
@@ -238,7 +238,7 @@ class Snapper:
         if self._triangles is None:
             side, shares, away = self._sides.nearest(positions)
             return Snapped(
-                corners=self._ends[side],
+                corners=self.ends[side],
                 shares=shares,
                 away=away / MM_PER_KM,
                 streets=self.numbers[side] if self.numbers.size else side,
@@ -253,7 +253,7 @@ class Snapper:
             side, divided, far = self._sides.nearest(positions[out])
             if divided.dtype == object:
                 shares = shares.astype(object)
-            corners[out, :2], corners[out, 2] = self._ends[side], self._ends[side, 0]
+            corners[out, :2], corners[out, 2] = self.ends[side], self.ends[side, 0]
             shares[out, :2], shares[out, 2] = divided, 0
             away[out] = far / MM_PER_KM
         return Snapped(corners=corners, shares=shares, away=away)

@@ -1,0 +1,44 @@
+import type { Input, Mechanism, Report } from "./privopt-client.mjs";
+
+/** Where kept reports lie. `set` ends when they are durable. */
+export interface Storage {
+  get(): Promise<unknown>;
+  set(state: unknown): Promise<void>;
+}
+
+export interface Options {
+  /** By default `sealed` under the release's name. */
+  storage?: Storage;
+  /** "time" (default): one report for each `hours`; "place": a cell's first, for good; "nothing": each call draws. */
+  keep?: "time" | "place" | "nothing";
+  /** Of a report kept by time; 24 by default. */
+  hours?: number;
+  /** From a kept cell's centre, within which its report is given again; 0 by default: in the cell alone. */
+  km?: number;
+  /** Reports that are drawn in a period, at most; 30 by default. After that the last one is given again. */
+  limit?: number;
+  /** Period, of UTC; "month" by default. */
+  per?: "day" | "week" | "month";
+}
+
+export interface Given {
+  report: Report;
+  /** Whether it was drawn now. */
+  drawn: boolean;
+  /** How many more may be drawn in this period. */
+  left: number;
+}
+
+export class Policy {
+  constructor(mechanism: Mechanism, options?: Options);
+  report(input: Input, now?: number): Promise<Given>;
+}
+
+/** Storage that has only part of what was stored, or was changed, or belongs to another release. */
+export class LostReportsError extends Error {}
+
+/** Storage for as long as the page is open. */
+export function inMemory(): Storage;
+
+/** Storage in IndexedDB, sealed by a key that the browser keeps and never shows. */
+export function sealed(name: string): Storage;

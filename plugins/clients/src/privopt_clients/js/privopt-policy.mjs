@@ -1,0 +1,151 @@
+// privopt policy: one person's reports over years. Which report is drawn and which is given again, with a limit a
+// period; what was drawn is stored before it is told. The theorem: docs/reference/client.md.
+
+const HOUR = 3600000; // milliseconds
+const KM_PER_DEGREE = 111.19;
+
+/** Storage that has only part of what was stored, or was changed, or belongs to another release. */
+export class LostReportsError extends Error {}
+
+/** Storage for as long as the page is open. */
+export function inMemory() {
+  let held;
+  return {
+    get: async () => held,
+    set: async (state) => {
+      held = structuredClone(state);
+    },
+  };
+}
+
+/** Storage in IndexedDB, sealed by a key that the browser keeps and never shows. */
+export function sealed(name) {
+  const parts = (store) => ["key", "state"].map((part) => store.get(part));
+  return {
+    async get() {
+      const [key, state] = await within(name, "readonly", parts);
+      if (key === undefined && state === undefined) {
+        return undefined; // a first use, or all is lost: nobody can tell
+      }
+      try {
+        const text = await crypto.subtle.decrypt({ name: "AES-GCM", iv: state.iv }, key, state.data);
+        return JSON.parse(new TextDecoder().decode(text));
+      } catch {
+        throw new LostReportsError("kept reports must be whole, got a part: remove this site's data to begin again");
+      }
+    },
+    async set(given) {
+      const [stored] = await within(name, "readonly", parts);
+      const uses = ["encrypt", "decrypt"];
+      const key = stored ?? (await crypto.subtle.generateKey({ name: "AES-GCM", length: 256 }, false, uses));
+      const iv = crypto.getRandomValues(new Uint8Array(12));
+      const text = new TextEncoder().encode(JSON.stringify(given));
+      const data = await crypto.subtle.encrypt({ name: "AES-GCM", iv }, key, text);
+      await within(name, "readwrite", (store) => [store.put(key, "key"), store.put({ iv, data }, "state")]);
+    },
+  };
+}
+
+/** Does what is asked of a database in one transaction; ends when that is durable. */
+async function within(name, mode, act) {
+  const base = await new Promise((done, failed) => {
+    const asked = indexedDB.open(name, 1);
+    asked.onupgradeneeded = () => asked.result.createObjectStore("parts");
+    asked.onsuccess = () => done(asked.result);
+    asked.onerror = () => failed(asked.error);
+  });
+  try {
+    return await new Promise((done, failed) => {
+      const running = base.transaction("parts", mode, { durability: "strict" });
+      const asked = act(running.objectStore("parts"));
+      running.oncomplete = () => done(asked.map((one) => one.result));
+      running.onabort = () => failed(running.error);
+    });
+  } finally {
+    base.close();
+  }
+}
+
+/**
+ * Decides which reports are drawn.
+ *
+ * `keep` is "time" (default): one report for each `hours`, by the clock alone; "place": a cell's first report for
+ * good, and while the position is within `km` of the cell's centre; "nothing": each call draws. No more than `limit`
+ * reports are drawn in a `per` ("day", "week", "month", of UTC); after that the last one is given again.
+ */
+export class Policy {
+  #mechanism;
+  #options;
+  #name;
+  #turn = Promise.resolve();
+
+  constructor(mechanism, { storage, keep = "time", hours = 24, km = 0, limit = 30, per = "month" } = {}) {
+    if (!["time", "place", "nothing"].includes(keep) || !["day", "week", "month"].includes(per)) {
+      throw new RangeError('keep must be "time", "place" or "nothing", and per "day", "week" or "month", got others');
+    }
+    if (!(Number.isInteger(limit) && limit > 0 && hours > 0 && km >= 0)) {
+      throw new RangeError("limit must be a whole number of 1 or more, hours above 0 and km 0 or more, got others");
+    }
+    if (keep === "place" && km > 0 && !mechanism.positions.length) {
+      throw new RangeError("km must be left out where records have no positions");
+    }
+    this.#name = `privopt ${mechanism.release}`;
+    this.#mechanism = mechanism;
+    this.#options = { storage: storage ?? sealed(this.#name), keep, hours, km, limit, per };
+  }
+
+  /** Gives a report, `{ report, drawn, left }`: whether it was drawn now, and how many may be in this period. */
+  report(input, now = Date.now()) {
+    const next = this.#turn.then(() =>
+      globalThis.navigator?.locks // another page of this site waits too
+        ? navigator.locks.request(this.#name, () => this.#next(input, now))
+        : this.#next(input, now));
+    this.#turn = next.catch(() => undefined);
+    return next;
+  }
+
+  async #next(input, now) {
+    const { storage, keep, hours, limit, per } = this.#options;
+    const release = this.#mechanism.release;
+    const state = (await storage.get()) ?? { release, time: 0, drawn: 0, kept: [] };
+    if (state.release !== release) {
+      throw new LostReportsError("kept reports must be of this release, got another's: remove them to begin again");
+    }
+    const time = Math.max(now, state.time); // a clock that is set back opens no period and no slot again
+    const drawn = periodOf(time, per) === periodOf(state.time, per) ? state.drawn : 0;
+    const slot = (moment) => Math.floor(moment / (hours * HOUR));
+    const cell = this.#mechanism.cell(input);
+    const again = keep === "place" ? state.kept.find((kept) => this.#near(kept.cell, input, cell))
+      : keep === "time" && slot(time) === slot(state.time) ? state.kept.at(-1) : undefined;
+    const spent = drawn >= limit ? state.kept.at(-1) : undefined;
+    if (again ?? spent) {
+      return { report: (again ?? spent).report, drawn: false, left: Math.max(limit - drawn, 0) };
+    }
+    const report = this.#mechanism.report(input);
+    const kept = keep === "place" ? [...state.kept, { cell, report }] : [{ report }];
+    await storage.set({ release, time, drawn: drawn + 1, kept });
+    return { report, drawn: true, left: limit - drawn - 1 };
+  }
+
+  /** Whether an input is in a kept cell, or near its centre: public cells, so that no circle is drawn around a home. */
+  #near(kept, input, cell) {
+    const { ids, positions, names } = this.#mechanism;
+    if (kept === cell || typeof input === "string" || !this.#options.km) {
+      return kept === cell;
+    }
+    const [first, second] = positions[ids.indexOf(kept)];
+    if (names[0] !== "lat") {
+      return Math.hypot(input[0] - first, input[1] - second) <= this.#options.km;
+    }
+    const east = ((((input[1] - second + 180) % 360) + 360) % 360) - 180;
+    const across = east * Math.cos((first * Math.PI) / 180);
+    return KM_PER_DEGREE * Math.hypot(input[0] - first, across) <= this.#options.km;
+  }
+}
+
+/** Returns the number of the day, week (from Monday) or month of UTC. */
+function periodOf(now, per) {
+  const day = Math.floor(now / (24 * HOUR));
+  const date = new Date(now);
+  return { day, week: Math.floor((day + 3) / 7), month: 12 * date.getUTCFullYear() + date.getUTCMonth() }[per];
+}

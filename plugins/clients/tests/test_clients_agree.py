@@ -1,0 +1,178 @@
+"""The same entropy gives the same report in Python, node, a browser and on the JVM, for each kind of artefact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.client_engines import ENGINES, Ask
+from helpers.client_exports import EXPORTS
+from scipy.stats import chisquare
+
+from privopt.run.verify import open_verified
+from privopt_clients.client import Client, open_artefact
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.region.snap_to_region import Snapper
+from privopt_metric_dp.tables.apply_table import matrix_of
+
+pytestmark = pytest.mark.xdist_group("clients")
+CHUNK = 100_000
+"""Strings of entropy that are compared at once."""
+
+Secret = str | list[float]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def ask(request, tmp_path_factory):
+    """Ask one of the clients that are no Python."""
+    with ENGINES[request.param](tmp_path_factory.mktemp(request.param)) as asked:
+        yield asked
+
+
+def opened(folder: Path) -> Client:
+    return open_artefact((folder / "mechanism.bin").read_bytes())
+
+
+def inputs_of(client: Client) -> list[Secret]:
+    """Ids, and positions around them where there are any: within the region, at its rim and far from it."""
+    source, near = random.Random(1), 0.004 if client.limits[:1] == ((-90.0, 90.0),) else 0.4
+    found: list[Secret] = list(client.ids)
+    for (a, b), (c, d) in zip(client.positions, client.positions[7:], strict=False):
+        found.append([(a + c) / 2, (b + d) / 2])
+    for number, (first, second) in enumerate(client.positions * 4):
+        spread = near * (100 if number % 20 == 0 else number % 3)  # on the place itself too
+        found.append([first + source.uniform(-spread, spread), second + source.uniform(-spread, spread)])
+    return found
+
+
+def write_inputs(path: Path, inputs: Sequence[Secret], more: Sequence[str] = ()) -> Path:
+    """Write a line each: an id, or two numbers; with one more text each, if given."""
+    lines = [[secret] if isinstance(secret, str) else [repr(at) for at in secret] for secret in inputs]
+    path.write_text("".join("\t".join([*line, *more[n : n + 1]]) + "\n" for n, line in enumerate(lines)), "utf-8")
+    return path
+
+
+def entropy_of(client: Client, chunk: int, count: int) -> tuple[bytes, int]:
+    """Return so many strings of entropy, and the bytes of each: of column weights two blocks; often none counts."""
+    size = min(client.entropy, 2 * client._mechanism.block)
+    return random.Random(chunk).randbytes(size * count), size
+
+
+@cache
+def hash_in_python(folder: Path, chunk: int, count: int) -> str:
+    """Return the SHA-256 of the ids that strings of entropy lead to, over the inputs in turn."""
+    client = opened(folder)
+    inputs, (entropy, size) = inputs_of(client), entropy_of(client, chunk, count)
+    told = hashlib.sha256()
+    for at in range(count):
+        try:
+            report = client.report_from(inputs[at % len(inputs)], entropy[at * size : (at + 1) * size])["id"]
+        except ValueError:
+            report = "no block counts"
+        told.update(f"{report}\n".encode())
+    return told.hexdigest()
+
+
+def check_agreement(folder: Path, ask: Ask, count: int, scratch: Path) -> None:
+    """Compare the reports that ``count`` strings of entropy lead to."""
+    client = opened(folder)
+    files = {"inputs.tsv": write_inputs(scratch / "inputs.tsv", inputs_of(client))}
+    for chunk in range(-(-count // CHUNK)):
+        many = min(CHUNK, count - chunk * CHUNK)
+        entropy, size = entropy_of(client, chunk, many)
+        files["entropy.bin"] = scratch / "entropy.bin"
+        files["entropy.bin"].write_bytes(entropy)
+        assert ask(folder, "hash", size, files) == hash_in_python(folder, chunk, many)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_vectors_hold(exported, ask, name, tmp_path):
+    vectors = json.loads((exported[name] / "vectors.json").read_text("utf-8"))
+    secrets, entropy = [vector["input"] for vector in vectors], [vector["entropy"] for vector in vectors]
+    files = {"inputs.tsv": write_inputs(tmp_path / "inputs.tsv", secrets, entropy)}
+    promise, release, *lines = ask(exported[name], "vectors", 0, files).splitlines()
+    client = opened(exported[name])
+    assert (promise, release, len(lines)) == (client.promise, client.release, 64)
+    for vector, line in zip(vectors, lines, strict=True):
+        output, *numbers = line.split("\t")
+        assert [output, *map(float, numbers)] == list(vector["report"].values())
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_entropy_leads_to_the_same_reports(exported, ask, name, tmp_path):
+    check_agreement(exported[name], ask, 2_000, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPORTS)
+def test_a_million_strings_do(exported, ask, name, tmp_path):
+    check_agreement(exported[name], ask, 1_000_000, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["plane", "columns", "streets anywhere"])
+def test_a_changed_bit_is_refused(exported, ask, name, tmp_path):
+    files = {"inputs.tsv": write_inputs(tmp_path / "inputs.tsv", [""])}
+    assert ask(exported[name], "bits", 400, files) == "400"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plane", "columns"])
+def test_every_bit_is(exported, ask, name, tmp_path):
+    files = {"inputs.tsv": write_inputs(tmp_path / "inputs.tsv", [""])}
+    count = 8 * (exported[name] / "mechanism.bin").stat().st_size
+    assert ask(exported[name], "bits", count, files) == str(count)
+
+
+def law_of(releases: dict[str, Path], name: str, secret: Secret, client: Client) -> dict[str, float]:
+    """Return the probability of each output, from the release and not from what the client reads."""
+    opened_release = open_verified(releases[EXPORTS[name][0]])
+    release, problem = matrix_of(opened_release)
+    assert isinstance(release, MatrixRelease)
+    if isinstance(secret, str):
+        found = release.weights[release.records.tolist().index(secret)] / 2.0**63
+    else:
+        data = problem.data
+        snapped = Snapper.of(data.region, data.epsilon).snap(np.array([secret]))
+        found = snapped.probabilities[0] @ (release.weights[snapped.corners[0]] / 2.0**63)
+    return dict(zip(release.outputs.tolist(), found.tolist(), strict=True))
+
+
+def check_law(told: str, law: dict[str, float], count: int) -> None:
+    """Compare counts of reports with their law by chi-square, outputs that are rare together."""
+    _, *lines = told.splitlines()
+    counts = {output: int(times) for times, output in (line.split("\t") for line in lines)}
+    assert sum(counts.values()) == count
+    expected = np.array(list(law.values())) * count
+    seen = np.array([counts.get(output, 0) for output in law], dtype=float)
+    rare = expected < 5
+    both = [np.append(part[~rare], part[rare].sum()) for part in (seen, expected)]
+    keep = both[1] > 0
+    assert chisquare(both[0][keep], both[1][keep], sum_check=False).pvalue > 1e-6
+
+
+SECRETS = {"earth": "2-3", "plane": "p7", "streets anywhere": [41.9021, 12.5034], "mesh anywhere": [41.8643, 12.4482]}
+
+
+def drawn(exported, releases, ask, name, scratch, count):
+    """Have a client draw, and compare."""
+    secret = SECRETS[name]
+    files = {"inputs.tsv": write_inputs(scratch / "inputs.tsv", [secret])}
+    told = ask(exported[name], "draws", count, files)
+    check_law(told, law_of(releases, name, secret, opened(exported[name])), count)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_draws_follow_the_release(exported, releases, ask, name, tmp_path):
+    drawn(exported, releases, ask, name, tmp_path, 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_million_draws_follow_the_release(exported, releases, ask, name, tmp_path):
+    drawn(exported, releases, ask, name, tmp_path, 1_000_000)
