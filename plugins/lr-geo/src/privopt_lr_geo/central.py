@@ -17,7 +17,7 @@ from privopt.execution.memory import GB
 from privopt.interfaces import Outcome, SolveContext
 from privopt.interfaces.incumbent import Incumbent
 from privopt_lr_geo import server
-from privopt_lr_geo.client import Client, free_entries
+from privopt_lr_geo.client import Client
 from privopt_lr_geo.estimate import Costs, costs_of
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.lr_sets import LRSet, lr_sets, reach_of
@@ -78,7 +78,7 @@ def clients_of(
                 distances=data.metric.between(records[:, None], records[None, :]),
                 reach=reach,
                 costs=data.prior[records, None] * costs.of(records, drawn.centre).upper,
-                free=free_entries(options, reach, data.cost[records]),
+                free=reach <= options.exponential_beyond,
                 order=drawn.order,
             )
         )

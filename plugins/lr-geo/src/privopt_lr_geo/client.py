@@ -12,7 +12,6 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.messages import Answer, Package
-from privopt_lr_geo.problem import LRGeoOptions
 from privopt_metric_dp.matrix.repair import Repaired, repair
 
 if TYPE_CHECKING:
@@ -20,19 +19,7 @@ if TYPE_CHECKING:
 else:
     Executor = Any
 
-__all__ = ["Client", "free_entries"]
-
-
-def free_entries(options: LRGeoOptions, reach: Floats, costs: Floats) -> Bools:
-    """Return the entries with q_ik = 0. They depend on record and output alone, so users agree on them (section 4.3).
-
-    ``distance``: outputs within r_exp. ``cost``: for each record as many as that, of the least cost.
-    """
-    near = reach <= options.exponential_beyond
-    if options.indicator == "distance":
-        return near
-    rank = np.argsort(np.argsort(costs, axis=1, kind="stable"), axis=1, kind="stable")
-    return np.asarray(rank < near.sum(axis=1, keepdims=True))
+__all__ = ["Client"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -44,7 +31,8 @@ class Client:
         distances: (n, n) between these.
         reach: (n, K) from them to the outputs; never more than a required distance apart.
         costs: (n, K) prior-weighted costs, as it knows them: none below the true one.
-        free: (n, K) which entries are variables of their own.
+        free: (n, K) which entries are variables of their own (q_ik = 0): those of outputs near the record, on which
+            users agree (section 4.3).
         order: (n,) random order in which rows travel.
     """
 

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from attrs import evolve
 
 from privopt.arrays import Floats, Ints, Unsigned, slices
 from privopt.errors import CertificationError, SolverError, StoppedError
@@ -83,7 +82,7 @@ class _Search:
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
         self.problem, self.context = problem, context
-        self.data = problem.data if problem.band is None else evolve(problem.data, epsilon=problem.band.epsilon)
+        self.data = problem.data
         self.incumbent: Incumbent[Floats, Multipliers, Unsigned] = Incumbent(self, context.gap)
         self.columns: tuple[ColumnWeights, Unsigned, float] | None = None
         self.reason = "the limit came before column weights were found"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from attrs import evolve
 
 from privopt.errors import DoesNotHoldError, Fault, InputError
 from privopt.interfaces import Channel, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
@@ -80,7 +79,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
         """Return every pair of records (exact), or each user's own matrix."""
         if method == "exact":
-            return EveryRow.over(problem.data, problem.band)
+            return EveryRow.over(problem.data)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
@@ -94,20 +93,14 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
-        """Check that the method can take a region, or private weights.
+        """Check that the method can take a region.
 
         Raises:
-            InputError: a method that promises nothing between rows of different users, at every point of a region; or
-                whose users would show the server the weights that they keep to themselves.
+            InputError: a method that promises nothing between rows of different users, at every point of a region.
         """
-        if method == "exact":
-            return
-        if problem.data.region is not None:
+        if method != "exact" and problem.data.region is not None:
             found = f"true beside --method {method}, which holds in each user's own matrix alone"
             raise InputError([Fault(problem.data.file, "privacy.everywhere", found, "--method exact")])
-        if problem.band is not None:
-            found = f"a file beside --method {method}, whose users upload their costs to the server"
-            raise InputError([Fault(problem.data.file, "lr-geo.private_weights", found, "--method exact")])
 
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         """Solve by the method asked for.
@@ -120,11 +113,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         if context.method != "exact":
             return solve_central(problem, context)
         with context.timed("solve"):
-            found = solve_exact(problem, context)
-        if problem.band is None:
-            return found
-        release, truth = found.release.with_own_rows(problem)
-        return evolve(found, release=release, truth=truth)
+            return solve_exact(problem, context)
 
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, told: Mapping[str, Any]
@@ -165,7 +154,6 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             if release.published is not None:
                 off = np.flatnonzero((release.published.whole[users] != release.weights).any(axis=1))
                 lines += [f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in off[:5]]
-            lines += release.unlike_own(problem)
             return lines
         if len(release.pairs):
             lines.append("mechanism.npz: pairs: wanted none, for scope own-matrix")

@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Certificate, Result
 from privopt_lr_geo.exact import certified_pairs
-from privopt_lr_geo.private import Band
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.attacks.meaning import worth_of
@@ -81,36 +80,17 @@ class OwnMatrices(MetricDP):
         )
 
 
-_OWN_WEIGHTS = (
-    " Users have weights of their own, on which nothing published depends: each moves the probabilities of its row by "
-    "factors of {low:.4g} to {high:.4g} around a public reference that keeps {epsilon:.6g}. So the promise holds "
-    "between such two users whatever their weights, and one report tells a user's weights from any others by odds of "
-    "at most {ratio:.4g}. Reports add up: many of them tell more of the weights, as they do of the place."
-)
-
-
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP over all records, for any users.
-
-    Attributes:
-        band: how far users' own rows may lie from those that are published; None where all draw from these.
-    """
-
-    band: Band | None = None
+    """Metric DP over all records, for any users."""
 
     @classmethod
-    def over(cls, data: MetricData, band: Band | None = None) -> EveryRow:
+    def over(cls, data: MetricData) -> EveryRow:
         """Return the notion that method exact keeps."""
         whose = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
         text = statement.format(whose=whose, epsilon=float(data.epsilon))
-        if band is None:
-            return evolve(cls.of(data), statement=text)
-        figures = {"low": float(band.low), "high": float(band.high), "ratio": float(band.ratio)}
-        text += _OWN_WEIGHTS.format(epsilon=float(band.epsilon), **figures)
-        extra = {"reference_epsilon": float(band.epsilon), "weights_ratio": float(band.ratio)}
-        return evolve(cls.of(data), statement=text, extra=extra, band=band)
+        return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
         """Certify every record's row, computed again from what is published.
@@ -126,16 +106,9 @@ class EveryRow(MetricDP):
             everywhere = certify_everywhere(whole, self.data.region, self.epsilon)
             return self.stated(everywhere, whole, ids, release.outputs)
         pairs, distances, over = certified_pairs(self.data)
-        epsilon = self.epsilon if self.band is None else self.band.epsilon
-        measured = certify(whole, pairs, distances, epsilon, executor=executor)
+        measured = certify(whole, pairs, distances, self.epsilon, executor=executor)
         over = f"{over}, among all {len(ids)} records"
-        if self.band is None:
-            return self.stated(measured, whole, ids, release.outputs, {"over": over})
-        over += f"; of the published rows at {float(epsilon):.6g}, to which rows of the users' own add the rest"
-        found = evolve(self, epsilon=epsilon).stated(measured, whole, ids, release.outputs, {"over": over})
-        worst = math.nextafter((found.worst or 0.0) + self.band.spent, math.inf)
-        allowed = float(self.epsilon)
-        return evolve(found, worst=min(worst, allowed) if found.holds else worst, allowed=allowed)
+        return self.stated(measured, whole, ids, release.outputs, {"over": over})
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:

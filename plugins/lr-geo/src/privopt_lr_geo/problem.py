@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from difflib import get_close_matches
-from fractions import Fraction
 from typing import Literal, Self
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
-from privopt.arrays import Floats, Ints, read_only
-from privopt.declare import File, at_least, between, key, non_negative, positive
+from privopt.arrays import Ints, read_only
+from privopt.declare import at_least, key, non_negative, positive
 from privopt.errors import Faults
-from privopt_lr_geo.private import Band, own_costs, read_targets
 from privopt_metric_dp.problem.data import MetricData, MetricInstance, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Table
@@ -59,21 +56,6 @@ class LRGeoOptions:
         unit="km",
         check=positive,
     )
-    private_weights: File | None = key(
-        None,
-        secret=True,
-        help="user,id,weight: targets of each user's own, for utility.kind travel-cost and method exact; each user "
-        "moves the probabilities of its own row accordingly, and nothing of it is published",
-    )
-    private_share: Fraction = key(
-        Fraction(1, 2),
-        help="of epsilon, what rows of the users' own may take; the public reference keeps the rest",
-        check=between(0, 1),
-    )
-    indicator: Literal["distance", "cost"] = key(
-        "distance",
-        help="which entries are free: those within exponential_beyond, or as many of the least cost",
-    )
 
 
 @frozen(kw_only=True)
@@ -89,13 +71,9 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
     Attributes:
         users: (M,) records for which rows are computed, in the order of the records.
-        band: how far rows of the users' own may lie from the published ones; None where no one has weights of its own.
-        costs: (K,) of each output, by user, for those with weights of their own: secret, and empty without the file.
     """
 
     users: Ints
-    band: Band | None = None
-    costs: Mapping[str, Floats] = field(factory=dict, repr=False)
 
     @classmethod
     def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
@@ -104,22 +82,12 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         Raises:
             InputError: every fault found.
         """
-        data, options, utility = load(declared, file), declared.lr_geo, declared.utility
-        faults = Faults()
-        users = _users(options.users, data, faults)
+        data, faults = load(declared, file), Faults()
+        users = _users(declared.lr_geo.users, data, faults)
         _check_map(declared, data, faults)
-        _check_users(options, data, users, faults)
-        private = options.private_weights
-        if private is not None:
-            _check_private(utility, data, faults)
+        _check_users(declared.lr_geo, data, users, faults)
         faults.check()
-        band, costs = None, {}
-        if private is not None and isinstance(utility, TravelCost):
-            band = Band.from_share(data, options.private_share)
-            if not private.absent:
-                targets = read_targets(private, [data.records.ids[user] for user in users.tolist()], file)
-                costs = own_costs(data, utility, targets, private)
-        return cls(declared=declared, data=data, users=read_only(users), band=band, costs=costs)
+        return cls(declared=declared, data=data, users=read_only(users))
 
 
 def _users(wanted: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
@@ -169,8 +137,6 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
         faults.add(file, "lr-geo.radius", f"{options.radius:g}", wanted)
     if options.reference_cell_km is not None:
         where = "lr-geo.reference_cell_km"
-        if options.indicator == "cost":
-            faults.add(file, where, "a key with indicator cost", "exact costs, on which users agree")
         if not isinstance(problem.utility, TravelCost):
             faults.add(file, where, f"a key with utility.kind {problem.utility.kind}", "travel-cost")
         plain = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
@@ -179,14 +145,3 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
     if data.remap:
         wanted = "false: users compute their own rows from what the server publishes, which no remapping has gone over"
         faults.add(file, "utility.remap", "true", wanted)
-
-
-def _check_private(utility: object, data: MetricData, faults: Faults) -> None:
-    """Check what does not go together with weights of the users' own."""
-    where = "lr-geo.private_weights"
-    if not isinstance(utility, TravelCost):
-        faults.add(data.file, where, "a key with a loss without targets", 'utility.kind = "travel-cost"')
-    if data.region is not None:
-        faults.add(data.file, where, "a key with privacy.everywhere", "records: points have no least distance")
-    elif (data.distances == 0).any():
-        faults.add(data.file, where, "a key with records at distance 0", "one record for each place")

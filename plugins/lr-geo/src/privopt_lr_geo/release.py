@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from privopt.arrays import Unsigned
 from privopt.errors import Faults
 from privopt.files.archive import read_arrays
-from privopt.numbers.sampling import TOTAL
 from privopt_lr_geo.lr_sets import PathDistances
-from privopt_lr_geo.private import own_row
-from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.rows import ColumnWeights, whole_matrix
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -109,12 +106,10 @@ class LRGeoRelease(MatrixRelease):
     Attributes:
         matrices: each user's whole matrix by its id (methods benders and full); None where private/ is gone.
         published: what rows are computed from (method exact), or None.
-        own: rows that users with weights of their own draw from; None where there are none, or private/ is gone.
     """
 
     matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
     published: Published | None = field(default=None, repr=False)
-    own: MatrixRelease | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
         """Write mechanism.npz, and public.npz in the exact method."""
@@ -123,9 +118,7 @@ class LRGeoRelease(MatrixRelease):
             self.published.write(folder)
 
     def write_private(self, folder: Path) -> None:
-        """Write each user's matrix into matrices/, or its own row into mechanism.npz."""
-        if self.own is not None:
-            self.own.write(folder)
+        """Write each user's matrix into matrices/."""
         if self.matrices is None:
             return
         (folder / MATRICES).mkdir()
@@ -148,56 +141,4 @@ class LRGeoRelease(MatrixRelease):
         private = folder / "private" / MATRICES
         if published is None and private.is_dir():
             matrices = {str(user): MatrixRelease.load(private / file_of(str(user))) for user in own.records}
-        return cls.of(own, matrices=matrices, published=published, own=_own(folder))
-
-    @classmethod
-    def alone(cls, folder: Path) -> MatrixRelease:
-        """Return what one user draws from: its own row where private/ has it, else the published one."""
-        own = _own(folder)
-        return super().alone(folder) if own is None else own
-
-    def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw for one user, from its own row where that is here.
-
-        Raises:
-            UnknownNameError: no user has that id.
-        """
-        return super().sample(input_id, count) if self.own is None else self.own.sample(input_id, count)
-
-    def with_own_rows(self, problem: LRGeoInstance) -> tuple[Self, dict[str, dict[str, float]]]:
-        """Return the release with the rows of users with weights of their own, and what these cost: both private."""
-        band, costs = problem.band, problem.costs
-        assert band is not None  # the caller looked
-        rows, losses = self.weights.copy(), {}
-        for row, user in enumerate(self.records.tolist()):
-            if user in costs:
-                given = self.weights[row]
-                rows[row] = own_row(given, costs[user], band)
-                kept, moved = (float(costs[user] @ w.astype(np.float64)) / TOTAL for w in (given, rows[row]))
-                losses[user] = {"own_row": moved, "published_row": kept}
-        own = MatrixRelease(
-            weights=rows,
-            records=self.records,
-            outputs=self.outputs,
-            pairs=self.pairs[:0],
-            distances=self.distances[:0],
-        )
-        return evolve(self, own=own), losses
-
-    def unlike_own(self, problem: LRGeoInstance) -> list[str]:
-        """Return what is wrong with the users' own rows next to the published ones; nothing where private/ is gone."""
-        own, band, where = self.own, problem.band, f"private/{ARTEFACT}"
-        if own is None:
-            return []
-        if band is None:
-            return [f"{where}: rows of the users' own, which the problem has no weights for"]
-        if not (np.array_equal(own.records, self.records) and np.array_equal(own.outputs, self.outputs)):
-            return [f"{where}: records and outputs are not those of {ARTEFACT}"]
-        rows = zip(own.records.tolist(), own.weights, self.weights, strict=True)
-        off = [user for user, row, reference in rows if not band.holds(row, reference)]
-        return [f"{where}: weights: row {user} lies beyond what the promise allows" for user in off[:5]]
-
-
-def _own(folder: Path) -> MatrixRelease | None:
-    path = folder / "private" / ARTEFACT
-    return MatrixRelease.load(path) if path.is_file() else None
+        return cls.of(own, matrices=matrices, published=published)
