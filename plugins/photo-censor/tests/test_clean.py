@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from helpers.albums import write_album
 from helpers.mended_sums import rewrite
 from PIL import ExifTags, Image, PngImagePlugin
-from PIL.TiffImagePlugin import IFDRational
 
 from privopt.checker import check
 from privopt.command.cli import cli
@@ -25,8 +24,8 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
-from privopt_photo_censor.app.clean import clean, clean_copies, metadata_of
-from privopt_photo_censor.app.naming import copy_names, revealed
+from privopt_photo_censor.app.clean import clean
+from privopt_photo_censor.app.naming import revealed
 from privopt_photo_censor.app.opening import heif
 from privopt_photo_censor.app.positions import gps
 
@@ -80,14 +79,11 @@ def listed(folder):
     return [row["photo"] for row in csv.DictReader(io.StringIO((folder / "deletions.csv").read_text()))]
 
 
-@pytest.mark.parametrize("subfolders", [False, True])
-def test_the_list_names_all_and_copies_carry_no_position(holiday, tmp_path, subfolders):
-    if subfolders:
-        holiday.write_text(holiday.read_text().replace("[photos]\n", "[photos]\nsubfolders = true\n"))
+def test_the_list_names_all_and_copies_carry_no_position(holiday, tmp_path):
     done = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
     facts = done.result.details.facts
     names = {*listed(done.folder), *facts["left_out"]}
-    assert {"IMG_1.HEIC", "clip.mp4", "2019/f.jpg" if subfolders else "2019/"} <= names
+    assert {"IMG_1.HEIC", "clip.mp4", "2019/"} <= names
     assert len([name for name in names if name.startswith("DSCN")]) == 9
     assert ("IMG_1.HEIC" in listed(done.folder)) == heif()
     release = load_release(done.folder).release
@@ -95,8 +91,7 @@ def test_the_list_names_all_and_copies_carry_no_position(holiday, tmp_path, subf
     assert "DSCN0010.jpg" in kept
     assert [copy.photo for copy in release.copies] == kept
     made = {p.relative_to(tmp_path / "clean").as_posix() for p in (tmp_path / "clean").rglob("*") if p.is_file()}
-    assert made == set(facts["copies"]) == {*copy_names(kept, names)}
-    assert not any("/" in name or "2019" in name for name in made)
+    assert made == set(facts["copies"]) == {f"photo-{n:04d}.jpg" for n in range(1, len(kept) + 1)}
     photos = holiday.parent / "photos"
     assert any("GPS GPSLatitude" in told(photos / name) for name in kept)
     for copy in release.copies:
@@ -117,28 +112,20 @@ def test_pixels_of_a_copy_are_those_that_were_scored(tmp_path):
     smooth = np.asarray(Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((80, 60), 3))
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
-    for suffix, off in ((".png", 0), (".bmp", 0), (".tif", 0), (".jpg", 2), (".webp", 3), (".avif", 3)):
+    for suffix, off in ((".png", 0), (".jpg", 2), (".webp", 3)):
         path = tmp_path / f"a{suffix}"
-        options = {} if suffix == ".bmp" else {"exif": exif}
-        Image.fromarray(smooth).save(path, quality=100, **options)
+        Image.fromarray(smooth).save(path, quality=100, exif=exif)
         with Image.open(path) as before, Image.open(io.BytesIO(clean(path.read_bytes(), suffix))) as after:
             wanted = np.asarray(before.convert("RGB"), dtype=int)
             found = np.asarray(after.convert("RGB"), dtype=int)
-            if suffix not in (".bmp", ".avif"):  # libavif turns the picture itself
-                wanted = np.rot90(wanted, -1)
-            assert found.shape in (wanted.shape, np.rot90(wanted).shape)
-            if found.shape == wanted.shape:
-                assert abs(found - wanted).mean() <= off
+            assert abs(found - np.rot90(wanted, -1)).mean() <= off
 
 
-@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tiff", ".avif"])
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
 def test_every_format_loses_what_its_file_carries(suffix, tmp_path):
     path = tmp_path / f"a{suffix}"
-    more = {} if suffix == ".tiff" else {"xmp": XMP}
-    paint(path, **more, **({"comment": b"taken at home"} if suffix == ".jpg" else {}))
+    paint(path, xmp=XMP, **({"comment": b"taken at home"} if suffix == ".jpg" else {}))
     path.write_bytes(path.read_bytes() + b"ftypmp42 a film that was appended")
-    with Image.open(path) as photo:
-        assert {"time", "camera", *({"position"} if suffix != ".tiff" else ())} <= metadata_of(photo)
     copy = clean(path.read_bytes(), suffix)
     (tmp_path / f"b{suffix}").write_bytes(copy)
     assert not [k for k in told(tmp_path / f"b{suffix}") if "GPS" in k or "Date" in k or "Make" in k or "Thumb" in k]
@@ -150,40 +137,8 @@ def test_a_copy_that_says_where_in_any_way_is_not_written(tmp_path, monkeypatch)
     texts.add_text("exif:GPSLatitude", "43/1")
     paint(tmp_path / "a.png")
     monkeypatch.setattr("privopt_photo_censor.app.clean.FORMATS", {".png": ("PNG", {"pnginfo": texts})})
-    with pytest.raises(CertificationError, match="a copy in PNG still carries position"):
+    with pytest.raises(CertificationError, match="a copy in PNG still carries exif:GPSLatitude"):
         clean((tmp_path / "a.png").read_bytes(), ".png")
-
-
-def test_what_is_asked_for_stays(tmp_path):
-    paint(tmp_path / "a.jpg")
-    for wishes, tags in (
-        (["time"], {"EXIF DateTimeOriginal", "Image DateTime"}),
-        (["position"], {"GPS GPSLatitude", "GPS GPSLongitude"}),
-        (["position", "time"], {"GPS GPSLatitude", "EXIF DateTimeOriginal"}),
-    ):
-        (tmp_path / "b.jpg").write_bytes(clean((tmp_path / "a.jpg").read_bytes(), ".jpg", wishes))
-        found = told(tmp_path / "b.jpg")
-        assert tags <= set(found)
-        assert ("position" in wishes) == any("GPSLatitude" in tag for tag in found)
-        assert ("time" in wishes) == any("DateTime" in tag for tag in found)
-        assert "Image Make" not in found
-
-
-def test_a_position_that_stays_is_written_anew(tmp_path):
-    """Numbers of any length could hold a message, or the home of whoever took the photo."""
-    paint(tmp_path / "a.jpg")
-    odd = {1: "S", 2: (IFDRational(43 * 9973, 9973), IFDRational(28, 1), 2.8), 3: "W", 4: (11.0, 53.0, 6.4)}
-    long = {**odd, 4: (11.0, 53.0, 6.4, *range(1000, 1200))}
-    for tags, kept in ((odd, True), (long, False)):
-        exif = Image.Exif()
-        exif.get_ifd(ExifTags.IFD.GPSInfo).update(tags)
-        Image.new("RGB", (40, 24)).save(tmp_path / "a.jpg", exif=exif)
-        with Image.open(io.BytesIO(clean((tmp_path / "a.jpg").read_bytes(), ".jpg", ["position"]))) as copy:
-            found = copy.getexif().get_ifd(ExifTags.IFD.GPSInfo)
-            assert len(found) == 4 * kept
-            if kept:
-                assert gps(copy) == pytest.approx((-43.467444, -11.885111), abs=1e-6)
-                assert [(p.numerator, p.denominator) for p in found[2][:2]] == [(43, 1), (28, 1)]
 
 
 def test_colours_of_another_profile_are_kept_as_colours(tmp_path):
@@ -195,23 +150,6 @@ def test_colours_of_another_profile_are_kept_as_colours(tmp_path):
         with Image.open(io.BytesIO(clean((tmp_path / "a.png").read_bytes(), ".png"))) as copy:
             assert copy.getpixel((0, 0)) == (200, 30, 30)
             assert "icc_profile" not in copy.info
-
-
-def test_names_of_jpegs_made_of_heic_take_nobodys_place(tmp_path):
-    if not heif():
-        pytest.skip("pillow-heif is not installed: 1 test of HEIC")
-    (tmp_path / "in").mkdir()
-    for name in ("IMG_1.heic", "IMG_1.jpg", "IMG_2.JPG"):
-        paint(tmp_path / "in" / name, format="HEIF" if name.endswith("heic") else "JPEG")
-    names = [
-        (n, hashlib.sha256((tmp_path / "in" / n).read_bytes()).hexdigest())
-        for n in ("IMG_2.JPG", "IMG_1.heic", "IMG_1.jpg")
-    ]
-    made = clean_copies(tmp_path / "in", names, tmp_path / "out")
-    assert [copy.name for copy in made] == ["IMG_2.JPG", "photo-0001.jpg", "IMG_1.jpg"]
-    (tmp_path / "in" / "IMG_1.jpg").write_bytes(b"another one")
-    with pytest.raises(InputError, match=r"IMG_1\.jpg: found a photo that changed"):
-        clean_copies(tmp_path / "in", names, tmp_path / "out")
 
 
 def run(*arguments):
@@ -312,37 +250,25 @@ def test_the_checker_counts_the_copies_too(holiday, tmp_path, task):
 TELLING = [
     "IMG_20190801_120000.jpg", "IMG-20190801-WA0003.jpg", "2019-08-01 12.00.00.jpg", "01.08.2019.jpg",
     "PXL_20190801.jpg", "43.467448,11.885127.jpg", "43.4674N_11.8851E.jpg", "-33.87_151.20.jpg",
-    "N43E011.jpg", "43N28_11E53.jpg", "lat43lon11.jpg", "Arezzo.jpg", "Nice 3.jpg", "rome/a.jpg", "2019/DSCN0010.jpg",
-    "NYC1.jpg", "P8011234.jpg", "2019.jpg", "N43.jpg", "E_11.jpg", "43.jpg", "٤٣.jpg", "IMG_٤٣.jpg", "b-12.jpg",
-    "a.webp",
+    "N43E011.jpg", "43N28_11E53.jpg", "lat43lon11.jpg",
 ]  # fmt: skip
-NEUTRAL = [
-    "DSCN0010.jpg",
-    "IMG_1234.JPG",
-    "_DSC0042.png",
-    "dsc01234.jpg",
-    "DJI_0001.jpg",
-]
 
 
-def test_names_that_may_tell_a_place_or_a_time_are_not_those_of_copies():
-    made = copy_names([*TELLING, *NEUTRAL])
-    assert made == [*(f"photo-{n:04d}.{name.rpartition('.')[2]}" for n, name in enumerate(TELLING, 1)), *NEUTRAL]
-    taken = copy_names(["Arezzo.jpg", "Rome.HEIC", "IMG_1.heic"], ["photo-0001.jpg", "Photo-0003.JPG", "img_1.jpg"])
-    assert taken == ["photo-0002.jpg", "photo-0004.jpg", "photo-0005.jpg"]
-    assert [revealed(name) for name in TELLING[:11]] == ["a date"] * 5 + ["coordinates"] * 6
-    assert revealed("rome/a.jpg", ["Rome"]) == revealed("in_Rome.jpg", ["Rome"]) == "a place"
-    assert not any(revealed(name, ["Rome", ""]) for name in (*NEUTRAL, "chrome.jpg", "pool.jpg"))
+def test_names_that_tell_a_place_or_a_time():
+    assert [revealed(name) for name in TELLING] == ["a date"] * 5 + ["coordinates"] * 6
+    assert revealed("rome_a.jpg", ["Rome"]) == revealed("in_Rome.jpg", ["Rome"]) == "a place"
+    neutral = ("DSCN0010.jpg", "IMG_1234.JPG", "chrome.jpg", "pool.jpg")
+    assert not any(revealed(name, ["Rome", ""]) for name in neutral)
 
 
-def test_copies_have_neutral_names_where_those_of_photos_tell(holiday, tmp_path):
+def test_copies_have_neutral_names(holiday, tmp_path):
     photos = holiday.parent / "photos"
     (photos / "DSCN0010.jpg").rename(photos / "IMG_20081022_1628.jpg")
     holiday.write_text(holiday.read_text().replace("DSCN0010", "IMG_20081022_1628"))
     done = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
     assert not any("names of photos" in line for line in done.warnings)
-    assert (tmp_path / "clean" / "photo-0001.jpg").exists()
-    assert "IMG_20081022_1628.jpg,photo-0001.jpg," in (done.folder / "copies.csv").read_text()
+    assert all(path.name.startswith("photo-00") for path in (tmp_path / "clean").iterdir())
+    assert "\nIMG_20081022_1628.jpg,photo-00" in (done.folder / "copies.csv").read_text()
     assert verify(done.folder).verdict == "proved"
     uncopied = solve("photo-censor", holiday, tmp_path / "two", Options())
     assert any(
@@ -367,8 +293,5 @@ def test_a_side_that_names_no_half_of_the_earth_is_no_position(side, found):
     exif, out = Image.Exif(), io.BytesIO()
     exif.get_ifd(ExifTags.IFD.GPSInfo).update({**PLACE, 1: side})
     Image.new("RGB", (8, 8)).save(out, "JPEG", exif=exif.tobytes())
-    copy = clean(out.getvalue(), ".jpg", {"position"})
-    for contents in (out.getvalue(), copy):
-        with Image.open(io.BytesIO(contents)) as photo:
-            place = gps(photo)
-        assert place == (None if found is None else pytest.approx((found, 11.885111), abs=1e-6))
+    with Image.open(io.BytesIO(out.getvalue())) as photo:
+        assert gps(photo) == (None if found is None else pytest.approx((found, 11.885111), abs=1e-6))

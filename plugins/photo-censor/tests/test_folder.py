@@ -7,21 +7,18 @@ import sys
 
 import numpy as np
 import pytest
-import s2cell
 from helpers.albums import write_means
 from helpers.mended_sums import mend
 from PIL import Image
 
-from photo_censor_paper.partition import equal_count, s2_partition
 from privopt.errors import InputError, UsageError
 from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
-from privopt_photo_censor.app.cells import Boxes, Centres, S2Cells, read_cells
 from privopt_photo_censor.app.classifier import load_classifier
-from privopt_photo_censor.app.folder import score_folder
+from privopt_photo_censor.app.folder import look_at_folder, place_of
 from privopt_photo_censor.app.opening import heif
 from privopt_photo_censor.app.positions import gps
 
@@ -39,9 +36,9 @@ def tiny_model(path, places, true=2, **shape):
     write_means(path, np.random.default_rng(10).normal(0, 2, (3, places)), bias, **shape)
 
 
-def write_classifier(folder, cells, **how):
-    tiny_model(folder / "tiny.onnx", len(cells), **how)
-    cells.write(folder / "cells.csv")
+def write_classifier(folder, **how):
+    tiny_model(folder / "tiny.onnx", len(PLACES), **how)
+    (folder / "cells.csv").write_text("\n".join(["lat,lon", *(f"{lat},{lon}" for lat, lon in PLACES)]) + "\n")
     text = 'model = "tiny.onnx"\ncells = "cells.csv"\n[input]\nwidth = 8\nheight = 8\n'
     (folder / "places.toml").write_text(text + "mean = [0.475, 0.427, 0.352]\nstd = [0.1, 0.1, 0.1]\n")
     return folder / "places.toml"
@@ -62,38 +59,36 @@ def paint(path, colour, place=None):
 
 @pytest.fixture
 def classifier(tmp_path):
-    return write_classifier(tmp_path, Centres(points=PLACES))
+    return write_classifier(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        Centres(points=PLACES),
-        S2Cells(ids=tuple(s2cell.lat_lon_to_cell_id(*place, 8) for place in PLACES)),
-        equal_count(np.array([p[0] for p in PLACES]), np.array([p[1] for p in PLACES]), 6),
-    ],
-    ids=["centres", "s2", "boxes"],
-)
-def test_nine_photos_go_from_folder_to_deletion_list(tmp_path, cells):
+def score_folder(folder, toml):
+    """Return what is seen in a folder, the place that most of its photos are nearest to, and scores."""
+    model = load_classifier(toml)
+    seen, tensors = look_at_folder(folder, model)
+    true = place_of([photo.point for photo in seen.metadata], model, folder.name)
+    return seen, true, model.scores(tensors)
+
+
+def test_nine_photos_go_from_folder_to_deletion_list(tmp_path, classifier):
     photos = data_path("exif_gps")
     with Image.open(photos / "DSCN0010.jpg") as photo:
         assert gps(photo) == pytest.approx(AREZZO, abs=1e-6)
-    write_classifier(tmp_path, cells, true=cells.locate(*AREZZO))
     (tmp_path / "photos").symlink_to(photos)
     problem = tmp_path / "album.toml"
     text = '[photos]\nfolder = "photos"\nclassifier = "places.toml"\nkeep = ["DSCN0042.jpg"]\n'
     problem.write_text(text + "[privacy]\ntop_k = 1\n")
-    scored = score_folder(photos, tmp_path / "places.toml")
-    assert scored.true_location == cells.locate(*AREZZO)
-    assert scored.scores.shape == (9, 6)
-    np.testing.assert_allclose(np.exp(scored.scores).sum(axis=1), 1.0)
+    seen, true, scores = score_folder(photos, tmp_path / "places.toml")
+    assert PLACES[true] == AREZZO
+    assert scores.shape == (9, 6)
+    np.testing.assert_allclose(np.exp(scores).sum(axis=1), 1.0)
     solved = solve("photo-censor", problem, tmp_path / "out")
     assert solved.result.status == "optimal"
     assert solved.result.details.facts["rank_before"] == 1
     assert 1 <= solved.result.details.facts["deleted"] <= 8
     rows = (tmp_path / "out" / "deletions.csv").read_text().splitlines()
     assert rows[0] == "photo,deleted"
-    assert [row.split(",")[0] for row in rows[1:]] == list(scored.names)
+    assert [row.split(",")[0] for row in rows[1:]] == list(seen.names)
     assert "DSCN0042.jpg,0" in rows
     (tmp_path / "photos").unlink()  # DIR stands alone
     found = verify(tmp_path / "out")
@@ -125,9 +120,9 @@ def test_gps_of_both_hemispheres_and_of_several_places(tmp_path, classifier):
         score_folder(tmp_path / "photos", classifier)
     paint(tmp_path / "photos" / "c.jpg", "blue", (48.86, 2.36))
     paint(tmp_path / "photos" / "d.jpg", "blue")
-    scored = score_folder(tmp_path / "photos", classifier)
-    assert scored.true_location == 4
-    assert scored.cells[3] is None
+    seen, true, _ = score_folder(tmp_path / "photos", classifier)
+    assert true == 4
+    assert seen.metadata[3].point is None
 
 
 def test_faults_of_folders_and_models_name_the_file(tmp_path, classifier):
@@ -151,11 +146,11 @@ def test_faults_of_folders_and_models_name_the_file(tmp_path, classifier):
 
 
 def test_a_model_of_one_photo_at_a_time(tmp_path):
-    write_classifier(tmp_path, Centres(points=PLACES), batch=1)
+    write_classifier(tmp_path, batch=1)
     (tmp_path / "photos").mkdir()
     for number, colour in enumerate(["red", "green", "blue"]):
         paint(tmp_path / "photos" / f"{number}.png", colour)
-    assert score_folder(tmp_path / "photos", tmp_path / "places.toml").scores.shape == (3, 6)
+    assert score_folder(tmp_path / "photos", tmp_path / "places.toml")[2].shape == (3, 6)
 
 
 def test_without_onnxruntime_one_line_says_what_to_install(tmp_path, classifier, monkeypatch):
@@ -201,7 +196,8 @@ def test_what_is_not_scored_is_listed_and_outside_of_the_guarantee(holiday):
     (holiday / "gone.jpg").symlink_to(holiday / "nowhere.jpg")
     os.mkfifo(holiday / "pipe.jpg")
     frames = [Image.new("RGB", (20, 12), colour) for colour in ("red", "green", "blue")]
-    frames[0].save(holiday / "g.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(holiday / "g.webp", save_all=True, append_images=frames[1:])
+    frames[0].save(holiday / "old.gif")
     Image.new("RGB", (20, 12)).save(holiday / "h.jpg", xmp=XMP.replace(b"{}", b'GCamera:MotionPhoto="1"'))
     left_out = [
         "2019/",
@@ -211,12 +207,13 @@ def test_what_is_not_scored_is_listed_and_outside_of_the_guarantee(holiday):
         "gone.jpg",
         "IMG.HEIC: broken" if heif() else "IMG.HEIC",
         "notes.txt",
+        "old.gif",
         "pipe.jpg",
     ]
-    left_out += ["g.gif: pictures 2 to 3", "h.jpg: the film inside"]
+    left_out += ["g.webp: pictures 2 to 3", "h.jpg: the film inside"]
     done = solved(holiday)
     assert done.result.details.facts["left_out"] == left_out
-    told = "not scored, and the guarantee does not cover it: 2019/, clip.MOV, clip.mp4, e.avif, gone.jpg and 5 more"
+    told = "not scored, and the guarantee does not cover it: 2019/, clip.MOV, clip.mp4, e.avif, gone.jpg and 6 more"
     assert any(told in line for line in done.warnings)
     statement = done.result.guarantee.statement
     assert "the 6 pictures scored" in statement
@@ -279,7 +276,7 @@ def test_verify_looks_at_no_photo_outside_dir(holiday, tmp_path, monkeypatch, ab
     done = solved(holiday)
     for path in holiday.iterdir():
         path.write_bytes(b"no photo any more")
-    monkeypatch.setattr("privopt_photo_censor.app.folder.score_folder", None)
+    monkeypatch.setattr("privopt_photo_censor.app.folder.look_at_folder", None)
     assert verify(done.folder).holds
 
 
@@ -338,74 +335,3 @@ def test_names_that_are_not_utf8_are_named(holiday):
     os.rename(odd, odd[:-3] + b"jpg")
     with pytest.raises(InputError, match=r"a photo called \\xff\.jpg, wanted names in UTF-8"):
         solved(holiday)
-
-
-# --- cells ------------------------------------------------------------------------------------------
-
-POINTS = [  # ids that s2geometry's own tests list
-    (0x47A1CBD595522B39, 49.703498679, 11.770681595), (0x46525318B63BE0F9, 55.685376759, 12.588490937),
-    (0x52B30B71698E729D, 45.486546517, -93.449700022), (0x46ED8886CFADDA85, 58.299984854, 23.049300056),
-    (0x3663F18A24CBE857, 34.364439040, 108.330699969), (0x10A06C0A948CF5D, -30.694551352, -30.048758753),
-    (0x2B2BFD076787C5DF, -25.285264027, 133.823116966), (0xB09DFF882A7809E1, -75.000000031, 0.000000133),
-    (0x94DAA3D000000001, -24.694439215, -47.537363213), (0x87A1000000000001, 38.899730392, -99.901813021),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("identifier", "latitude", "longitude"), POINTS)
-def test_a_point_lies_in_the_cells_that_s2geometry_says(identifier, latitude, longitude, tmp_path):
-    for level in (0, 5, 12, 29):
-        outer = s2cell.cell_id_to_parent_cell_id(identifier, level)
-        beside = s2cell.cell_id_to_neighbor_cell_ids(outer)[0]
-        cells = S2Cells(ids=(beside, outer))
-        assert cells.locate(latitude, longitude) == 1
-        cells.write(tmp_path / "cells.csv")
-        assert read_cells(tmp_path / "cells.csv").ids == cells.ids
-    assert S2Cells(ids=(identifier,)).locate(latitude, longitude) == 0
-
-
-@pytest.mark.parametrize("text", ["X", "0", "zz", "123456789abcdef01", "c", "47a2000000000000f"])
-def test_what_is_no_token(text, tmp_path):
-    (tmp_path / "cells.csv").write_text(f"s2\n{text}\n")
-    with pytest.raises(InputError, match=f"row 2, column s2: found {text}, wanted an S2 token"):
-        read_cells(tmp_path / "cells.csv")
-
-
-def test_equal_count_cells_hold_equally_many_photos(tmp_path):
-    rng = np.random.default_rng(1)
-    lat = np.clip(rng.normal(45, 12, 20480), -89, 89)
-    lon = np.concatenate([rng.normal(10, 8, 15000), rng.uniform(-180, 180, 5480)])
-    cells = equal_count(lat, lon, 512)
-    assert len(cells) == 512
-    held = np.bincount([cells.locate(a, b) for a, b in zip(lat, lon, strict=True)], minlength=512)
-    assert held.sum() == 20480
-    assert held.min() >= 39
-    assert held.max() <= 41
-    for place in [(90, 0), (-90, 180), (0, -180), (10, 179.999), (10, 540)]:
-        assert cells.locate(*place) is not None
-    cells.write(tmp_path / "cells.csv")
-    again = read_cells(tmp_path / "cells.csv")
-    assert isinstance(again, Boxes)
-    assert (again.edges == cells.edges).all()
-
-
-def test_an_uneven_count_of_cells_and_photos_at_one_spot():
-    lat, lon = np.array([1.0] * 5 + [2.0, 3.0]), np.array([1.0] * 7)
-    cells = equal_count(lat, lon, 3)
-    assert len(cells) == 3
-    assert {cells.locate(a, b) for a, b in zip(lat, lon, strict=True)} <= {0, 1, 2}
-    with pytest.raises(ValueError, match="7 photos cannot fill 8 cells"):
-        equal_count(lat, lon, 8)
-
-
-def test_s2_partition_holds_at_most_so_many(tmp_path):
-    rng = np.random.default_rng(2)
-    lat, lon = rng.normal(43, 1, 500), rng.normal(11, 1, 500)
-    cells = s2_partition(lat, lon, 40)
-    held = np.bincount([cells.locate(a, b) for a, b in zip(lat, lon, strict=True)], minlength=len(cells))
-    assert held.sum() == 500
-    assert held.max() <= 40
-    assert cells.locate(-43.0, 11.0) is None
-    cells.write(tmp_path / "cells.csv")
-    again = read_cells(tmp_path / "cells.csv")
-    assert isinstance(again, S2Cells)
-    assert again.ids == cells.ids

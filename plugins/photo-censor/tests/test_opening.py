@@ -35,7 +35,9 @@ def test_postscript_that_is_called_a_photo_starts_no_program(monkeypatch):
             photo.load()
 
 
-@pytest.mark.parametrize("kind", ["EPS", "ICO", "JPEG2000", "PCX", "PPM", "SGI", "TGA", "PDF", "DDS"])
+@pytest.mark.parametrize(
+    "kind", ["EPS", "TIFF", "BMP", "GIF", "AVIF", "ICO", "JPEG2000", "PCX", "PPM", "SGI", "TGA", "PDF", "DDS"]
+)
 def test_no_decoder_of_another_format_runs(kind):
     contents = encoded(kind)
     with pytest.raises(InputError, match="no picture, or a broken one"), readable("a.jpg"), opened(contents):
@@ -55,8 +57,7 @@ def test_every_place_that_opens_a_picture_names_its_formats(root):
 def broken_files():
     """Files of every format with a few bytes changed, some of which each decoder stumbles over in its own way."""
     chance = random.Random(5)
-    whole = [encoded(kind) for kind in ("JPEG", "PNG", "WEBP", "BMP", "GIF", "AVIF")]
-    whole += [encoded("TIFF", compression=how) for how in ("raw", "tiff_lzw", "jpeg")]
+    whole = [encoded(kind) for kind in ("JPEG", "PNG", "WEBP")]
     whole += [encoded("HEIF")] if heif() else []
     for _ in range(800):
         contents = bytearray(chance.choice(whole))

@@ -18,7 +18,6 @@ from attrs import frozen
 
 from privopt.arrays import Floats, read_only
 from privopt_photo_censor.album import Album
-from privopt_photo_censor.app.classifier import log_softmax
 
 __all__ = ["COLLECTIONS", "World", "collections", "sizes"]
 
@@ -86,7 +85,8 @@ class World:
     def scores(self, photos: Floats) -> Floats:
         """(N, M) log-probabilities of photos (N, D)."""
         logits = photos @ self.features.T - 0.5 * self.traits.bias * (self.features**2).sum(axis=1)
-        return log_softmax(logits)
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
     def photos(self, rng: np.random.Generator, location: int, count: int) -> Floats:
         """(count, D) independent photos of a location."""

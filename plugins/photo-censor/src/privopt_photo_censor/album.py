@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, doubles, read_only, truths
 
-__all__ = ["Album", "Copy", "Listing", "Places", "Reduced", "Task", "some"]
+__all__ = ["Album", "Copy", "Reduced", "Task", "label", "some"]
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
@@ -41,40 +41,14 @@ class Task:
             raise ValueError("a task is either a top-k or a deletion budget")
 
 
-@frozen(kw_only=True)
-class Listing:
-    """What a folder of photos holds apart from the pictures that were scored.
+def label(names: Sequence[str], column: int) -> str:
+    """Return a place in words: its name, if any, and its column.
 
-    Attributes:
-        left_out: what was not scored, so that no guarantee speaks of it: files of other formats, subfolders (their
-            names end in ``/``), and further pictures or films inside a photo's file.
-        positioned: names of the photos whose files carry a position (GPS or the name of a place) in their metadata.
+    >>> label(["Rome", ""], 0), label(["Rome", ""], 1)
+    ('Rome (place 0)', 'place 1')
     """
-
-    left_out: tuple[str, ...] = ()
-    positioned: tuple[str, ...] = ()
-
-
-@frozen(kw_only=True, eq=False)
-class Places:
-    """The locations, as a reader knows them.
-
-    Attributes:
-        names: by column of the scores; empty where they have none.
-        points: (M, 2) latitude and longitude of each, degrees; None where they are not known.
-    """
-
-    names: tuple[str, ...] = ()
-    points: Floats | None = None
-
-    def label(self, column: int) -> str:
-        """Return a place in words: its name, and its column.
-
-        >>> Places(names=("Rome", "")).label(0), Places(names=("Rome", "")).label(1)
-        ('Rome (place 0)', 'place 1')
-        """
-        name = self.names[column] if column < len(self.names) else ""
-        return f"{name} (place {column})" if name else f"place {column}"
+    name = names[column] if column < len(names) else ""
+    return f"{name} (place {column})" if name else f"place {column}"
 
 
 @frozen(kw_only=True)
@@ -83,7 +57,7 @@ class Copy:
 
     Attributes:
         photo: name of the photo.
-        name: of the copy, a path in the folder of copies.
+        name: of the copy.
         sha256: of its file.
     """
 

@@ -96,7 +96,7 @@ def _above(album: Album, kept: tuple[int, ...]) -> int:
 
 def _best_known(problem: PhotoInstance, result: Result) -> float | None:
     """Return the optimum, by trying every set."""
-    album, task = problem.data.album, problem.declared.task
+    album, task = problem.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
     values = []
     for count in range(album.keep_at_least, album.photos + 1):
@@ -114,7 +114,7 @@ def _best_known(problem: PhotoInstance, result: Result) -> float | None:
 
 
 def _oracle(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
-    album = problem.data.album
+    album = problem.album
     above = _above(album, tuple(np.flatnonzero(release.kept).tolist()))
     details = result.details.facts
     if details["protected_k"] != above or details["rank_after"] != above + 1:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from attrs import evolve
 
 from privopt.errors import CertificationError, Fault, InputError
 from privopt.execution.clock import limit
@@ -20,7 +19,7 @@ from privopt_photo_censor.loss import Deleted, ProtectedK
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import FolderInstance, PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
-from privopt_photo_censor.release import Deletions, carriers, read_looked_at, read_places, read_scores
+from privopt_photo_censor.release import Deletions, carriers, read_scores, read_seen
 from privopt_photo_censor.score_table import ROUNDED
 from privopt_photo_censor.solver.optimal import Plan, prove, solve
 from privopt_photo_censor.solver.proof import Tree, claim
@@ -70,14 +69,11 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         """Read a release back; for a folder of photos what is next to the release is in for the photos."""
         if declared.photos.folder is None:
             return super().reopen(declared, file, folder)
-        problem: PhotoInstance | FolderInstance
+        seen = read_seen(folder)
+        problem: PhotoInstance | FolderInstance = FolderInstance(declared=declared, file=file, seen=seen)
         if declared.scored:
-            scored = PhotoInstance.scored(declared, file, *read_scores(folder))
-            places = read_places(folder, scored.data.album.locations)
-            problem = evolve(scored, data=evolve(scored.data, places=places))
-        else:
-            metadata, listing = read_looked_at(folder)
-            problem = FolderInstance(declared=declared, file=file, metadata=metadata, listing=listing)
+            scores, true, places = read_scores(folder, len(seen.metadata))
+            problem = PhotoInstance.scored(declared, file, scores, seen.names, true, seen=seen, places=places)
         return problem, Deletions.read(folder, problem)
 
     def check_problem(self, problem: PhotoInstance | FolderInstance, method: str) -> None:
@@ -98,48 +94,41 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         """Return the top-k guarantee, by the same exact rank for every method; none of photos that no one scored."""
         if isinstance(problem, FolderInstance):
             return clean_album.PROMISE
-        return TopK(
-            album=problem.data.album,
-            task=problem.declared.task,
-            listing=problem.data.listing,
-            classifiers=1 + len(problem.declared.photos.also),
-        )
+        left_out = () if problem.seen is None else problem.seen.left_out
+        return TopK(album=problem.album, task=problem.declared.task, left_out=left_out)
 
     def utility(self, problem: PhotoInstance | FolderInstance, method: str) -> UtilityLoss[Deletions]:
         """Return the number of photos deleted as the loss, or under a budget the protected k."""
         if isinstance(problem, FolderInstance) or problem.declared.task.top_k is not None:
             return Deleted()
-        return ProtectedK(album=problem.data.album)
+        return ProtectedK(album=problem.album)
 
     def items(self, problem: PhotoInstance | FolderInstance, method: str) -> Mapping[str, float]:
         """Count the scores of all photos and locations."""
         if isinstance(problem, FolderInstance):
             return {}
-        return {"score of the program" if method == "milp" else "score": problem.data.album.scores.size}
+        return {"score of the program" if method == "milp" else "score": problem.album.scores.size}
 
     def solve(self, problem: PhotoInstance | FolderInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos."""
         if isinstance(problem, FolderInstance):
             return clean_album.solve(problem, context)
-        album, task = problem.data.album, problem.declared.task
+        album, task = problem.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
             raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
         with context.timed("solve"), limit(context.remaining):
             plan = self._plan(album, task, context)
             proved = prove(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         copies, copy_scores = copied(problem, plan.kept, context)
-        seen: dict[str, Any] = {}
-        if problem.declared.photos.folder is not None:
-            seen = {"scores": album.scores, "true": album.true}
         release = Deletions(
             names=problem.names,
             kept=plan.kept,
-            listing=problem.data.listing,
-            thumbnails=problem.data.thumbnails,
-            places=problem.data.places,
+            seen=problem.seen,
+            scores=None if problem.seen is None else album.scores,
+            true=album.true,
+            places=problem.places,
             copies=copies,
             copy_scores=copy_scores,
-            **seen,
         )
         return Outcome(
             release=release,
@@ -192,7 +181,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
                 return [f"scores.npz: copies: {short}"]
         if result.method not in ("greedy", "top-1"):
             return []
-        again = self._plan(problem.data.album, problem.declared.task, SolveContext(method=result.method))
+        again = self._plan(problem.album, problem.declared.task, SolveContext(method=result.method))
         same = np.array_equal(again.kept, release.kept)
         return [] if same else [f"deletions.csv: method {result.method} deletes other photos"]
 
@@ -203,7 +192,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         bound = result.objective.lower_bound
         if bound is None or bound != int(bound) or isinstance(problem, FolderInstance):
             return None
-        album, task = problem.data.album, problem.declared.task
+        album, task = problem.album, problem.declared.task
         fault = Tree.read(folder).fault(album, *claim(album, task, _stated(album, task, int(bound))))
         if fault is not None:
             raise CertificationError(f"proof.npz: {fault}")
@@ -213,9 +202,9 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         """Warn of scores above 0, of what was not scored in the folder, and of kept photos that show their position."""
         if isinstance(problem, FolderInstance):
             return clean_album.warnings(problem, release)
-        if problem.data.listing is None:
+        if problem.seen is None:
             return _unlikely(problem)
-        left_out, carried = problem.data.listing.left_out, carriers(release)
+        left_out, carried = problem.seen.left_out, carriers(release)
         lines = []
         if left_out:
             what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
@@ -229,13 +218,9 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
                 f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS or the "
                 f"name of a place), which tells the place whatever the pictures hide; {cure}: {some(carried)}"
             )
-        if release.copies is not None and "position" in problem.declared.photos.copies_keep:
-            lines.append(
-                "the copies carry the position of their photos, as photos.copies_keep asks, which tells the place"
-            )
         if release.copies is None:
             posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]
-            telling = clean_album.revealing_names(posted, release.places.names)
+            telling = clean_album.revealing_names(posted, release.places)
             if telling:
                 what = " and ".join(sorted(set(telling.values())))
                 lines.append(
@@ -247,7 +232,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         """Return the classifier's posterior from kept photos (paper, (1)): entropy, and how often its guess errs."""
         if isinstance(problem, FolderInstance):
             return {}
-        scores = problem.data.album.scores[release.kept].sum(axis=0)
+        scores = problem.album.scores[release.kept].sum(axis=0)
         if np.isneginf(scores).all():
             return {}
         weights = np.exp(scores - scores.max())
@@ -266,7 +251,7 @@ def _stated(album: Album, task: Task, bound: int) -> int:
 
 def _unlikely(problem: PhotoInstance) -> list[str]:
     """Return a word where a score is above 0, which no log-probability is."""
-    largest = problem.data.album.scores.max()
+    largest = problem.album.scores.max()
     if largest <= ROUNDED:
         return []
     return [
@@ -277,7 +262,7 @@ def _unlikely(problem: PhotoInstance) -> list[str]:
 
 def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
     """Return the mechanism's part of result.json; all of it follows from problem and release."""
-    album = problem.data.album
+    album = problem.album
     above = protected_k(album, release.kept)
     details: dict[str, Any] = {
         "deleted": int((~release.kept).sum()),
@@ -288,9 +273,9 @@ def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
         "locations": album.locations,
         "true_location": album.true,
     }
-    if problem.data.listing is not None:
-        details["left_out"] = list(problem.data.listing.left_out)
-        details["with_position"] = list(problem.data.listing.positioned)
+    if problem.seen is not None:
+        details["left_out"] = list(problem.seen.left_out)
+        details["with_position"] = list(problem.seen.positioned)
     if release.copies is not None:
         details["copies"] = {copy.name: copy.sha256 for copy in release.copies}
     if release.copy_scores is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, Result
-from privopt_photo_censor.album import Album, Listing, Task, some
+from privopt_photo_censor.album import Album, Task, some
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
 
@@ -28,8 +28,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     album: Album
     task: Task
-    listing: Listing | None = None
-    classifiers: int = 1
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def promise(cls, result: Result) -> str:
@@ -60,12 +59,7 @@ class TopK(PrivacyConstraint[Deletions]):
     def guarantee(self) -> Guarantee:
         """Kind ``"top-k"``; of a folder it names what lies in it and was not scored."""
         theta = self.album.margin
-        against = "this one" if theta else "this classifier"
-        if self.classifiers > 1:
-            against = f"each of these {self.classifiers} classifiers, whichever looks at which photo"
-        if theta:
-            against = f"a classifier within {theta:g} of {against} in every score difference"
-        alone = "this-classifier" if self.classifiers == 1 else "these-classifiers"
+        against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
         if self.task.top_k is not None:
             promise = f"The true location is not among the {self.task.top_k} most likely ones"
             extra: dict[str, Any] = {"top_k": self.task.top_k}
@@ -74,7 +68,7 @@ class TopK(PrivacyConstraint[Deletions]):
             extra = {"deletion_budget": self.task.budget}
         return Guarantee(
             kind="top-k",
-            scope="margin" if theta else alone,
+            scope="margin" if theta else "this-classifier",
             statement=f"{promise}, for {against}; ties count as protected. {self._reach}",
             extra=extra | {"margin": theta},
         )
@@ -82,12 +76,11 @@ class TopK(PrivacyConstraint[Deletions]):
     @property
     def _reach(self) -> str:
         """Which pictures the promise is about."""
-        reach = f"It speaks of the {self.album.photos} pictures scored, not of what else their files carry"
-        if self.listing is None:
-            return f"{reach} (position, time, names)."
-        left_out = self.listing.left_out
-        outside = f", nor of what else the folder holds: {some(left_out)}" if left_out else ""
-        return f"{reach} (position, time, names){outside}."
+        outside = f", nor of what else the folder holds: {some(self.left_out)}" if self.left_out else ""
+        return (
+            f"It speaks of the {self.album.photos} pictures scored, not of what else their files carry (position, "
+            f"time, names){outside}."
+        )
 
     def measure(self, release: Deletions, *, executor: Executor | None = None) -> Certificate:
         """Count the locations at or above the true one again, by the signs of exact sums over the raw scores.

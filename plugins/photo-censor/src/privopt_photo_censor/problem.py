@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative
 from privopt.errors import Fault, Faults, InputError
-from privopt_photo_censor.album import Album, Listing, Places, Task
+from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.score_table import read_scores_of
 
 if TYPE_CHECKING:
     from privopt_photo_censor.app.classifier import Classifier
-    from privopt_photo_censor.app.metadata import Metadata
+    from privopt_photo_censor.app.metadata import Seen
 else:
-    Classifier = Metadata = Any
+    Classifier = Seen = Any
 
-__all__ = ["FolderInstance", "PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
+__all__ = ["FolderInstance", "PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
 
 @frozen(kw_only=True)
@@ -29,13 +29,8 @@ class Photos:
 
     scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
-    folder: Folder | None = key(None, help="folder of JPEG, PNG or other photos, scored by the classifier")
-    classifier: File | None = key(None, help="TOML beside an ONNX model: input size, normalisation, cell centres")
-    also: tuple[File, ...] = key((), help="TOMLs of further classifiers of the same cells: the promise holds for each")
-    subfolders: bool = key(False, help="whether photos in the folder's own folders belong to the album")
-    copies_keep: tuple[Literal["position", "time"], ...] = key(
-        (), help="what clean copies (--copy-to) keep of their files' metadata"
-    )
+    folder: Folder | None = key(None, help="folder of JPEG, PNG, WebP or HEIC photos, scored by the classifier")
+    classifier: File | None = key(None, help="TOML beside an ONNX model: input size, normalisation, centres of places")
     true_location: int | None = key(None, help="column of the true location, from 0", check=non_negative)
     keep: tuple[int | str, ...] = key((), help="photos never to delete: rows from 0, or file names")
     keep_at_least: int = key(1, help="photos that must remain; 0 allows deleting all", check=non_negative)
@@ -71,46 +66,26 @@ class PhotoProblem:
 
 
 @frozen(kw_only=True, eq=False)
-class Scored:
-    """The photos of a problem, scored.
-
-    Attributes:
-        names: file names of the photos, or their rows from 0.
-        album: the scores.
-        listing: what the folder holds apart from the pictures scored; None without a folder.
-        thumbnails: small JPEGs of the photos of a folder; none where they were not read.
-        digests: SHA-256 of the photos' files as scored; none where they were not read.
-        places: names and positions of the places, as far as they are known.
-        models: the classifiers that scored a folder, to score its copies.
-    """
-
-    names: tuple[str, ...]
-    album: Album
-    listing: Listing | None = None
-    thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
-    digests: tuple[str, ...] = field(default=(), repr=False)
-    places: Places = field(factory=Places, repr=False)
-    models: tuple[Classifier, ...] = field(default=(), repr=False)
-
-
-@frozen(kw_only=True, eq=False)
 class PhotoInstance:
-    """A problem and its photos.
+    """A problem and its photos, scored.
 
     Attributes:
         declared: what the problem file says.
-        data: its photos.
         file: name of the problem file, for faults.
+        names: file names of the photos, or their rows from 0.
+        album: the scores.
+        seen: what the folder holds apart from the pictures scored; None without a folder.
+        places: names of the places, as far as they are known.
+        model: the classifier that scored a folder, to score its copies.
     """
 
     declared: PhotoProblem
-    data: Scored
     file: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """File names of the photos, or their rows from 0."""
-        return self.data.names
+    names: tuple[str, ...]
+    album: Album
+    seen: Seen | None = None
+    places: tuple[str, ...] = field(default=(), repr=False)
+    model: Classifier | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
@@ -127,54 +102,47 @@ class PhotoInstance:
         assert source is not None  # _choices sees to it
         assert photos.true_location is not None
         scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
-        made = cls.scored(declared, file, scores, names, photos.true_location)
-        return evolve(made, data=evolve(made.data, places=Places(names=places)))
+        return cls.scored(declared, file, scores, names, photos.true_location, places=places)
 
     @classmethod
     def _of_folder(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
         """Score the photos of the folder."""
-        from privopt_photo_censor.app.folder import score_folder
+        from privopt_photo_censor.app.classifier import load_classifier
+        from privopt_photo_censor.app.folder import look_at_folder, place_of
 
         photos = declared.photos
         assert photos.folder is not None  # _choices sees to it
         assert photos.folder.path is not None
         assert photos.classifier is not None
-        found = score_folder(
-            photos.folder.path,
-            photos.classifier.here,
-            photos.true_location,
-            also=[file.here for file in photos.also],
-            subfolders=photos.subfolders,
-        )
-        if found.true_location is None:
+        model = load_classifier(photos.classifier.here)
+        seen, tensors = look_at_folder(photos.folder.path, model)
+        true = photos.true_location
+        if true is None:
+            true = place_of([photo.point for photo in seen.metadata], model, photos.folder.path.name)
+        if true is None:
             nothing = "nothing, and no photo with GPS"
             raise InputError([Fault(file, "photos.true_location", nothing, "column of the true location, from 0")])
-        made = cls.scored(declared, file, found.scores, found.names, found.true_location, found.listing)
-        data = evolve(
-            made.data,
-            thumbnails=found.thumbnails,
-            digests=found.digests,
-            places=found.places,
-            models=found.models,
-        )
-        return evolve(made, data=data)
+        scores = model.scores(tensors)
+        return cls.scored(declared, file, scores, seen.names, true, seen=seen, places=model.names, model=model)
 
     @classmethod
     def scored(
-        cls,
-        declared: PhotoProblem,
-        file: str,
-        scores: Floats,
-        names: Sequence[str],
-        true: int,
-        listing: Listing | None = None,
+        cls, declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int, **more: Any
     ) -> PhotoInstance:
         """Return a problem with these scores, checked against all that speaks of their rows and columns.
+
+        Args:
+            declared: what the problem file says, choices that fit each other.
+            file: its name.
+            scores: (photos, locations).
+            names: of the photos.
+            true: column of the true location.
+            more: the other attributes.
 
         Raises:
             InputError: every fault found.
         """
-        Faults([*_choices(declared, file), *_bounds(declared, file, scores, names, true)]).check()
+        Faults(_bounds(declared, file, scores, names, true)).check()
         photos = declared.photos
         keep = np.zeros(len(names), dtype=np.bool_)
         for photo in photos.keep:
@@ -186,7 +154,7 @@ class PhotoInstance:
             keep_at_least=photos.keep_at_least,
             margin=declared.privacy.margin,
         )
-        return cls(declared=declared, data=Scored(names=tuple(names), album=album, listing=listing), file=file)
+        return cls(declared=declared, file=file, names=tuple(names), album=album, **more)
 
 
 @frozen(kw_only=True, eq=False)
@@ -196,23 +164,17 @@ class FolderInstance:
     Attributes:
         declared: what the problem file says.
         file: name of the problem file, for faults.
-        metadata: what each photo reveals apart from its picture, in the folder's order.
-        listing: what else the folder holds, and which photos reveal a position or a place.
-        thumbnails: small JPEGs of the photos; none where they were not read.
-        digests: SHA-256 of the photos' files; none where they were not read.
+        seen: what the folder holds.
     """
 
     declared: PhotoProblem
     file: str
-    metadata: tuple[Metadata, ...]
-    listing: Listing
-    thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
-    digests: tuple[str, ...] = field(default=(), repr=False)
+    seen: Seen
 
     @property
     def names(self) -> tuple[str, ...]:
         """File names of the photos."""
-        return tuple(photo.photo for photo in self.metadata)
+        return self.seen.names
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> FolderInstance:
@@ -227,15 +189,7 @@ class FolderInstance:
         photos = declared.photos
         assert photos.folder is not None  # else a classifier or scores are there
         assert photos.folder.path is not None
-        seen = look_at_folder(photos.folder.path, subfolders=photos.subfolders)
-        return cls(
-            declared=declared,
-            file=file,
-            metadata=seen.metadata,
-            listing=seen.listing,
-            thumbnails=seen.thumbnails,
-            digests=seen.digests,
-        )
+        return cls(declared=declared, file=file, seen=look_at_folder(photos.folder.path)[0])
 
 
 def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
@@ -254,16 +208,12 @@ def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
         wanted = "photos.classifier beside it: without one no photo is deleted"
         if photos.keep:
             faults.append(Fault(file, "photos.keep", f"{len(photos.keep)} photos", wanted))
-        if photos.also:
-            faults.append(Fault(file, "photos.also", f"{len(photos.also)} classifiers", wanted))
         return faults
     if (privacy.top_k is None) == (privacy.deletion_budget is None):
         found = "nothing" if privacy.top_k is None else "top_k and deletion_budget"
         faults.append(Fault(file, "privacy", found, "one of top_k, deletion_budget"))
     if photos.folder is None and photos.true_location is None:
         faults.append(Fault(file, "photos.true_location", "nothing", "column of the true location, from 0"))
-    if photos.also and photos.folder is None:
-        faults.append(Fault(file, "photos.also", "no folder", "further classifiers with photos.folder"))
     if photos.folder is None and photos.classifier is not None:
         faults.append(Fault(file, "photos", "classifier alone", "folder and classifier together"))
     return faults

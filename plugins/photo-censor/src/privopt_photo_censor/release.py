@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, truths
@@ -17,14 +17,13 @@ from privopt.errors import Fault, InputError
 from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Release
-from privopt_photo_censor.album import Copy, Listing, Places
-from privopt_photo_censor.app.metadata import Metadata
+from privopt_photo_censor.album import Copy
+from privopt_photo_censor.app.metadata import Metadata, Seen
 from privopt_photo_censor.problem import FolderInstance, PhotoInstance
 
-__all__ = ["Deletions", "carriers", "read_looked_at", "read_places", "read_scores"]
+__all__ = ["Deletions", "carriers", "read_scores", "read_seen"]
 
 TABLE: Final = "deletions.csv"
-PLACES: Final = "places.csv"
 COPIES: Final = "copies.csv"
 METADATA: Final = "metadata.csv"
 LEFT_OUT: Final = "left-out.csv"
@@ -39,36 +38,36 @@ class Deletions(Release):
     Attributes:
         names: of the photos, in the album's order.
         kept: (N,) True where the photo may be posted.
+        seen: what the folder of the photos holds; None without a folder.
         scores: (N, M) if they were computed from a folder, so that DIR needs no other file; else None.
         true: column of the true location, with `scores`.
-        listing: what the folder holds apart from the pictures scored, with `scores`.
-        thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
-        places: names and positions of the places, with `scores`.
+        places: names of the places, with `scores`; empty where they have none.
         copies: clean copies that were made of the photos kept; None where none were.
         copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
-        metadata: what each photo of a folder that was not scored reveals, in their order; else None.
     """
 
     names: tuple[str, ...]
     kept: Bools = field(converter=truths)
+    seen: Seen | None = None
     scores: Floats | None = None
     true: int = -1
-    listing: Listing | None = None
-    thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
-    places: Places = field(factory=Places, repr=False)
+    places: tuple[str, ...] = ()
     copies: tuple[Copy, ...] | None = None
     copy_scores: Floats | None = field(default=None, repr=False)
-    metadata: tuple[Metadata, ...] | None = field(default=None, repr=False)
+
+    @property
+    def thumbnails(self) -> tuple[bytes, ...]:
+        """Small JPEGs of the photos, in their order; none without a folder."""
+        return () if self.seen is None else self.seen.thumbnails
 
     def write(self, folder: Path) -> None:
         """Write ``deletions.csv``; for photos from a folder thumbnails, the list of copies, and what was seen too."""
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.kept).astype(np.int64)})
-        listing = self.listing or Listing()
         if self.copies is not None:
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
-        if self.metadata is not None:
-            album = self.metadata
+        if self.seen is not None:
+            album = self.seen.metadata
             write_columns(
                 folder / METADATA,
                 {
@@ -82,18 +81,11 @@ class Deletions(Release):
                     "thumbnail": [int(each.thumbnail) for each in album],
                 },
             )
-            write_columns(folder / LEFT_OUT, {"name": list(listing.left_out)})
+            write_columns(folder / LEFT_OUT, {"name": list(self.seen.left_out)})
         if self.scores is not None:
-            write_columns(folder / PLACES, _place_columns(self.places, self.scores.shape[1]))
             more: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
-            np.savez(
-                folder / SCORES,
-                **more,
-                scores=self.scores,
-                true=np.int64(self.true),
-                left_out=np.array(listing.left_out, dtype=np.str_),
-                positioned=np.array([name in listing.positioned for name in self.names], dtype=np.bool_),
-            )
+            places = np.array(self.places, dtype=np.str_)
+            np.savez(folder / SCORES, **more, scores=self.scores, true=np.int64(self.true), places=places)
         for row, small in enumerate(self.thumbnails):
             (folder / THUMBNAILS).mkdir(exist_ok=True)
             (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
@@ -109,23 +101,21 @@ class Deletions(Release):
         if names != problem.names:
             wanted = "the photos of the problem, in order"
             raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
-        if problem.declared.photos.folder is None:
+        if problem.seen is None:
             return cls(names=names, kept=kept)
         copies = _copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays])
         small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
-        thumbnails = tuple(_bytes(path, "a thumbnail", 2**20) for path in small)
+        seen = evolve(problem.seen, thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small))
         if isinstance(problem, FolderInstance):
-            looked: dict[str, Any] = {"metadata": problem.metadata, "listing": problem.listing}
-            return cls(names=names, kept=kept, thumbnails=thumbnails, copies=copies, **looked)
-        album = problem.data.album
+            return cls(names=names, kept=kept, seen=seen, copies=copies)
+        album = problem.album
         return cls(
             names=names,
             kept=kept,
+            seen=seen,
             scores=album.scores,
             true=album.true,
-            listing=problem.data.listing,
-            places=problem.data.places,
-            thumbnails=thumbnails,
+            places=problem.places,
             copies=copies,
             copy_scores=_copy_scores(folder, copies, len(names), album.locations),
         )
@@ -133,7 +123,7 @@ class Deletions(Release):
 
 def carriers(release: Deletions) -> tuple[str, ...]:
     """Return the photos kept whose files carry a position in their metadata."""
-    positioned = set(release.listing.positioned if release.listing is not None else ())
+    positioned = set(release.seen.positioned if release.seen is not None else ())
     return tuple(n for n, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and n in positioned)
 
 
@@ -145,39 +135,12 @@ def _bytes(path: Path, wanted: str, largest: int = LARGEST) -> bytes:
         raise InputError([Fault(str(path), "", error.found, wanted)]) from None
 
 
-def _place_columns(places: Places, count: int) -> dict[str, Any]:
-    points = np.full((count, 2), np.nan) if places.points is None else places.points
-    degrees = [[None if np.isnan(value) else value for value in column] for column in points.T.tolist()]
-    names = places.names or [""] * count
-    return {"place": range(count), "name": names, "lat": degrees[0], "lon": degrees[1]}
-
-
 def _deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
     """Names of the photos, and which are kept."""
     table = read_columns(
         folder / TABLE, [Column(name="photo", kind="text"), Column(name="deleted", one_of=("0", "1"), kind="text")]
     )
     return tuple(table["photo"].to_list()), (table["deleted"] == "0").to_list()
-
-
-def read_places(folder: Path, count: int) -> Places:
-    """Return the places of an album that was scored from a folder, as its DIR lists them.
-
-    Raises:
-        InputError: the table is missing, or of another form.
-    """
-    path = folder / PLACES
-    degrees = [Column(name=name, least=-180.0, most=180.0, unit="degrees", blank=np.nan) for name in ("lat", "lon")]
-    columns = [Column(name="place", whole=True), Column(name="name", kind="text"), *degrees]
-    table = read_columns(path, columns, rows=count)
-    if table["place"].to_list() != list(range(count)):
-        raise InputError([Fault(str(path), "column place", "other places", f"0 to {count - 1}, in order")])
-    points = table.select("lat", "lon").to_numpy()
-    known = not np.isnan(points).any()
-    if not known and not np.isnan(points).all():
-        raise InputError([Fault(str(path), "columns lat, lon", "positions of some places", "of all, or of none")])
-    names = tuple(table["name"].to_list())
-    return Places(names=names if any(names) else (), points=points if known else None)
 
 
 def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
@@ -196,8 +159,7 @@ def _stored(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
     wanted: dict[str, tuple[Any, tuple[int | None, ...]]] = {
         "scores": (np.float64, (photos, None)),
         "true": (np.int64, ()),
-        "left_out": (np.str_, (None,)),
-        "positioned": (np.bool_, (photos,)),
+        "places": (np.str_, (None,)),
     }
     found = read_arrays(path, wanted, optional={"copies": (np.float64, (None, None))})
     for name in found.keys() & {"scores", "copies"}:
@@ -218,23 +180,18 @@ def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, photos: int, loc
     return scores
 
 
-def read_scores(folder: Path) -> tuple[Floats, tuple[str, ...], int, Listing]:
-    """Read the scores that were computed from a folder of photos, their names, the true location, what else there was.
+def read_scores(folder: Path, photos: int) -> tuple[Floats, int, tuple[str, ...]]:
+    """Read the scores that were computed from a folder of photos, the true location, and the places' names.
 
     Raises:
-        InputError: a file is missing or not of its form.
+        InputError: the file is missing or not of its form.
     """
-    names, _ = _deletions(folder)
-    stored = _stored(folder, len(names))
-    listing = Listing(
-        left_out=tuple(stored["left_out"].tolist()),
-        positioned=tuple(name for name, found in zip(names, stored["positioned"].tolist(), strict=True) if found),
-    )
-    return stored["scores"], names, int(stored["true"]), listing
+    stored = _stored(folder, photos)
+    return stored["scores"], int(stored["true"]), tuple(stored["places"].tolist())
 
 
-def read_looked_at(folder: Path) -> tuple[tuple[Metadata, ...], Listing]:
-    """Read what the photos of a folder reveal that were not scored, and what else there was.
+def read_seen(folder: Path) -> Seen:
+    """Read what was seen in a folder of photos.
 
     Raises:
         InputError: a file is missing or not of its form.
@@ -262,5 +219,4 @@ def read_looked_at(folder: Path) -> tuple[tuple[Metadata, ...], Listing]:
     if table["latitude"].is_nan().to_list() != table["longitude"].is_nan().to_list():
         raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both, or none")])
     left_out = read_columns(folder / LEFT_OUT, [Column(name="name", kind="text")])["name"].to_list()
-    listing = Listing(left_out=tuple(left_out), positioned=tuple(each.photo for each in album if each.place))
-    return album, listing
+    return Seen(metadata=album, left_out=tuple(left_out))

@@ -10,7 +10,7 @@ import numpy as np
 from privopt.arrays import Bools, Floats
 from privopt.errors import PrivoptError
 from privopt.interfaces import Result
-from privopt.interfaces.report_parts import Feature, Layer
+from privopt.interfaces.report_parts import Layer
 from privopt.interfaces.reporting import Reporting
 from privopt.report import (
     Section,
@@ -21,8 +21,8 @@ from privopt.report import (
     themed,
 )
 from privopt.report.charts import beside
-from privopt.report.theme import BAD, INK, MARK, SOFT, WARM, axes_of, whole
-from privopt_photo_censor.album import Album, Places, some
+from privopt.report.theme import BAD, INK, MARK, axes_of, whole
+from privopt_photo_censor.album import Album, label, some
 from privopt_photo_censor.app.tiles import TILES, tiles
 from privopt_photo_censor.app.told import told_figures, told_layer, told_sections
 from privopt_photo_censor.problem import FolderInstance, PhotoInstance
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["AlbumReport", "belief", "figures", "guess_figure", "map_layer", "photo_figure", "sections"]
+__all__ = ["AlbumReport", "belief", "figures", "guess_figure", "photo_figure", "sections"]
 
 PLACES: Final = 10
 """Places that figures and table show, the likeliest."""
-NOWHERE: Final = Places()
 GREEDY: Final = 20_000
 """Photos times locations up to which greedy is run for comparison."""
 
@@ -66,15 +65,15 @@ def telling(album: Album) -> Floats:
 
 
 @themed
-def guess_figure(album: Album, kept: Bools, title: str, places: Places = NOWHERE) -> Figure:
+def guess_figure(album: Album, kept: Bools, title: str, places: Sequence[str] = ()) -> Figure:
     """Draw the classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
     chances, place = belief(album, kept), rank(album, kept)
     order = np.argsort(-chances, kind="stable")[:PLACES].tolist()
-    labels = [places.label(j) for j in order]
+    labels = [label(places, j) for j in order]
     if album.true in order:
-        labels[order.index(album.true)] = f"{places.label(album.true)} (true)"
+        labels[order.index(album.true)] = f"{label(places, album.true)} (true)"
     else:
-        order, labels = [*order, album.true], [*labels, f"{place}: {places.label(album.true)} (true)"]
+        order, labels = [*order, album.true], [*labels, f"{place}: {label(places, album.true)} (true)"]
     figure, axes = axes_of(5.6, 0.9 + 0.27 * len(order))
     colours = [BAD if j == album.true else MARK for j in order]
     drawn = axes.barh(range(len(order)), chances[order], color=colours, height=0.7)
@@ -104,46 +103,6 @@ def photo_figure(album: Album, kept: Bools) -> Figure:
     return figure
 
 
-@themed
-def map_figure(album: Album, kept: Bools, places: Places) -> Figure:
-    """Draw the places at their positions, before and after: circles grow with the belief, the true one coloured."""
-    assert places.points is not None
-    figure, axes = axes_of(7.6, 4.2)
-    lat, lon = places.points.T
-    axes.scatter(lon, lat, s=6, color=SOFT, linewidths=0, label="places")
-    everything = np.ones(album.photos, dtype=np.bool_)
-    for mask, colour, name in ((everything, WARM, "from all photos"), (kept, MARK, "from the photos kept")):
-        size = 10.0 + 500.0 * belief(album, mask)
-        axes.scatter(lon, lat, s=np.where(size > 11.0, size, 0.0), facecolors="none", edgecolors=colour, label=name)
-    axes.scatter(lon[album.true], lat[album.true], marker="x", color=BAD, label="the true place")
-    axes.set_xlabel("longitude (degrees)")
-    axes.set_ylabel("latitude (degrees)")
-    axes.legend(markerscale=0.6, fontsize="small")
-    return figure
-
-
-def map_layer(problem: PhotoInstance, release: Deletions) -> Layer | None:
-    """Return the places as points, with the classifier's beliefs before and after; None without positions."""
-    places, album = problem.data.places, problem.data.album
-    if places.points is None:
-        return None
-    before, after = belief(album, np.ones(album.photos, dtype=np.bool_)).tolist(), belief(album, release.kept).tolist()
-    features = [
-        Feature(
-            path=((lon, lat),),
-            properties={
-                "place": j,
-                "name": places.names[j] if places.names else None,
-                "belief_before": before[j],
-                "belief_after": after[j],
-                "true": j == album.true,
-            },
-        )
-        for j, (lat, lon) in enumerate(places.points.tolist())
-    ]
-    return Layer(kind="geographic", features=features)
-
-
 class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
     """The album, ranks before and after, top places; of a folder that was not scored, what its photos reveal."""
 
@@ -161,19 +120,17 @@ class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
 
     def geo(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Layer | None:
         """See :class:`Reporting`."""
-        return told_layer(problem) if isinstance(problem, FolderInstance) else map_layer(problem, release)
+        return told_layer(problem) if isinstance(problem, FolderInstance) else None
 
 
 def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:
     """Return the report's figures by file name."""
-    album = problem.data.album
+    album = problem.album
     made = {
-        "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos", problem.data.places),
-        "after": guess_figure(album, release.kept, "Photos kept", problem.data.places),
+        "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos", problem.places),
+        "after": guess_figure(album, release.kept, "Photos kept", problem.places),
         "photos": photo_figure(album, release.kept),
     }
-    if problem.data.places.points is not None:
-        made["map"] = map_figure(album, release.kept, problem.data.places)
     rows = _beside(problem, result)
     if len(rows) > 1:
         unit = str(result.objective.unit)
@@ -186,7 +143,7 @@ def _beside(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
     """Return this release next to greedy deletion."""
     from privopt_photo_censor.solver.greedy import greedy
 
-    album, task = problem.data.album, problem.declared.task
+    album, task = problem.album, problem.declared.task
     rows = [(f"this release ({result.method})", float(result.objective.value))]
     if result.method == "greedy" or album.scores.size > GREEDY:
         return rows
@@ -199,14 +156,14 @@ def _beside(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
 
 def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list[Section]:
     """Return album, ranks and places."""
-    album, drawn = problem.data.album, figures(problem, release, result)
+    album, drawn = problem.album, figures(problem, release, result)
     deleted = int((~release.kept).sum())
     lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
     lead += _metadata(problem, release)
     made = [Section(title="The album", lead=lead, html=_album(album, release))]
-    if release.listing is not None and release.listing.left_out:
+    if release.seen is not None and release.seen.left_out:
         lead = "None of this was scored: the promise does not cover it."
-        rows = [(name,) for name in release.listing.left_out]
+        rows = [(name,) for name in release.seen.left_out]
         made.append(table_section("Also in the folder", ("name",), rows, lead))
     pictures = [
         drawing("Guesses from all photos", drawn["before"]),
@@ -214,32 +171,25 @@ def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list
     ]
     lead = "What the classifier believes from all photos together, and from those that remain."
     made.append(pair_section("The true place before and after", pictures, lead))
-    if "map" in drawn:
-        lead = "Where the classifier looks: circles grow with its belief. The report's --geo writes the same as a map."
-        made.append(figure_section("The places on a map", drawn["map"], lead))
     lead = "The most telling photos are not always those to go: it is the sum over all photos kept that counts."
     made.append(figure_section("How telling each photo is", drawn["photos"], lead))
     if "beside" in drawn:
         fewer = problem.declared.task.top_k is not None
         lead = "Shorter is better." if fewer else "Longer is better."
         made.append(figure_section("Beside the bound and greedy deletion", drawn["beside"], lead))
-    made.append(_places(album, release, problem.data.places))
+    made.append(_places(album, release, problem.places))
     return made
 
 
 def _metadata(problem: PhotoInstance, release: Deletions) -> str:
     """Describe what the files of the photos kept contain apart from their pictures, and which of them may be posted."""
     if release.copies is not None:
-        wishes = problem.declared.photos.copies_keep
-        left = (
-            f"no metadata but the {' and the '.join(wishes)} asked for" if wishes else "no position, thumbnail or time"
-        )
         return (
-            f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded anew, with {left}. "
-            "They were scored again as they are encoded, and keep the promise. "
+            f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded anew, with no "
+            "position, thumbnail or time. They were scored again as they are encoded, and keep the promise. "
             "Post the copies, not the files that they were made of."
         )
-    if release.listing is None:
+    if release.seen is None:
         return "What else their files carry (position, time, names) was not looked at: remove it before posting."
     carried = carriers(release)
     if not carried:
@@ -254,13 +204,13 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
     )
 
 
-def _places(album: Album, release: Deletions, places: Places) -> Section:
+def _places(album: Album, release: Deletions, places: Sequence[str]) -> Section:
     before, after = belief(album, np.ones(album.photos, dtype=np.bool_)), belief(album, release.kept)
     columns = [np.argsort(-chances, kind="stable")[:PLACES] for chances in (before, after)]
 
     def name(j: int) -> str:
-        label = places.label(j) if places.names else str(j)
-        return f"{label} (true)" if j == album.true else label
+        said = label(places, j) if places else str(j)
+        return f"{said} (true)" if j == album.true else said
 
     rows = [
         (n + 1, name(a), _percent(before[a]), name(b), _percent(after[b]))
@@ -272,7 +222,7 @@ def _places(album: Album, release: Deletions, places: Places) -> Section:
 
 def _album(album: Album, release: Deletions) -> str:
     chances = telling(album)
-    positioned = set(release.listing.positioned) if release.listing is not None else set()
+    positioned = set(release.seen.positioned) if release.seen is not None else set()
     notes = []
     for row, (name, kept) in enumerate(zip(release.names[:TILES], release.kept, strict=False)):
         wish = ", never to be deleted" if album.keep[row] else ""

@@ -1,10 +1,8 @@
 """An ONNX classifier of places, described by a small TOML next to it::
 
 model = "places.onnx"
-cells = "cells.csv"            # s2 | lat,lon | south,west,north,east; a row for each output, in order
-output = "logits"              # logits | log-probabilities | probabilities | embedding
-# places = "places.npy"        # with embedding: (M, D), a row for each cell; scores are cosines / temperature
-# temperature = 0.07
+cells = "cells.csv"            # lat,lon of each place's centre, and its name; a row for each output, in order
+output = "logits"              # logits | log-probabilities | probabilities
 [input]
 width = 224
 height = 224
@@ -30,22 +28,12 @@ from PIL import Image, ImageOps
 from privopt.arrays import Floats
 from privopt.declare import File, key, load_problem
 from privopt.declare.schema import positive
-from privopt.declare.tables import read_array
+from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError, UsageError, reason_of
-from privopt_photo_censor.app.cells import Cells, read_cells
+from privopt.numbers.distances import directions
 from privopt_photo_censor.app.picture import flattened
 
-__all__ = [
-    "Classifier",
-    "Input",
-    "Model",
-    "ModelSettings",
-    "Settings",
-    "directions",
-    "load_classifier",
-    "log_softmax",
-    "open_model",
-]
+__all__ = ["Classifier", "Input", "Settings", "load_classifier"]
 
 BATCH: Final = 16
 
@@ -74,42 +62,34 @@ class Input:
 
 
 @frozen(kw_only=True)
-class ModelSettings:
-    """What the TOML next to a model says of the model itself."""
+class Settings:
+    """The TOML next to a model."""
 
     model: File = key(help="ONNX file")
+    cells: File = key(help="CSV of the places (lat, lon, name), in the order of the model's outputs")
+    output: Literal["logits", "log-probabilities", "probabilities"] = key("logits", help="what the model returns")
     input: Input = key(help="what the model takes")
 
 
-@frozen(kw_only=True)
-class Settings(ModelSettings):
-    """The TOML next to a model."""
-
-    cells: File = key(help="CSV of the locations, in the order of the model's outputs")
-    output: Literal["logits", "log-probabilities", "probabilities", "embedding"] = key(
-        "logits", help="what the model returns"
-    )
-    places: File | None = key(None, help="with embedding: (locations, dimensions), .npy, a row for each cell")
-    temperature: float = key(0.07, help="with embedding: what cosines are divided by", check=positive)
-
-
-def log_softmax(logits: Floats) -> Floats:
-    """Return log-probabilities, rows normalised."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
-
-
 @frozen(kw_only=True, eq=False)
-class Model:
-    """A model that is ready to look at photos.
+class Classifier:
+    """A model that is ready to score photos.
 
     Attributes:
         settings: from the TOML.
         session: onnxruntime's.
+        centres: (M, 2) latitude and longitude of the places, degrees, in the order of its outputs.
+        names: of the places; empty where they have none.
     """
 
-    settings: ModelSettings
+    settings: Settings
     session: Any
+    centres: Floats
+    names: tuple[str, ...] = ()
+
+    def locate(self, latitude: float, longitude: float) -> int:
+        """Find the column of the place whose centre is nearest to a point (degrees), on the sphere."""
+        return int(np.argmax(directions(self.centres) @ directions(np.array([[latitude, longitude]]))[0]))
 
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
         """Prepare one photo as the model takes it, float32, without the batch axis."""
@@ -133,15 +113,27 @@ class Model:
         values: NDArray[np.float32] = (pixels / np.float32(255.0) - mean) / std
         return values.transpose(2, 0, 1) if taken.layout == "NCHW" else values
 
-    def outputs(self, tensors: list[Any]) -> Floats:
-        """Run the model on photos and return its (N, ...) outputs.
+    def scores(self, tensors: list[Any]) -> Floats:
+        """Compute (N, M) log-probabilities of photos.
 
         Raises:
-            InputError: the model does not take them.
+            InputError: the model does not take them, or does not return a number for each place.
         """
         name = self.settings.model.name
         batches = [np.stack(tensors[first : first + BATCH]) for first in range(0, len(tensors), BATCH)]
-        return np.concatenate([np.asarray(self._run(batch, name), dtype=np.float64) for batch in batches])
+        raw = np.concatenate([np.asarray(self._run(batch, name), dtype=np.float64) for batch in batches])
+        if raw.shape != (len(tensors), len(self.centres)):
+            found = f"an output of shape {raw.shape}"
+            raise InputError([Fault(name, "", found, f"({len(tensors)}, {len(self.centres)}): photos, cells")])
+        if self.settings.output == "logits":
+            shifted = raw - raw.max(axis=1, keepdims=True)
+            raw = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        elif self.settings.output == "probabilities":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                raw = np.log(raw)
+        if np.isnan(raw).any() or (raw == np.inf).any():
+            raise InputError([Fault(name, "", "outputs that are not " + self.settings.output, "numbers")])
+        return raw
 
     def _run(self, batch: Any, name: str) -> Any:
         """Run the model, photo by photo where it takes one at a time."""
@@ -156,69 +148,6 @@ class Model:
             raise InputError([Fault(name, "", found, f"one that takes {shape}")]) from None
 
 
-@frozen(kw_only=True, eq=False)
-class Classifier(Model):
-    """A model that is ready to score photos.
-
-    Attributes:
-        settings: from the TOML.
-        session: onnxruntime's.
-        cells: locations, in the order of its outputs.
-        places: (M, D) unit vectors of the locations, of a model that embeds; else None.
-    """
-
-    settings: Settings
-    cells: Cells
-    places: Floats | None = None
-
-    def scores(self, tensors: list[Any]) -> Floats:
-        """Return (N, M) log-probabilities of photos.
-
-        Raises:
-            InputError: the model does not take them, or does not return a number for each cell.
-        """
-        name = self.settings.model.name
-        raw = self.outputs(tensors)
-        if self.places is not None:
-            raw = self._cosines(raw, name) / self.settings.temperature
-        if raw.shape != (len(tensors), len(self.cells)):
-            found = f"an output of shape {raw.shape}"
-            raise InputError([Fault(name, "", found, f"({len(tensors)}, {len(self.cells)}): photos, cells")])
-        if self.settings.output in ("logits", "embedding"):
-            raw = log_softmax(raw)
-        elif self.settings.output == "probabilities":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                raw = np.log(raw)
-        if np.isnan(raw).any() or (raw == np.inf).any():
-            raise InputError([Fault(name, "", "outputs that are not " + self.settings.output, "numbers")])
-        return raw
-
-    def _cosines(self, raw: Floats, name: str) -> Floats:
-        """(N, M) cosines between the photos' embeddings and the places'."""
-        assert self.places is not None
-        return np.asarray(directions(raw, name, self.places.shape[1]) @ self.places.T)
-
-
-def directions(raw: Floats, name: str, size: int | None = None) -> Floats:
-    """Normalise embeddings (N, D) to length 1.
-
-    Args:
-        raw: what a model returned.
-        name: of its file, for faults.
-        size: D, where it is known.
-
-    Raises:
-        InputError: they are of another shape, or of length 0, or no numbers.
-    """
-    if raw.ndim != 2 or (size is not None and raw.shape[1] != size):
-        found, wanted = f"an embedding of shape {raw.shape}", f"(photos, {size or 'dimensions'})"
-        raise InputError([Fault(name, "", found, wanted + (", as places has" if size else ""))])
-    sizes = np.linalg.norm(raw, axis=1, keepdims=True)
-    if not (np.isfinite(sizes) & (sizes > 0.0)).all():
-        raise InputError([Fault(name, "", "an embedding of length 0, or of no numbers", "a direction")])
-    return np.asarray(raw / sizes)
-
-
 def load_classifier(path: Path) -> Classifier:
     """Load a classifier by its TOML.
 
@@ -226,12 +155,25 @@ def load_classifier(path: Path) -> Classifier:
         UsageError: onnxruntime is not installed. InputError: TOML, cells or model will not do.
     """
     settings = load_problem(Settings, path)
-    cells = read_cells(settings.cells.here)
-    places = _embedded(settings, path.name, len(cells))
-    return Classifier(settings=settings, cells=cells, session=open_model(settings).session, places=places)
+    taken = settings.input
+    if taken.shorter_side is not None and (
+        taken.resize != "crop" or taken.shorter_side < max(taken.width, taken.height)
+    ):
+        wanted = 'at least width and height, with resize = "crop"'
+        raise InputError([Fault(path.name, "input.shorter_side", str(taken.shorter_side), wanted)])
+    centres, names = _read_cells(settings.cells)
+    return Classifier(settings=settings, session=_session(settings.model), centres=centres, names=names)
 
 
-def open_model(settings: ModelSettings) -> Model:
+def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
+    """Read latitude and longitude of the places, and their names, if any."""
+    degrees = [Column(name=n, least=-most, most=most, unit="degrees") for n, most in (("lat", 90.0), ("lon", 180.0))]
+    table = read_table(file, [*degrees, Column(name="name", kind="text", optional=True)])
+    names = tuple(name.strip() for name in table["name"].tolist()) if "name" in table else ()
+    return np.column_stack([table["lat"], table["lon"]]), names
+
+
+def _session(model: File) -> Any:
     """Open a model of one input.
 
     Raises:
@@ -246,39 +188,11 @@ def open_model(settings: ModelSettings) -> Model:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(settings.model.contents, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(model.contents, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # as above
         found = f"no model ({reason_of(error)})"
-        raise InputError([Fault(settings.model.name, "", found, "an ONNX model")]) from None
+        raise InputError([Fault(model.name, "", found, "an ONNX model")]) from None
     if len(session.get_inputs()) != 1:
         found = f"{len(session.get_inputs())} inputs"
-        raise InputError([Fault(settings.model.name, "", found, "a model of one input")])
-    return Model(settings=settings, session=session)
-
-
-def _embedded(settings: Settings, file: str, cells: int) -> Floats | None:
-    """Return the table of places of a model that embeds, rows of length 1.
-
-    Raises:
-        InputError: it lacks one, or has one and does not embed; or a row has length 0.
-    """
-    taken = settings.input
-    faults = []
-    if (settings.output == "embedding") != (settings.places is not None):
-        found = "nothing" if settings.places is None else f"a table of places with output = {settings.output!r}"
-        faults.append(Fault(file, "places", found, 'a table of places with output = "embedding", and only then'))
-    if taken.shorter_side is not None and (
-        taken.resize != "crop" or taken.shorter_side < max(taken.width, taken.height)
-    ):
-        wanted = 'at least width and height, with resize = "crop"'
-        faults.append(Fault(file, "input.shorter_side", str(taken.shorter_side), wanted))
-    if faults:
-        raise InputError(faults)
-    if settings.places is None:
-        return None
-    table = read_array(settings.places, (cells, None), what="places (locations, dimensions)")
-    sizes = np.linalg.norm(table, axis=1, keepdims=True)
-    if (sizes == 0.0).any():
-        row = int(np.argmin(sizes))
-        raise InputError([Fault(settings.places.name, f"row {row} (from 0)", "zeros alone", "a direction")])
-    return np.asarray(table / sizes)
+        raise InputError([Fault(model.name, "", found, "a model of one input")])
+    return session

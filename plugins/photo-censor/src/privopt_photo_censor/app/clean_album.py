@@ -28,15 +28,13 @@ def solve(problem: FolderInstance, context: SolveContext) -> Outcome[Deletions]:
     """Keep every photo, and make clean copies if they are asked for."""
     kept = np.ones(len(problem.names), dtype=np.bool_)
     with context.timed("solve"):
-        copies = clean_copies_of(problem.declared.photos, problem.names, problem.digests, kept, context)
+        copies = clean_copies_of(problem.declared.photos, problem.seen, kept, context)
     return Outcome(
         release=Deletions(
             names=problem.names,
             kept=kept,
-            listing=problem.listing,
-            thumbnails=problem.thumbnails,
+            seen=problem.seen,
             copies=copies,
-            metadata=problem.metadata,
         ),
         solver={"name": "privopt-photo-censor", "version": "", "iterations": 0},
     )
@@ -49,17 +47,17 @@ def revealing_names(names: Sequence[str], places: Sequence[str] = ()) -> dict[st
 
 def details(problem: FolderInstance, release: Deletions) -> Mapping[str, Any]:
     """Return what the photos revealed, and for which of them a place can be guessed."""
-    album = problem.metadata
+    album = problem.seen.metadata
     found: dict[str, Any] = {
         "deleted": int((~release.kept).sum()),
         "rank_before": None,
         "rank_after": None,
         "protected_k": None,
         "photos": len(album),
-        "with_position": [photo.photo for photo in album if photo.place],
+        "with_position": list(problem.seen.positioned),
         "with_time": [photo.photo for photo in album if photo.taken],
         "guessed": list(guesses(album)),
-        "left_out": list(problem.listing.left_out),
+        "left_out": list(problem.seen.left_out),
     }
     if release.copies is not None:
         found["copies"] = {copy.name: copy.sha256 for copy in release.copies}
@@ -68,16 +66,13 @@ def details(problem: FolderInstance, release: Deletions) -> Mapping[str, Any]:
 
 def warnings(problem: FolderInstance, release: Deletions) -> Sequence[str]:
     """Warn that nothing was scored, which photos reveal their place, and what to post."""
-    album, left_out = problem.metadata, problem.listing.left_out
+    album, left_out = problem.seen.metadata, problem.seen.left_out
     lines = ["no photo was scored: whether the pictures themselves tell the place nobody looked at"]
     if left_out:
         lines.append(f"not looked at, and not copied: {some(left_out)}")
     if release.copies is not None:
-        kept = problem.declared.photos.copies_keep
-        if kept:
-            lines.append(f"the copies carry the {' and the '.join(kept)} of their photos, as photos.copies_keep asks")
         return lines
-    told = [photo.photo for photo in album if photo.place]
+    told = problem.seen.positioned
     if told:
         lines.append(f"{len(told)} of {len(album)} photos carry a position or name a place: {some(told)}")
     guessed = guesses(album)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 from PIL import ExifTags, Image
 
-from privopt_photo_censor.app.clean import MOMENT
 from privopt_photo_censor.app.positions import carries_position, gps
 
-__all__ = ["Metadata", "Point", "read_metadata"]
+__all__ = ["Metadata", "Point", "Seen", "read_metadata"]
 
 Point = tuple[float, float]
 """Latitude and longitude, degrees."""
 
 LONGEST: Final = 80
 """Characters that are taken of a text in a photo's file."""
+MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
+"""A time as EXIF writes it; whatever else is in such a field is not a time."""
 TAKEN: Final = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
 SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber, ExifTags.Base.CameraOwnerName)
 """Fields that name one camera, or its owner."""
@@ -48,6 +50,34 @@ class Metadata:
     def day(self) -> str:
         """The date alone; empty where it is not known."""
         return self.taken[:10]
+
+
+@frozen(kw_only=True, eq=False)
+class Seen:
+    """What is seen in a folder of photos.
+
+    Attributes:
+        metadata: what each photo reveals apart from its picture, by name.
+        left_out: what was not looked at, so that nothing is promised of it: files of other formats, subfolders (their
+            names end in ``/``), and further pictures or films inside a photo's file.
+        thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
+        digests: SHA-256 of the files, as they were read; none of a release that was read back.
+    """
+
+    metadata: tuple[Metadata, ...]
+    left_out: tuple[str, ...] = ()
+    thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
+    digests: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """File names of the photos."""
+        return tuple(photo.photo for photo in self.metadata)
+
+    @property
+    def positioned(self) -> tuple[str, ...]:
+        """Photos whose files reveal a position or a place in any way."""
+        return tuple(photo.photo for photo in self.metadata if photo.place)
 
 
 def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
@@ -16,17 +14,13 @@ from PIL import Image, UnidentifiedImageError
 
 from privopt.errors import Fault, InputError, PrivoptError, reason_of
 
-__all__ = ["HEIF", "MODERN", "SUFFIXES", "heif", "opened", "readable"]
+__all__ = ["HEIF", "SUFFIXES", "heif", "opened", "readable"]
 
-SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
 HEIF: Final = (".heic", ".heif", ".hif")
-"""Read where pillow-heif is installed."""
-MODERN: Final = (*HEIF, ".avif")
-"""Formats whose decoders are not everywhere: a file that none reads is omitted and listed."""
-DECODERS: Final = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
+"""Read where pillow-heif is installed; where it is not, or cannot, such a file is omitted and listed."""
+DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
 """Pillow's names of these formats. It knows others, one of which (PostScript) it hands to another program."""
-TIFF: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""First bytes of a TIFF, whose library prints on the process's standard error."""
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler Python prints Pillow's log
 
@@ -52,38 +46,16 @@ def _decoders() -> tuple[str, ...]:
 
 @contextmanager
 def opened(contents: bytes) -> Iterator[Image.Image]:
-    """Open a picture from its file's bytes; one of more than 89 million pixels is refused.
-
-    Nothing is printed inside: neither Pillow's warnings nor what the TIFF library says of a broken file.
+    """Open a picture from its file's bytes, without Pillow's warnings; one of more than 89 million pixels is refused.
 
     Raises:
         Exception: of any class, since Pillow's decoders share none; :func:`readable` makes one of them.
     """
-    with _muted() if contents.startswith(TIFF) else nullcontext(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(io.BytesIO(contents), formats=_decoders()) as photo:
             yield photo
-
-
-@contextmanager
-def _muted() -> Iterator[None]:
-    """Send what compiled code prints on standard error nowhere."""
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    try:
-        saved = os.dup(2)
-    except OSError:  # the process has no standard error
-        yield
-        return
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
 
 
 @contextmanager
@@ -95,5 +67,5 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
         raise
     except Exception as error:  # a decoder raises whatever it likes at a wrong byte
         said = "no picture, or a broken one" if isinstance(error, UnidentifiedImageError) else reason_of(error)
-        wanted = "a photo of 8 or 16 bits a channel"
+        wanted = "a photo of 8 bits a channel"
         raise InputError([Fault(name, "", f"a photo that cannot be {what} ({said})", wanted)]) from None

@@ -5,14 +5,10 @@ from __future__ import annotations
 import io
 from typing import Final
 
-import numpy as np
 from PIL import Image, ImageCms, ImageOps
 
 __all__ = ["flattened"]
 
-BITS: Final = 258
-PHOTOMETRIC: Final = 262
-"""TIFF's tags."""
 GREY: Final = ("1", "L", "LA")
 
 
@@ -26,15 +22,12 @@ def flattened(photo: Image.Image) -> Image.Image:
         Mode RGB, 8 bits a channel; nothing of the photo's metadata.
 
     Raises:
-        ValueError: pixels of a kind that has no such picture (32 bits, floats, partly used 16 bits).
+        ValueError: grey pixels of 16 or 32 bits, for which Pillow has no scale.
     """
     photo.load()
     upright = ImageOps.exif_transpose(photo)
-    if upright.mode.startswith("I;16"):
-        _whole(photo)
-        upright = _eight(upright)
-    elif upright.mode in ("I", "F"):
-        raise ValueError(f"pixels of 32 bits, mode {upright.mode}")
+    if upright.mode.startswith(("I", "F")):
+        raise ValueError(f"pixels of more than 8 bits, mode {upright.mode}")
     profile, grey = photo.info.get("icc_profile"), upright.mode in GREY
     if upright.has_transparency_data:
         sheet = Image.new("RGBA", upright.size, "white")
@@ -44,26 +37,6 @@ def flattened(photo: Image.Image) -> Image.Image:
     plain = Image.new("RGB", shown.size)
     plain.paste(shown)
     return plain
-
-
-def _whole(photo: Image.Image) -> None:
-    """Pillow has no scale for 16-bit pixels: 65535 is white, and 0 black."""
-    tags = getattr(photo, "tag_v2", None)
-    if tags is None:
-        return
-    bits = {int(b) for b in np.atleast_1d(tags.get(BITS, 16))}
-    if bits != {16} or tags.get(PHOTOMETRIC, 1) == 0:
-        raise ValueError(f"grey pixels of {max(bits)} bits" + (", 0 being white" if bits == {16} else ""))
-
-
-def _eight(photo: Image.Image) -> Image.Image:
-    """Grey pixels of 16 bits as 8, rounded; one value may represent transparent."""
-    deep = np.asarray(photo).astype(np.uint32)
-    made = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
-    clear = photo.info.get("transparency")
-    if isinstance(clear, int):
-        made.putalpha(Image.fromarray(np.where(deep == clear, 0, 255).astype(np.uint8)))
-    return made
 
 
 def _srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:

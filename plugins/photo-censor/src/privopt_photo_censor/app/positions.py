@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final
 from xml.parsers import expat
 
 from PIL import ExifTags, Image
-from PIL.TiffImagePlugin import IFDRational
 
-__all__ = ["carries_position", "gps", "texts_of", "written_gps"]
+__all__ = ["carries_position", "gps", "texts_of"]
 
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
 """Begins an Exif block, wherever it is in a file: a second picture has one of its own."""
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
 """An entry of Exif that points to GPS, by byte order: the judge of a block that cannot be parsed."""
 RESOURCE: Final = 0x0404
-IPTC_TAG: Final = 33723
-"""Where Photoshop's block of a JPEG, and a TIFF, hold IPTC records."""
+"""Where Photoshop's block of a JPEG holds IPTC records."""
 IPTC_PLACES: Final = frozenset({26, 27, 90, 92, 95, 100, 101})
 """Fields of IPTC's record 2: content location (code, name), city, sublocation, state, country (code, name)."""
 FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
@@ -40,8 +37,6 @@ PLACE: Final = re.compile(
 """Local names, in lower case, of properties that say a place: in Exif's own words (drones' are ``GpsLatitude`` and
 ``GpsLongtitude``), of W3C geo, GeoRSS, photoshop, IPTC Core and Extension, and Dublin Core."""
 WORD: Final = re.compile(r"[\w-]+")
-TO_SECOND: Final = 1000
-"""Parts of a second of arc that positions are written in: 3 cm."""
 
 
 def _tags(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
@@ -83,28 +78,13 @@ def _degrees(parts: Any, side: Any, sides: str, most: float) -> float | None:
     return -size if letter == sides[1] else size
 
 
-def written_gps(latitude: float, longitude: float) -> dict[int, Any]:
-    """Return a position in signed degrees as tags of EXIF: none of the numbers that a file had it by is taken.
-
-    >>> written_gps(-0.5, 11.25)[ExifTags.GPS.GPSLatitude]
-    (0.0, 30.0, 0.0)
-    """
-    tags: dict[int, Any] = {}
-    sides = ((ExifTags.GPS.GPSLatitude, latitude, "NS"), (ExifTags.GPS.GPSLongitude, longitude, "EW"))
-    for tag, degrees, side in sides:
-        minutes, rest = divmod(round(abs(degrees) * 3600 * TO_SECOND), 60 * TO_SECOND)
-        parts = (*divmod(minutes, 60), Fraction(rest, TO_SECOND))
-        tags |= {tag - 1: side[degrees < 0], tag: tuple(IFDRational(part) for part in parts)}
-    return tags
-
-
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file reveals a position or a place apart from its pixels, usable or not.
 
     It looks at the GPS of every Exif block, XMP in any encoding, IPTC, the texts of a PNG and the position of a film
     inside. A block that its parser refuses is judged by the words in it.
     """
-    if any(map(_located, _exifs(photo))) or any(
+    if _located(photo.getexif()) or any(
         _parsed(contents[block.start() : block.start() + LONGEST]) for block in EXIF.finditer(contents)
     ):
         return True
@@ -136,16 +116,6 @@ def _unhexed(photo: Image.Image) -> Iterator[bytes]:
             yield bytes.fromhex(digits) if re.fullmatch(r"([0-9a-fA-F]{2})+", digits) else b""
 
 
-def _exifs(photo: Image.Image) -> Iterator[Image.Exif]:
-    """Yield the Exif of a photo; of a TIFF that of each of its pages."""
-    yield photo.getexif()
-    if photo.format == "TIFF":
-        for page in range(1, getattr(photo, "n_frames", 1)):
-            photo.seek(page)
-            yield photo.getexif()
-        photo.seek(0)
-
-
 def _located(exif: Image.Exif) -> bool:
     """Return whether Exif has GPS apart from its version; GPS that cannot be read may be a position."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
@@ -167,12 +137,6 @@ def _iptc(photo: Image.Image) -> Iterator[bytes]:
     resources = photo.info.get("photoshop")
     if isinstance(resources, dict):
         yield resources.get(RESOURCE, b"")
-    tags: Any = getattr(photo, "tag_v2", {})
-    stored = tags.get(IPTC_TAG, b"")
-    if isinstance(stored, tuple):  # as numbers of 32 bits, in the order of the file
-        order: Literal["little", "big"] = "little" if tags.prefix == b"II" else "big"
-        stored = b"".join(int(value).to_bytes(4, order) for value in stored)
-    yield stored
     yield from (raw[raw.find(b"\x1c\x02") :] for raw in _unhexed(photo))
 
 

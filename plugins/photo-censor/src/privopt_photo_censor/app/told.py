@@ -36,8 +36,8 @@ LEAST_KM: Final = 0.1
 
 def _points(problem: FolderInstance) -> dict[str, tuple[Point, bool]]:
     """Positions of photos, and whether they are guessed, by name."""
-    known = {photo.photo: (photo.point, False) for photo in problem.metadata if photo.point is not None}
-    return known | {name: (guess.point, True) for name, guess in guesses(problem.metadata).items()}
+    known = {photo.photo: (photo.point, False) for photo in problem.seen.metadata if photo.point is not None}
+    return known | {name: (guess.point, True) for name, guess in guesses(problem.seen.metadata).items()}
 
 
 @themed
@@ -91,7 +91,7 @@ def told_layer(problem: FolderInstance) -> Layer | None:
 
 def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
     """Return album, map, what each photo reveals, guesses, and what else was in the folder."""
-    album = problem.metadata
+    album = problem.seen.metadata
     told = sum(photo.place for photo in album)
     guessed = guesses(album)
     lead = f"{told} of {len(album)} photos tell a position or a place beside their pictures. {_copies(release)}"
@@ -112,9 +112,9 @@ def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
         ]
         lead = "These photos carry no position. Clean copies have no time, camera or telling name: this way ends too."
         made.append(table_section("Places that can be guessed", ("photo", "position", "within", "from"), rows, lead))
-    if problem.listing.left_out:
+    if problem.seen.left_out:
         lead = "Nobody looked at this, and nothing of it is copied."
-        others = [(name,) for name in problem.listing.left_out]
+        others = [(name,) for name in problem.seen.left_out]
         made.append(table_section("Also in the folder", ("name",), others, lead))
     return made
 
@@ -135,7 +135,7 @@ def _copies(release: Deletions) -> str:
 
 def _told(problem: FolderInstance) -> Section:
     rows = []
-    for photo in problem.metadata:
+    for photo in problem.seen.metadata:
         where = "" if photo.point is None else _degrees(photo.point)
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"

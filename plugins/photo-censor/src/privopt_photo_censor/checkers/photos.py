@@ -22,10 +22,7 @@ TABLES = {
 }
 """Tables of a problem; those of other mechanisms no one reads."""
 
-KEYS = (
-    "scores probabilities folder classifier also subfolders copies_keep true_location keep"
-    " keep_at_least"
-)
+KEYS = "scores probabilities folder classifier true_location keep keep_at_least"
 
 
 class Photos:
@@ -46,8 +43,7 @@ class Photos:
         photos = problem.table("photos", KEYS)
         asked = self.asked = problem.table("privacy", "top_k deletion_budget margin")
         self.folder, self.result = folder, result
-        others = photos.get("also", [])
-        problem.used |= {f"problem/{name}" for name in (photos.get("classifier"), *others)}
+        problem.used |= {f"problem/{photos.get('classifier')}"}
         listed, self.kept = read_deletions(folder)
         found = read_scores(folder, problem, photos, listed, self.kept)
         true = found.true
@@ -60,9 +56,7 @@ class Photos:
         _need_one_task(photos, asked, [*self.keep], least, true)
         need(self.theta >= 0, "problem: one source, task, place", 2)
         self.least = max(len(self.keep), least)
-        self.whom = "these-classifiers" if others else "this-classifier"
-        if self.theta:
-            self.whom = "margin"
+        self.whom = "margin" if self.theta else "this-classifier"
         rows = found.scores + (found.copies or [])
         self.copies = set(range(len(listed), len(rows))) if found.copies is not None else self.kept
         self.blind = {i for i, row in enumerate(rows) if row[true] == -math.inf}

@@ -80,12 +80,12 @@ def read_scores(
     elif file:
         found.scores = list(problem.array(file).rows)
     else:
-        parts = "scores:f8:2 true:i8:0 left_out:U:1 positioned:b1:1"
+        parts = "scores:f8:2 true:i8:0 places:U:1"
         table, true, *rest = read_npz(
             folder / "scores.npz", parts + (" copies:f8:2" if copied else "")
         )
         found.names, found.true, found.scores = listed, true.flat[0], list(table.rows)
-        found.copies = list(rest[2].rows) if copied else None
+        found.copies = list(rest[1].rows) if copied else None
     odd = "scores" in photos and _look_like_probabilities(found.scores)
     if "probabilities" in photos:
         found.scores = [[math.log(p) if p else -math.inf for p in row] for row in found.scores]
