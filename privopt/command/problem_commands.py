@@ -40,7 +40,7 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
         raise UsageError(f"plan: method must be one that gives privacy, got {chosen.name}")
     loaded: Mechanism[Any, Any] = found.load()
     if type(loaded).plan is Mechanism.plan:
-        other = loaded.expects or "curve compares epsilons of mechanisms over places"
+        other = "curve compares epsilons of mechanisms over places"
         raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {other}")
     declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)
     say_when_compiling(quiet=quiet)

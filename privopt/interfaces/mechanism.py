@@ -66,9 +66,6 @@ class Mechanism(ABC, Generic[P, R]):
     bound_is_proof: ClassVar[bool] = False
     """Whether ``objective.lower_bound`` is what :meth:`proved` gives, to the last bit; else no more than it."""
 
-    expects: ClassVar[str] = ""
-    """Where :meth:`plan` cannot tell errors before epsilon is chosen: what can, in words, for messages."""
-
     drafting: ClassVar[str] = ""
     """``"package.module:function"`` of ``(table, out, *, force)``, where ``privopt init`` can write a problem file from
     a table: it writes it, and returns what was guessed, a sentence each."""

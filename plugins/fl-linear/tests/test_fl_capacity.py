@@ -139,11 +139,11 @@ def test_margins_of_any_set_hold_at_the_rate_promised(noise):
     most = np.cumsum(-np.sort(-taken, axis=1), axis=1)  # by the k that took most, for every k at once
     failed = (most > line.margins(np.arange(1, n + 1))).any(axis=1).mean()
     assert 0.05 < failed < alpha + 3 * math.sqrt(alpha * (1 - alpha) / draws)
-    fixed = MarginRule(n=n, epsilon=epsilon, noise=noise).margins(np.array([5]), np.ones(1), alpha)[0]
+    fixed = MarginRule(n=n, epsilon=epsilon, noise=noise).margins(np.array([5]), alpha)[0]
     assert (
         fixed
         < line.margins(np.array([5]))[0]
-        < 5 * MarginRule(n=n, epsilon=epsilon, noise=noise).margins(np.array([1]), np.ones(1), alpha)
+        < 5 * MarginRule(n=n, epsilon=epsilon, noise=noise).margins(np.array([1]), alpha)
     )
 
 

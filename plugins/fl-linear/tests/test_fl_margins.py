@@ -81,11 +81,11 @@ def test_rare_failures_have_wider_margins_and_never_narrower_ones(k, beta):
 def test_published_figures():
     """Check n = 1000, epsilon = alpha = .1."""
     rule = MarginRule(n=1000, epsilon=0.1)
-    exact = evolve(rule, noise="continuous").margins(SIZES, np.ones(4), 0.1)
+    exact = evolve(rule, noise="continuous").margins(SIZES, 0.1)
     assert exact.round(1).tolist() == [85.2, 148.1, 330.0, 573.0]
     assert paper_margin(SIZES, 1000, 0.1, 0.1).round(1).tolist() == [198.1, 626.4, 1980.7, 6263.5]
-    assert rule.margins(SIZES, np.ones(4), 0.1).tolist() == [85.0, 148.0, 330.0, 573.0]
-    paper = evolve(rule, kind="paper").margins(SIZES, np.ones(4), 0.1)
+    assert rule.margins(SIZES, 0.1).tolist() == [85.0, 148.0, 330.0, 573.0]
+    paper = evolve(rule, kind="paper").margins(SIZES, 0.1)
     assert paper.tolist() == paper_margin(SIZES, 1000, 0.1, 0.1).tolist()
 
 
@@ -147,7 +147,7 @@ def test_the_paper_margin_always_covers_the_exact_one():
         for alpha in (0.01, 0.1, 0.5):
             sizes = np.unique(np.geomspace(1, n, 6).astype(int))
             for noise in ("discrete", "continuous"):
-                exact = MarginRule(n=n, epsilon=0.3, noise=noise).margins(sizes, np.ones(len(sizes)), alpha)
+                exact = MarginRule(n=n, epsilon=0.3, noise=noise).margins(sizes, alpha)
                 assert (paper_margin(sizes, n, 0.3, alpha) >= exact).all()
 
 
@@ -182,17 +182,6 @@ def test_a_margin_that_is_no_number_is_refused(monkeypatch):
     monkeypatch.setattr("scipy.special.bdtrc", lambda *_: np.full(1, math.nan))
     with pytest.raises(ArithmeticError, match="1 draws pass 0"):
         _excess_quantile.__wrapped__(1, 0.0, 0.1, 0.5, "discrete")
-
-
-def test_splits_keep_the_promise():
-    sizes, cost = np.array([3, 4, 93]), np.array([0.0, 2.0, 0.1])
-    rule = MarginRule(n=100, epsilon=0.1)
-    assert rule.shares(sizes, cost, 0.1).sum() == pytest.approx(0.1)
-    by_cost = evolve(rule, split="cost").shares(sizes, cost, 0.1)
-    assert (by_cost > 0).all()
-    assert 1 - np.prod(1 - by_cost) == pytest.approx(0.1, rel=1e-9)
-    assert by_cost[1] > by_cost[2] > by_cost[0]
-    assert (evolve(rule, split="cost").shares(sizes, 0 * cost, 0.1) == rule.shares(sizes, cost, 0.1)).all()
 
 
 @pytest.mark.parametrize("terms", [50, 158, 500])

@@ -300,8 +300,8 @@ def test_a_radius_that_the_noise_chose_does_not_verify(problem, monkeypatch, cut
     assert not verify(out).holds
 
 
-def test_paper_margin_and_split(problem):
-    for settings in ('margin = "paper"', 'split = "cost"', 'split = "cost"\ndelta = 0.1', "mean_clients = 3"):
+def test_paper_margin(problem):
+    for settings in ('margin = "paper"', "mean_clients = 3"):
         out, result, _ = run(problem(settings=settings))
         assert verify(out).complaints == (), settings
         assert result["details"]["failure_probability"]["level"] <= 0.1
@@ -319,7 +319,7 @@ def test_a_failure_probability_beyond_quantiles_is_refused(problem, alpha):
 
 @by_pairs(
     "settings, asked",
-    ["", 'noise = "continuous"', 'margin = "paper"', 'split = "cost"'],
+    ["", 'noise = "continuous"', 'margin = "paper"'],
     [("1e-100", "0.5"), ("0.1", "1e-10"), ("1e-100", "1e300")],
 )
 def test_the_least_failure_probability_and_the_least_epsilon(problem, settings, asked):

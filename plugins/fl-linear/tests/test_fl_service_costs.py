@@ -20,16 +20,19 @@ from privopt_fl_linear.metric import Matrix, Plane, Sphere
 from privopt_fl_linear.opening import open_facilities
 from privopt_fl_linear.service_costs import PairList, SiteCosts
 from privopt_fl_linear.site import Site
-from privopt_fl_linear.streets import Streets
 
 
 def town(seed, size):
-    """Return a random tree with some more streets, whole lengths, every node a location."""
+    """Return a random tree with some more streets as its table of ways: whole lengths, every node a location."""
     rng = np.random.default_rng(seed)
     ends = [(int(rng.integers(0, v)), v) for v in range(1, size)] + rng.integers(0, size, (size // 2, 2)).tolist()
-    names = np.array([f"n{v:02d}" for v in range(size)])
-    one, other = names[np.array(ends)].T
-    return rng, Streets(one, other, rng.integers(0, 5, len(ends)) * 1.0, names)
+    ways = np.full((size, size), np.inf)
+    for (one, other), length in zip(ends, (rng.integers(0, 5, len(ends)) * 1.0).tolist(), strict=True):
+        ways[one, other] = ways[other, one] = min(ways[one, other], length)
+    np.fill_diagonal(ways, 0.0)
+    for _ in range(size):
+        ways = np.minimum(ways, (ways[:, :, None] + ways[None]).min(axis=1))
+    return rng, Matrix(ways)
 
 
 def over(metric, rng):
@@ -82,10 +85,9 @@ def test_pairs_that_may_not_be_against_all_subsets(seed, facilities, clients, mo
 @given(st.integers(0, 10**6), st.integers(2, 14))
 @settings(max_examples=40)
 def test_every_metric_lists_the_cheapest(seed, size):
-    rng, streets = town(seed, size)
+    rng, ways = town(seed, size)
     points = rng.random((size, 2))
-    grid = np.indices((size, size)).reshape(2, -1)
-    metrics = [streets, Plane(points), Sphere(90 * points), Matrix(streets.between(*grid).reshape(size, size))]
+    metrics = [ways, Plane(points), Sphere(90 * points)]
     for metric in metrics:
         costs, reach, each = over(metric, rng)
         table = (reach + each[:, None] * costs.scale) * costs.weight
@@ -104,20 +106,16 @@ def test_every_metric_lists_the_cheapest(seed, size):
 
 
 def test_a_town_whose_table_would_not_fit(tmp_path):
-    """All of 12,100 corners may hold a facility: 146 million pairs, of which two million are looked at."""
-    side, rng = 110, np.random.default_rng(3)
-    corner = np.arange(side * side).reshape(side, side)
-    ends = np.concatenate([np.stack([corner[:, :-1], corner[:, 1:]], -1).reshape(-1, 2),
-                           np.stack([corner[:-1], corner[1:]], -1).reshape(-1, 2)])  # fmt: skip
-    km = rng.uniform(0.05, 0.2, len(ends)).round(4)
-    roads = ["from,to,km", *(f"c{a},c{b},{k}" for (a, b), k in zip(ends.tolist(), km.tolist(), strict=True))]
-    (tmp_path / "roads.csv").write_text("\n".join(roads) + "\n")
-    cost, noisy = rng.uniform(0.1, 0.3, side**2).round(4), rng.integers(-9, 40, side**2)
-    rows = ["id,facility_cost,opening_cost,noisy_clients"]
-    rows += [f"c{v},{f},2.5,{b}" for v, (f, b) in enumerate(zip(cost.tolist(), noisy.tolist(), strict=True))]
+    """All of 12,100 places may hold a facility: 146 million pairs, of which two million are looked at."""
+    rng = np.random.default_rng(3)
+    places, count = rng.random((12_100, 2)).round(5) * 15.0, 12_100
+    cost, noisy = rng.uniform(0.1, 0.3, count).round(4), rng.integers(-9, 40, count)
+    columns = zip(places.tolist(), cost.tolist(), noisy.tolist(), strict=True)
+    rows = ["id,x,y,facility_cost,opening_cost,noisy_clients"]
+    rows += [f"c{v},{x},{y},{f},2.5,{b}" for v, ((x, y), f, b) in enumerate(columns)]
     (tmp_path / "sites.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "p.toml").write_text(
-        '[locations]\npoints = "sites.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+        '[locations]\npoints = "sites.csv"\n'
         '[privacy]\nepsilon = 0.5\n[fl-linear]\ndelta = 0.0\nmean_clients = 15\nsites = "prior"\n'
     )
     done = solve("fl-linear", tmp_path / "p.toml", tmp_path / "out", Options(method="laplace", gap=0.02))

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Floats
-from privopt_fl_linear.margins import Kind, MarginRule, Split
+from privopt_fl_linear.margins import Kind, MarginRule
 from privopt_fl_linear.plan import add_margins
 from privopt_fl_linear.reconnection import Candidate, Policy, choose_policy, list_radii, reconnect
 from privopt_fl_linear.site import Assignment, Site, connection_cost, sum_counts
@@ -31,15 +31,14 @@ def draw_noise(rng: np.random.Generator, n: int, epsilon: float) -> Any:
 
 @frozen(kw_only=True)
 class Setting:
-    """Privacy budget, failure probability and split of one run."""
+    """Privacy budget and failure probability of one run."""
 
     epsilon: float = 0.1
     alpha: float = 0.1
-    split: Split = "size"
 
     def rule(self, n: int, kind: Kind) -> MarginRule:
         """Return the margins of one kind."""
-        return MarginRule(n=n, epsilon=self.epsilon, kind=kind, split=self.split)
+        return MarginRule(n=n, epsilon=self.epsilon, kind=kind)
 
 
 @frozen(kw_only=True, eq=False)
@@ -84,7 +83,7 @@ class Trial:
         key = place, kind, setting, alpha
         if key not in self._added:
             rule = setting.rule(self.site.size, kind)
-            self._added[key] = rule.compute(self.assignments[place], self.site.cost, alpha)
+            self._added[key] = rule.margins(self.assignments[place].sizes, alpha)
         return self._added[key]
 
     def price(self, counts: Any, noise: Any, setting: Setting) -> Any:
@@ -109,13 +108,13 @@ class Trial:
         """Return the rule by which ``delta = "auto"`` chooses here, with exact margins, and all its candidates."""
         rule = setting.rule(self.site.size, "exact")
         choices = list_radii(self.site, self.base, rule, setting.alpha)
-        return choose_policy(choices, self.site.cost, rule, setting.alpha), choices
+        return choose_policy(choices, rule, setting.alpha), choices
 
     def price_auto(self, chooser: Policy, counts: Any, noise: Any, setting: Setting) -> tuple[float, bool]:
         """Normalised cost and overflow of ``auto``."""
         chosen = chooser.choose(float(counts.sum() + noise.sum()))
         rule = setting.rule(self.site.size, "exact")
-        added = rule.compute(chosen.assignment, self.site.cost, chooser.level)
+        added = rule.margins(chosen.assignment.sizes, chooser.level)
         true = sum_counts(chosen.assignment, counts)
         capacity = add_margins(true + sum_counts(chosen.assignment, noise), added)
         total = math.fsum(capacity * self.site.cost[chosen.assignment.opened])

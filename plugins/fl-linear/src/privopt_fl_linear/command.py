@@ -1,4 +1,4 @@
-"""The program ``privopt-fl-linear``: report, collect, and predict the cost of a collection."""
+"""The program ``privopt-fl-linear``: report and collect."""
 
 from __future__ import annotations
 
@@ -101,50 +101,6 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
     if silent:
         complain(f"warning: {len(silent)} sites sent nothing and are omitted")
     say(f"{out / 'problem.toml'}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
-
-
-@cli.command()
-@click.argument("problem", type=PATH)
-@click.option("--epsilon", required=True, metavar="LO:HI:N", help="N budgets from LO to HI, geometric.")
-@click.option("--alpha", default="", metavar="LO:HI:N", help="Failure probabilities likewise; left out: the problem's.")
-@click.option("--out", type=PATH, metavar="CSV", help="Left out: standard output.")
-@click.option("--force", is_flag=True, help="Replace the file.")
-def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: bool) -> None:
-    """Predict the cost of privacy over epsilon and alpha, from public data alone: at the problem's mean_clients."""
-    import csv
-    import io
-
-    from privopt.declare import File, load_problem
-    from privopt.declare.exact_text import epsilons_of
-    from privopt.errors import faults_in
-    from privopt.run.publish import check_file, new_file
-    from privopt_fl_linear.expected_cost import expected_costs
-    from privopt_fl_linear.problem import FLInstance, FLProblem
-
-    if out is not None:
-        check_file(out, force=force)
-    with faults_in(problem.name):
-        instance = FLInstance.from_problem(
-            load_problem(FLProblem, File.read(problem, wanted="a problem file in TOML")), problem.name
-        )
-    alphas = (
-        [float(value) for value in epsilons_of(alpha)] if alpha else [instance.declared.privacy.failure_probability]
-    )
-    if alphas[-1] >= 1.0:
-        raise UsageError(f"--alpha must be values below 1, got {alpha}")
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["method", "epsilon", "alpha", "delta", "margin_cost", "cost", "relative"])
-    with faults_in(problem.name):
-        costs = expected_costs(instance, epsilons_of(epsilon), alphas)
-    for each in costs:
-        values = (float(each.epsilon), each.alpha, each.delta, each.margin, each.cost, each.relative)
-        rows.writerow([each.method, *("" if value is None else f"{value:.9g}" for value in values)])
-    if out is None:
-        say(text.getvalue().rstrip("\n"))
-        return
-    with new_file(out, force=force) as work:
-        work.write_text(text.getvalue(), "utf-8")
 
 
 main = cli.main_program

@@ -17,14 +17,14 @@ from privopt_fl_linear.location import noisy_counts, spent
 
 __all__ = ["PROFILE", "neighbours", "problems"]
 
-POINTS, MATRIX, EDGES = "locations.csv", "distances.npy", "roads.csv"
+POINTS, MATRIX = "locations.csv", "distances.npy"
 PLANTED = 10**6
 """Counts from here on are planted: none of them may be in a public file."""
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> GeneratedProblem:
-    """Draw up to six locations in the plane, on the sphere, on streets or in a matrix; counts small or 7 digits long.
+    """Draw up to six locations in the plane, on the sphere or in a matrix; counts small or seven digits long.
 
     Sites that send nothing are among them, and bounds that nothing reaches.
     """
@@ -33,7 +33,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     spots = draw(st.lists(spot, min_size=n, max_size=n, unique=True))
     costs = draw(st.lists(st.integers(100, 300), min_size=n, max_size=n))
     clients = draw(st.lists(st.integers(0, 8) | st.integers(PLANTED, 9_999_999), min_size=n, max_size=n))
-    kind = draw(st.sampled_from(["plane", "sphere", "matrix", "graph"]))
+    kind = draw(st.sampled_from(["plane", "sphere", "matrix"]))
     silent = draw(st.sets(st.integers(1, max(1, n - 1)), max_size=2)) if n > 1 else set()
     xy = [(x / 1000, y / 1000) for x, y in spots]
     locations: dict[str, Any] = {"points": POINTS}
@@ -43,9 +43,6 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
         locations["matrix"] = MATRIX
         table = np.array([[math.dist(a, b) for b in xy] for a in xy])
         files[MATRIX] = npy_bytes(table)
-    elif kind == "graph":  # another node, which is not a location, and its own paths to each
-        ends = [*((f"v{i}", f"v{j}", math.dist(xy[i], xy[j])) for i in range(n) for j in range(i)), ("v0", "x", 1.0)]
-        files[EDGES] = csv_bytes(["from", "to", "km"], [list(end) for end in ends])
     else:
         header += ["x", "y"] if kind == "plane" else ["lat", "lon"]
         places = [list(p) for p in xy]
@@ -58,10 +55,8 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
         settings["mean_clients"] = 3.0  # chosen by the noise, the set of facilities would differ from run to run
     settings["margin"] = draw(st.sampled_from(["exact", "paper"]))
     settings["noise"] = draw(st.sampled_from(["discrete", "continuous"]))
-    settings["split"] = draw(st.sampled_from(["size", "cost"]))
     tables = {
         "locations": locations,
-        **({"distance": {"kind": "graph", "edges": EDGES}} if kind == "graph" else {}),
         "privacy": {"epsilon": draw(st.sampled_from([1.0, 0.5, 2.0])), "failure_probability": 0.1},
         "fl-linear": settings,
     }
@@ -89,8 +84,6 @@ def _ties(problem: GeneratedProblem) -> bool:
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):
         return True
-    if problem.facts["kind"] == "graph":
-        return True  # its edges have the ids too
     if problem.facts["kind"] == "matrix":
         table = np.load(io.BytesIO(problem.files[MATRIX]))
     else:
@@ -109,9 +102,6 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
     larger = _with_rows(problem, header, scaled)
     if MATRIX in problem.files:
         larger = larger.with_file(MATRIX, npy_bytes(4.0 * np.load(io.BytesIO(problem.files[MATRIX]))))
-    if EDGES in problem.files:
-        names, *edges = problem.rows(EDGES)
-        larger = larger.with_file(EDGES, csv_bytes(names, [[a, b, repr(4.0 * float(km))] for a, b, km in edges]))
     delta = problem.get("fl-linear.delta")
     if delta != "auto":
         larger = larger.with_key("fl-linear.delta", 4.0 * float(delta))
@@ -151,7 +141,7 @@ def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
         margin = release.capacities[place] - noisy
         if release.capacities[place] <= 0.0:
             continue
-        if rule.kind == "exact" and rule.noise == "discrete" and rule.split == "size":
+        if rule.kind == "exact" and rule.noise == "discrete":
             law = _reach(float(spent(problem.declared.privacy.epsilon)), len(members))
             tail = float(law[len(law) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):

@@ -1,8 +1,7 @@
 """Margins, which are added to noisy counts so that capacities suffice: the paper's margin and the exact one.
 
 Failure at facility v is the event that the noise takes more than the margin away. With failure probability beta_v at
-facility v the promise is sum over v of beta_v <= alpha, or, since the facilities' noise sums are independent once the
-assignment is fixed, 1 - prod(1 - beta_v) <= alpha.
+facility v the promise is sum over v of beta_v <= alpha.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt_fl_linear.quantiles import Noise, upper_quantiles
-from privopt_fl_linear.site import Assignment
 
-__all__ = ["AnySet", "Kind", "MarginRule", "Split", "exact_margin", "paper_margin"]
+__all__ = ["AnySet", "Kind", "MarginRule", "exact_margin", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
-Split = Literal["size", "cost"]
-SIZE_PART = 0.01
 MAX_BEYOND = 2000
 """Expected locations beyond the slope of a margin for any set: more are not tried."""
 
@@ -94,7 +90,7 @@ class MarginRule:
 
     >>> import numpy as np
     >>> rule = MarginRule(n=1000, epsilon=0.1, noise="continuous")
-    >>> rule.margins(np.array([1, 10, 100, 1000]), np.ones(4), 0.1).round(1).tolist()
+    >>> rule.margins(np.array([1, 10, 100, 1000]), 0.1).round(1).tolist()
     [85.2, 148.1, 330.0, 573.0]
 
     Attributes:
@@ -102,36 +98,21 @@ class MarginRule:
         epsilon: privacy budget of one location's report.
         kind: ``"exact"`` or ``"paper"``.
         noise: ``"discrete"`` or ``"continuous"``.
-        split: how exact margins share the failure probability out. ``"size"``: beta_v = |L_v| alpha / n, Theorem 3's.
-            ``"cost"``: 1 - beta_v = (1 - alpha)^w_v, w_v = .99 f_v sqrt|L_v| / sum + .01 |L_v| / n, which weighs a
-            facility by what its margin costs; equal for merged facilities, 2 to 3 % cheaper for many small ones.
     """
 
     n: int
     epsilon: float
     kind: Kind = "exact"
     noise: Noise = "discrete"
-    split: Split = "size"
 
-    def margins(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
-        """Return the margin of each facility, given |L_v| and f_v, for failure probability alpha in all."""
+    def margins(self, sizes: Ints, alpha: float) -> Floats:
+        """Return the margin of each facility, given |L_v|, for failure probability alpha in all.
+
+        It is shared out as by Theorem 3: beta_v = |L_v| alpha / n.
+        """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
-        return exact_margin(sizes, self.shares(sizes, cost, alpha), self.epsilon, self.noise)
-
-    def shares(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
-        """Return each facility's failure probability beta_v."""
-        by_size = sizes / self.n
-        weight = cost * np.sqrt(sizes)
-        total = float(weight.sum())
-        if self.split == "size" or not 0.0 < total < math.inf:
-            return np.asarray(by_size * alpha, dtype=np.float64)
-        shares = (1.0 - SIZE_PART) * weight / total + SIZE_PART * by_size
-        return np.asarray(-np.expm1(shares * math.log1p(-alpha) * (1.0 - 1e-12)), dtype=np.float64)
-
-    def compute(self, assignment: Assignment, cost: Floats, alpha: float) -> Floats:
-        """Return the margins of an assignment's facilities; ``cost`` is (n,), over all locations."""
-        return self.margins(assignment.sizes, cost[assignment.opened], alpha)
+        return exact_margin(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
         """Return the margins of all sets at once, cheapest if all locations share ``facilities`` ones of one cost.

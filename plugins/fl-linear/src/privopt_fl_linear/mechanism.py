@@ -22,7 +22,7 @@ from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.serve import NO_MARGIN, choose_facilities, plan_again, plan_at, serve
 from privopt_fl_linear.site import Assignment, connection_cost, sum_counts
-from privopt_fl_linear.theory import assumption_5, bounds, values
+from privopt_fl_linear.theory import bounds, values
 
 __all__ = ["FLLinear"]
 
@@ -43,7 +43,6 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     reporting = "privopt_fl_linear.report:FLReporting"
     item_bytes: ClassVar = {"location": 2_000.0, "distance": 100.0}
     """Bytes with the plan, its files and their proof. Measured at 1,500 locations (tests/run/test_memory.py)."""
-    expects = "privopt-fl-linear expect tells what it will cost over epsilon"
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
         """Read the locations of a problem."""
@@ -273,7 +272,6 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
         "margin": {
             "kind": settings.margin,
             "noise": problem.noise,
-            "split": settings.split,
             "total": math.fsum(plan.margins),
             "cost": math.fsum(plan.margins * site.cost[plan.assignment.opened]),
         },
@@ -287,8 +285,6 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
     if problem.plain and plan.delta is not None:
         details["bounds"] = _bounds(problem, method, plan)
         details["reconnection_per_client"] = 2.0 * plan.delta
-    if method == "reconnection" and plan.delta is not None:
-        details["assumption_5"] = assumption_5(site.metric, plan.delta)
     return details
 
 

@@ -1,4 +1,4 @@
-"""Distances in the plane, on the sphere, or given as a matrix; those along streets are in `streets`.
+"""Distances in the plane, on the sphere, or given as a matrix.
 
 Each answers the few questions that the algorithms ask: points through SciPy's KD-tree, but for the cheapest facility,
 whose search is in `kernels`; a matrix from its rows. Nothing here is secret.
@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, doubles
 from privopt.errors import Fault, InputError
@@ -49,10 +48,6 @@ class Metric(Protocol):
 
     def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
         """Return for every location the centre within ``radius`` of it, -1 where there is none."""
-        ...
-
-    def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
-        """Return for each of M locations whether its ball holds at least ``wanted`` locations, itself included."""
         ...
 
     def between(self, a: Ints, b: Ints) -> Floats:
@@ -171,11 +166,6 @@ class _PointSet:
         owner[near] = centres[found[near]]
         return owner
 
-    def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
-        """See `Metric.crowded`."""
-        count = self._all().query_ball_point(self._boxed[places], self._reach(radius), return_length=True)
-        return np.asarray(count >= wanted, dtype=np.bool_)
-
     def between(self, a: Ints, b: Ints) -> Floats:
         """See `Metric.between`."""
         from privopt_fl_linear import kernels
@@ -289,11 +279,6 @@ class Matrix:
             inside = (row <= radius) & (row < nearest)
             owner[inside], nearest[inside] = centre, row[inside]
         return owner
-
-    def crowded(self, places: Ints, radius: float, wanted: float) -> NDArray[np.bool_]:
-        """See `Metric.crowded`."""
-        answer: NDArray[np.bool_] = np.count_nonzero(self.distances[places] <= radius, axis=1) >= wanted
-        return answer
 
     def between(self, a: Ints, b: Ints) -> Floats:
         """See `Metric.between`."""

@@ -120,7 +120,7 @@ class Server:
         self, noisy: Counts, assignment: Assignment, delta: float, level: float, policy: Policy | None = None
     ) -> Plan:
         """Return the plan of an assignment that was fixed before the noise was seen."""
-        margins = self.rule.compute(assignment, self.site.cost, level)
+        margins = self.rule.margins(assignment.sizes, level)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level, policy=policy)
 

@@ -12,15 +12,14 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.declare import File, at_least, key, non_negative
-from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table, road_table
-from privopt.errors import Fault, Faults, InputError
+from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
+from privopt.errors import Faults
 from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, spent
-from privopt_fl_linear.margins import Kind, MarginRule, Split
+from privopt_fl_linear.margins import Kind, MarginRule
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 from privopt_fl_linear.plan import Server, Sites
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.site import Site
-from privopt_fl_linear.streets import Streets
 
 __all__ = ["FLInstance", "FLProblem", "Locations"]
 
@@ -55,18 +54,6 @@ class LocationTable:
 
 
 @frozen(kw_only=True)
-class DistanceTable:
-    """Distances between locations, where neither coordinates nor a matrix give them."""
-
-    kind: Literal["graph"] = key(
-        help="shortest ways along edges; locations are nodes, their coordinates are drawn only"
-    )
-    edges: File = key(
-        help="from,to,km; undirected, the shortest of parallel edges; nodes that are no locations are used"
-    )
-
-
-@frozen(kw_only=True)
 class Privacy:
     """The privacy budget, and how often capacities may fail."""
 
@@ -87,15 +74,12 @@ class Settings:
     delta: float | Literal["auto"] = key(
         default="auto",
         help="reconnection radius",
-        unit="unit of x and y; km with lat, lon and along streets",
+        unit="unit of x and y; km with lat, lon",
         check=_radius,
     )
     margin: Kind = key(default="exact", help="exact quantile of the noise, or the paper's bound")
     noise: Noise | None = key(
         default=None, help="integer or real noise; left out: discrete, or what noisy_clients shows"
-    )
-    split: Split = key(
-        default="size", help="failure probability shared out by locations served (Theorem 3), or by cost of a margin"
     )
     most_facilities: int | None = key(
         default=None, help="facilities that may be opened at all; one that exists has opening_cost 0", check=at_least(1)
@@ -175,7 +159,6 @@ class FLProblem:
     """A problem file of FL-Linear."""
 
     locations: LocationTable = key(help="where clients are and facilities may be")
-    distance: DistanceTable | None = key(default=None, help="distances along streets")
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="fl-linear", factory=Settings, help="the server's choices")
 
@@ -206,7 +189,7 @@ class FLInstance:
             InputError: every fault of the files.
         """
         whole = declared.settings.noise == "discrete"
-        data = _load(declared.locations, declared.distance, file, whole=whole)
+        data = _load(declared.locations, whole=whole)
         return cls(declared=declared, data=data, file=file)
 
     @property
@@ -235,7 +218,6 @@ class FLInstance:
             epsilon=float(spent(privacy.epsilon)),
             kind=settings.margin,
             noise=self.noise,
-            split=settings.split,
         )
         return Server(
             site=self.data.site,
@@ -249,10 +231,8 @@ class FLInstance:
         )
 
 
-def _load(table: LocationTable, streets: DistanceTable | None, file: str, *, whole: bool) -> Locations:
+def _load(table: LocationTable, *, whole: bool) -> Locations:
     """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers."""
-    if table.matrix is not None and streets is not None:
-        raise InputError([Fault(file, "locations.matrix", "a matrix and [distance]", "one of them")])
     columns = [
         Column(name="id", kind="id"),
         Column(name="facility_cost", least=0.0, most=MAX_SIZE, unit="for one client"),
@@ -267,10 +247,10 @@ def _load(table: LocationTable, streets: DistanceTable | None, file: str, *, who
     for name in [name for pair in choices for name in pair]:
         size = 90.0 if name == "lat" else MAX_SIZE
         columns.append(Column(name=name, least=-size, most=size, optional=True))
-    found = read_table(table.points, columns, any_of=[] if streets is not None else choices)
+    found = read_table(table.points, columns, any_of=choices)
     _check_rows(table.points.name, found, whole=whole)
     order = np.argsort(found["id"], kind="stable")
-    metric, coordinates = _read_metric(table, streets, found, order)
+    metric, coordinates = _read_metric(table, found, order)
     found = {name: _canonical(values[order]) for name, values in found.items()}
     sends = _sends(found)
     for name in ("clients", "noisy_clients"):
@@ -343,18 +323,12 @@ def _check_rows(name: str, found: Table, *, whole: bool) -> None:
 
 
 def _read_metric(
-    table: LocationTable, streets: DistanceTable | None, found: Table, order: NDArray[np.int64]
+    table: LocationTable, found: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
     """Return the metric, and the names and values of the coordinates where there are any."""
     if table.matrix is not None:
         distances = _canonical(read_array(table.matrix, (len(order), len(order)), what="distances", least=0.0))
         return Matrix(distances[np.ix_(order, order)], source=table.matrix.name), None
     names = ("x", "y") if "x" in found and "y" in found else ("lat", "lon")
-    if streets is not None:
-        roads = road_table(streets.edges)
-        ways = Streets(roads["from"], roads["to"], roads["km"], found["id"][order], source=streets.edges.name)
-        if not all(name in found for name in names):
-            return ways, None
-        return ways, (names, _canonical(np.column_stack([found[name] for name in names])[order]))
     values = _canonical(np.column_stack([found[name] for name in names])[order])
     return (Plane(values) if names == ("x", "y") else Sphere(values)), (names, values)

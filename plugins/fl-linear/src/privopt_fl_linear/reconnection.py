@@ -126,7 +126,7 @@ def list_radii(
             continue
         facility = assignment.facility[everyone]
         slope = math.fsum(site.cost[facility] + site.metric.between(everyone, facility))
-        offset = math.fsum(rule.compute(assignment, site.cost, alpha) * site.cost[assignment.opened])
+        offset = math.fsum(rule.margins(assignment.sizes, alpha) * site.cost[assignment.opened])
         found.append(Candidate(delta, assignment, slope, offset))
     return found
 
@@ -251,14 +251,11 @@ def failure_bound(
     return float(total.max()) + 2.0 * TAIL_ERROR * max(len(a) for a in added)
 
 
-def choose_policy(
-    choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: float, *, searched: bool = True
-) -> Policy:
+def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float, *, searched: bool = True) -> Policy:
     """Return the public rule that turns a noisy total into a radius, with margins that keep the promise alpha.
 
     Args:
         choices: from `list_radii`.
-        cost: (n,) facility cost of one client.
         rule: how margins are made.
         alpha: failure probability.
         searched: whether ``alpha`` is for the chosen radius as a whole, so that the level of the margins is searched;
@@ -273,7 +270,7 @@ def choose_policy(
     level, bound = alpha, alpha if searched else alpha * (GRID_RADII + 1)
     if searched and len(kept) > 1:
         for _ in range(12):
-            added = [rule.compute(c.assignment, cost, level) for c in kept]
+            added = [rule.margins(c.assignment.sizes, level) for c in kept]
             bound = failure_bound(kept, thresholds, added, rule)
             if bound <= alpha:
                 break

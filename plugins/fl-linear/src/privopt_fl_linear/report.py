@@ -41,26 +41,6 @@ MAX_BARS: Final = 40
 MAX_ROWS: Final = 200
 MAX_RECOMPUTED: Final = 10_000
 """Locations up to which the cost is computed again over all radii."""
-MAX_LAID_OUT: Final = 1_500
-"""Locations of a matrix metric up to which a map is made from the distances."""
-
-
-def _places(problem: FLInstance) -> tuple[Floats, tuple[str, str]] | None:
-    """Positions to draw at, and the axes' names; distances alone are laid out by classical scaling."""
-    known, site = problem.data.coordinates, problem.data.site
-    if known is not None:
-        names, values = known
-        if names == ("x", "y"):
-            return np.asarray(values), ("x", "y")
-        return np.asarray(values)[:, ::-1], ("longitude (degrees)", "latitude (degrees)")
-    n = site.size
-    if n > MAX_LAID_OUT:
-        return None
-    u, v = (index.ravel() for index in np.indices((n, n)))
-    square = site.metric.between(u, v).reshape(n, n) ** 2
-    centred = square - square.mean(axis=0) - square.mean(axis=1)[:, None] + square.mean()
-    values, vectors = np.linalg.eigh(-centred / 2)
-    return vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0.0)), ("", "")
 
 
 @themed
@@ -68,12 +48,13 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     """Draw locations by what they reported, facilities by their capacity, and who is served by whom.
 
     Raises:
-        ValueError: a matrix of more locations than are laid out.
+        ValueError: locations without coordinates.
     """
-    placed = _places(problem)
-    if placed is None:
-        raise ValueError(f"{problem.data.site.size} locations without coordinates, at most {MAX_LAID_OUT} are drawn")
-    places, names = placed
+    if problem.data.coordinates is None:
+        raise ValueError("locations without coordinates")
+    names, places = problem.data.coordinates
+    geographic = names != ("x", "y")
+    places = places[:, ::-1] if geographic else places
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
     if len(places) <= MANY:
@@ -93,13 +74,10 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
     parallel = max(0.01, math.cos(math.radians(float(y.mean()))))  # a degree of longitude in degrees of latitude
-    axes.set_aspect("equal" if not names[0].startswith("longitude") else 1.0 / parallel)
+    axes.set_aspect(1.0 / parallel if geographic else "equal")
     axes.margins(0.08)
-    if names[0]:
-        axes.set_xlabel(names[0])
-        axes.set_ylabel(names[1])
-    else:
-        axes.set_axis_off()
+    axes.set_xlabel("longitude (degrees)" if geographic else "x")
+    axes.set_ylabel("latitude (degrees)" if geographic else "y")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
@@ -223,7 +201,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
         """Return the report's figures by file name."""
         made = {}
-        if _places(problem) is not None:
+        if problem.data.coordinates is not None:
             made["map"] = plan_map(release, problem)
         made["capacities"] = capacity_figure(release, problem)
         site = problem.data.site

@@ -202,7 +202,7 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
     if server.mean_clients is not None:
         chosen = choose_at_mean(choices, server.mean_clients)
     else:
-        policy = choose_policy(choices, server.site.cost, server.rule, level, searched=not cut)
+        policy = choose_policy(choices, server.rule, level, searched=not cut)
         chosen, level = policy.choose(math.fsum(noisy)), policy.level
     plan = server.prior_plan(noisy, chosen.assignment, chosen.delta, level, policy)
     auto: dict[str, Any] = {}

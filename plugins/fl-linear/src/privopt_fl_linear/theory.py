@@ -29,13 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
-from privopt_fl_linear.metric import Metric
 from privopt_fl_linear.site import Assignment
 
-__all__ = ["assumption_5", "bounds", "values"]
+__all__ = ["bounds", "values"]
 
-MAX_BALLS = 10_000
-"""Locations around which balls are counted: of 100,000 all took a second."""
 EVERYWHERE = "every location has at least one client"
 
 
@@ -90,17 +87,6 @@ def _bound(factor: float, additive: float, per_client: float, hypothesis: str, g
     if gamma is not None:
         found["gamma"] = gamma
     return found | {"hypothesis": hypothesis}
-
-
-def assumption_5(metric: Metric, delta: float) -> dict[str, Any]:
-    """Return where |B(v, delta)| >= ln(n)^2 (assumption (5) with gamma = 1) fails, as a share of the locations.
-
-    Above `MAX_BALLS` locations balls are counted around a regular sample of them.
-    """
-    wanted = math.log(metric.size) ** 2
-    places = np.arange(0, metric.size, -(-metric.size // MAX_BALLS))
-    enough = metric.crowded(places, delta, wanted)
-    return {"delta": delta, "gamma": 1.0, "wanted": wanted, "share_failing": 1.0 - float(np.mean(enough))}
 
 
 def values(

@@ -1,10 +1,8 @@
 """Time and peak memory of the server's side at 1e5 and 1e6 locations, file to folder.
 
 Run: ``python plugins/fl-linear/tests/bench/bench_locations.py [n ...] [--delta 0.01|auto] [--method reconnection]
-[--streets [FOLDER]] [--opening COST [--candidates N] [--limit SECONDS] [--gap G]]``. With --streets the locations are
-the corners of a grid of streets, or the nodes of FOLDER's points.csv (id,lat,lon) and roads.csv (from,to,km), such as
-``privopt init optimal-lp --osm`` writes. With --opening each facility costs so much to open, at the mean of the counts
-sent, and N random locations may hold one (all, left out).
+[--opening COST [--candidates N] [--limit SECONDS] [--gap G]]``. With --opening each facility costs so much to open, at
+the mean of the counts sent, and N random locations may hold one (all, left out).
 Each size runs in a process of its own, as ``privopt solve`` would: noisy counts in (so no noise is drawn), DIR out,
 imports and compilation from the cache included. Limits: 3 s at 1e5, 40 s at 1e6.
 """
@@ -13,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import resource
 import subprocess
 import sys
@@ -34,29 +31,10 @@ delta = {delta}
 """
 
 
-def network(n: int, given: str, rng: np.random.Generator) -> tuple[list[str], pl.DataFrame]:
-    """Ids and edges: of a folder, or a grid of about n corners whose streets are .05 to .2 km long."""
-    if given:
-        return pl.read_csv(f"{given}/points.csv", infer_schema=False)["id"].to_list(), pl.read_csv(f"{given}/roads.csv")
-    side = math.isqrt(n)
-    corner = np.arange(side * side).reshape(side, side)
-    tails = np.concatenate([corner[:, :-1].ravel(), corner[:-1].ravel()])
-    heads = np.concatenate([corner[:, 1:].ravel(), corner[1:].ravel()])
-    names = [f"v{i}" for i in range(side * side)]
-    ends = {"from": [names[i] for i in tails.tolist()], "to": [names[i] for i in heads.tolist()]}
-    return names, pl.DataFrame(ends | {"km": rng.uniform(0.05, 0.2, len(tails)).round(4)})
-
-
-def prepare(
-    folder: Path, n: int, delta: str, streets: str | None, opening: float | None, candidates: int | None
-) -> tuple[Path, int]:
+def prepare(folder: Path, n: int, delta: str, opening: float | None, candidates: int | None) -> Path:
     rng = np.random.default_rng(7)
-    names, edges = [f"v{i}" for i in range(n)], None
-    if streets is not None:
-        names, edges = network(n, streets, rng)
-        edges.write_csv(folder / "roads.csv")
-    n = len(names)
-    place = {"x": rng.random(n), "y": rng.random(n)} if edges is None else {}
+    names = [f"v{i}" for i in range(n)]
+    place = {"x": rng.random(n), "y": rng.random(n)}
     more = {"facility_cost": rng.uniform(0.1, 0.3, n), "noisy_clients": rng.integers(-20, 30, n)}
     text = TOML.format(delta=f'"{delta}"' if delta == "auto" else delta)
     if opening is not None:
@@ -65,9 +43,8 @@ def prepare(
     if candidates is not None:
         more["candidate"] = np.isin(np.arange(n), rng.choice(n, candidates, replace=False)).astype(np.int64)
     pl.DataFrame({"id": names, **place, **more}).write_csv(folder / "locations.csv")
-    text += "" if edges is None else '[distance]\nkind = "graph"\nedges = "roads.csv"\n'
     (folder / "problem.toml").write_text(text)
-    return folder / "problem.toml", n
+    return folder / "problem.toml"
 
 
 def main() -> None:
@@ -75,7 +52,6 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", type=int, default=[100_000, 1_000_000])
     parser.add_argument("--delta", default="0.01")
     parser.add_argument("--method", default="reconnection")
-    parser.add_argument("--streets", nargs="?", const="", metavar="FOLDER")
     parser.add_argument("--opening", type=float)
     parser.add_argument("--candidates", type=int)
     parser.add_argument("--limit")
@@ -84,7 +60,7 @@ def main() -> None:
     before = 0.0
     for n in given.sizes:
         with tempfile.TemporaryDirectory() as name:
-            path, n = prepare(Path(name), n, given.delta, given.streets, given.opening, given.candidates)
+            path = prepare(Path(name), n, given.delta, given.opening, given.candidates)
             command = [sys.executable, "-m", "privopt", "solve", "fl-linear", str(path), "--quiet", "--json"]
             command += ["--method", given.method, "--out", str(Path(name) / "out")]
             command += ["--time-limit", given.limit] if given.limit else []
