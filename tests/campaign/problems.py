@@ -228,7 +228,6 @@ PROBLEMS: Final = [
                 "counts": "c.csv",
                 "regions": "r.csv",
                 "sizes": 4,
-                "impossible": "zeros.csv",
                 "bounds": "b.csv",
                 "first_size": 1,
             },
@@ -236,7 +235,6 @@ PROBLEMS: Final = [
         },
         files={
             "c.csv": COUNTS,
-            "zeros.csv": csv_bytes(["region", "size"], [["US", 4]]),
             "r.csv": csv_bytes(["level_1", "level_2"], [["US", "GA"], ["US", "NY"], ["US", "OR"]]),
             "b.csv": csv_bytes(["region", "at_least", "at_most"], [["GA", 70, 90], ["NY", "", 100], ["OR", "", 5]]),
         },

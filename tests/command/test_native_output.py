@@ -113,7 +113,7 @@ def test_a_closed_standard_output_stays_closed(loud):
     assert (done.returncode, done.stdout, len(heard)) == (0, "", 1)
 
 
-@pytest.mark.parametrize("program", ["privopt", "privopt_fl_linear", "privopt_photo_censor"])
+@pytest.mark.parametrize("program", ["privopt", "privopt_fl_linear"])
 def test_every_program_reserves_standard_output(tmp_path, program):
     """What a library prints while a command ends up in nothing; what the command prints is there."""
     code = f"""

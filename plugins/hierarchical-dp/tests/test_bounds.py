@@ -139,13 +139,13 @@ def test_bounds_that_clash_are_named(tmp_path, bounds, words):
 @pytest.mark.parametrize(
     ("bounds", "method", "words"),
     [
-        ("region,at_least\nd,1\n", "top-down", "row 2, column region: found 'd'"),
-        ("region,at_least\na,1\na,2\n", "top-down", "row 3, column region: found 'a' again"),
-        ("region,at_least,at_most\na,5,4\n", "top-down", "row 2, column at_most: found 4, wanted at_least, 5"),
-        ("region,at_most\na,many\n", "top-down", "row 2, column at_most"),
-        ("region,sizes,at_most\na,1,4\n", "top-down", "columns region, and at_least or at_most or both"),
+        ("region,at_least\nd,1\n", "hierarchical-dp", "row 2, column region: found 'd'"),
+        ("region,at_least\na,1\na,2\n", "hierarchical-dp", "row 3, column region: found 'a' again"),
+        ("region,at_least,at_most\na,5,4\n", "hierarchical-dp", "row 2, column at_most: found 4, wanted at_least, 5"),
+        ("region,at_most\na,many\n", "hierarchical-dp", "row 2, column at_most"),
+        ("region,sizes,at_most\na,1,4\n", "hierarchical-dp", "columns region, and at_least or at_most or both"),
         (BOUNDS, "hierarchical-relaxed", "does not use region totals"),
-        ("region,size,at_most\na,1,4\n", "top-down", "bounds on groups of all sizes together"),
+        ("region,size,at_most\na,1,4\n", "hierarchical-dp", "bounds on groups of all sizes together"),
     ],
 )
 def test_bounds_that_cannot_be_read_or_kept_are_refused(tmp_path, bounds, method, words):

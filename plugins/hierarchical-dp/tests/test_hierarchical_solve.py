@@ -82,7 +82,7 @@ def test_a_stated_epsilon_is_spent_exactly_and_seeds_are_told(tmp_path):
 
 
 def test_region_totals_as_an_option_and_in_the_guarantee(tmp_path):
-    for method in ("cumulative-dp", "hierarchical-dp", "top-down"):
+    for method in ("cumulative-dp", "hierarchical-dp"):
         problem = _problem(tmp_path, more="region_totals = true\n")
         result = solve("hierarchical-dp", problem, tmp_path / method, Options(method=method)).result
         table = pl.read_csv(tmp_path / method / "release.csv").group_by("region", maintain_order=True)

@@ -142,17 +142,13 @@ class Design(ABC):
 
     # --- what is measured ---------------------------------------------------------------------------------
 
-    @abstractmethod
     def where(self, table: int, level: int) -> Bools | None:
         """Return which values of a level (R_l, ...) are measured; None: all."""
+        return None
 
     def measured(self, counts: Tables) -> Tables:
         """Return what noise is added to: counts, or sums of them."""
         return counts
-
-    def filled(self, table: int, noisy: list[Ints], counts: Sequence[Ints]) -> list[Ints]:
-        """Return noisy values of a table by level, where those that are not measured say what they must."""
-        return noisy
 
     def draw(self, counts: Tables, *, seed: int | None) -> tuple[Tables, list[list[NoiseRecord | None]]]:
         """Measure true counts with noise, for each table on each level: the only step that reads them.
@@ -174,7 +170,7 @@ class Design(ABC):
                 )
                 for level, (values, budget) in enumerate(zip(levels, budgets, strict=True))
             ]
-            noisy.append(self.filled(table, [values for values, _ in drawn], counts[table]))
+            noisy.append([values for values, _ in drawn])
             records.append([record for _, record in drawn])
         return self.summed(noisy, self.budgets), records
 
@@ -258,9 +254,9 @@ class Design(ABC):
         """Return whether as many values were measured as the method measures; one line for each that fails."""
         return []
 
-    @abstractmethod
     def impossible(self, table: int, level: int) -> Bools | None:
         """Return impossible cells (R_l, ...) of a level; None: there are none."""
+        return None
 
     @abstractmethod
     def misestimated(self, release: HierarchyRelease) -> list[str]:

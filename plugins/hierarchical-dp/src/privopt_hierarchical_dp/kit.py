@@ -28,7 +28,6 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 __all__ = ["PROFILE", "PROFILES", "draws_of", "least_objective", "neighbours", "problems", "queries_of", "related"]
 
 COUNTS = "counts.csv"
-ZEROS = "zeros.csv"
 REGIONS = "regions.csv"
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED = 10**6
@@ -53,7 +52,6 @@ def problems(
     kind: str = "pure-dp",
     relation: str = "sizes",
     first: int = 1,
-    zeros: str = "",
     listed: bool = False,
 ) -> GeneratedProblem:
     """Draw trees of one to three levels with up to four leaves and four sizes; counts small, or seven digits long.
@@ -72,7 +70,7 @@ def problems(
     alone = len({path[:-1] for path in paths}) == len(paths) > 1
     if alone and draw_from(st.booleans()):  # a short branch
         paths[0] = (*paths[0][:-1], "")
-    sizes = draw_from(st.integers(3 if zeros else 2, 4))  # two sizes stay possible
+    sizes = draw_from(st.integers(2, 4))
     planted = draw_from(st.booleans())
     rows: list[list[Any]] = []
     secrets: list[bytes] = []
@@ -100,13 +98,6 @@ def problems(
         tables["hierarchy"]["regions"] = REGIONS
         files[REGIONS] = csv_bytes(header[:depth], paths)
         files[COUNTS] = csv_bytes(header, [row for row in rows if row[-1]])
-    if zeros:
-        free = [(path, int(row[-2])) for row in rows for path in [_leaf(row)] if not int(row[-1])]
-        chosen = draw_from(st.lists(st.sampled_from(free), unique=True, max_size=3)) if free else []
-        common = {size for _, size in free if all((_leaf(row), size) in free for row in rows)}
-        tables["hierarchy"]["impossible"] = ZEROS
-        cells = chosen if zeros == "regions" else [("", size) for size in sorted(common)][: sizes - first - 1]
-        files[ZEROS] = csv_bytes(["region", "size"], cells[: sizes - first - 1])
     return GeneratedProblem(toml=to_toml(tables), files=files, secrets=kept)
 
 
@@ -231,13 +222,13 @@ PROFILE = Profile(
 )
 
 
-def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str = "", listed: bool = False) -> Profile:
+def related(relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False) -> Profile:
     """Return the profile for problems of a relation of neighbours, a notion and a least size.
 
-    ``zeros``: sizes are impossible ``"everywhere"``, or in some ``"regions"``; ``listed``: a table has the regions.
+    ``listed``: a table has the regions.
     """
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
-    asked = problems(kind, relation, first, zeros, listed)
+    asked = problems(kind, relation, first, listed)
     return evolve(PROFILE, problems=asked, notion="" if kind == "pure-dp" else kind, claims=claims)
 
 

@@ -17,9 +17,7 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Bools, Floats, Ints
-from privopt_hierarchical_dp.methods import Order
-from privopt_hierarchical_dp.structural_zeros import Zeros
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
@@ -78,11 +76,6 @@ class Estimate:
             fourth=own**4 * self.fourth + (1.0 - own) ** 4 * other.fourth,
         )
 
-    def without(self, zero: Bools) -> Estimate:
-        """Return the estimate with a known 0 for impossible entries (R, S)."""
-        mean, variance, fourth = (np.where(zero, 0.0, value) for value in (self.mean, self.variance, self.fourth))
-        return Estimate(mean=mean, variance=variance, fourth=fourth)
-
     def summed(self, start: Ints) -> Estimate:
         """Return sums over the children of each region of the level above."""
         return Estimate(
@@ -92,30 +85,23 @@ class Estimate:
         )
 
 
-def _measured(values: Ints | Floats, noise: Noise, known: Bools | None = None) -> Estimate:
-    """Values with noise, but for those that are ``known`` (R, S)."""
-    column = np.ones((len(values), 1)) if known is None else np.where(known, 0.0, 1.0)
+def _measured(values: Ints | Floats, noise: Noise) -> Estimate:
+    """Values with noise."""
+    column = np.ones((len(values), 1))
     return Estimate(
         mean=np.asarray(values, dtype=np.float64), variance=noise.variance * column, fourth=noise.fourth * column
     )
 
 
-def pool_upwards(
-    tree: Tree,
-    noisy: Sequence[Ints] | Sequence[Floats],
-    noise: Sequence[Noise],
-    known: Sequence[Bools] | None = None,
-) -> list[Estimate]:
+def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Sequence[Noise]) -> list[Estimate]:
     """Estimate each region from its own noisy values and its descendants'.
 
     Args:
         tree: the hierarchy.
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
-        known: for each level (R_l, S) values that have none.
     """
-    sure: Sequence[Bools | None] = known or [None] * tree.depth
-    own = [_measured(*level) for level in zip([*noisy], noise, sure, strict=True)]
+    own = [_measured(*level) for level in zip([*noisy], noise, strict=True)]
     pooled = own[-1:]
     for start, level in zip(reversed(tree.start), reversed(own[:-1]), strict=True):
         pooled.insert(0, level.mixed(pooled[0].summed(start)))
@@ -128,7 +114,6 @@ def least_squares(
     noise: Sequence[Noise],
     *,
     root: Ints | None = None,
-    known: Sequence[Bools] | None = None,
 ) -> list[Estimate]:
     """Estimate each region from the noisy values of the whole tree.
 
@@ -137,11 +122,9 @@ def least_squares(
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
         root: (S,) the root's values where they are known exactly.
-        known: for each level (R_l, S) values without noise.
     """
-    sure: Sequence[Bools | None] = known or [None] * tree.depth
-    pooled = pool_upwards(tree, noisy, noise, known)
-    aside = _measured(noisy[0], noise[0], sure[0])  # what is known of a level without its descendants
+    pooled = pool_upwards(tree, noisy, noise)
+    aside = _measured(noisy[0], noise[0])  # what is known of a level without its descendants
     found = [pooled[0]]
     if root is not None:
         aside = _measured(root[None, :], Noise(variance=0.0))
@@ -155,7 +138,7 @@ def least_squares(
             fourth=np.maximum((aside.fourth + total.fourth)[parent] - own.fourth, 0.0),
         )
         found.append(own.mixed(outside))
-        aside = _measured(noisy[level], noise[level], sure[level]).mixed(outside)
+        aside = _measured(noisy[level], noise[level]).mixed(outside)
     return found
 
 
@@ -257,13 +240,6 @@ class Ends:
     most: Ints
     released: Ints
 
-    def spread(self, keep: Ints, size: int) -> Ends:
-        """Return the ends over ``size`` columns: these are its columns ``keep``, the others are 0."""
-        shape = (len(self.mean), size)
-        mean, reach, released = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
-        mean[:, keep], reach[:, keep], released[:, keep] = self.mean, self.reach, self.released
-        return Ends(mean=mean, reach=reach, most=self.most, released=released)
-
     def rounded(self, slack: float = 0.0) -> tuple[Ints, Ints]:
         """Return low and high (R, N), integers from 0 to the total, of ends moved outwards by ``slack``.
 
@@ -284,7 +260,6 @@ def intervals(
     noise: Sequence[Noise],
     cumulative: bool,
     confidence: float,
-    zeros: Zeros | None = None,
 ) -> list[Ends]:
     """Compute where each true count lies, each with the confidence asked for, by level, from public values alone.
 
@@ -297,23 +272,9 @@ def intervals(
         cumulative: whether the noisy values are cumulative counts: of size s or less, or where no total is known of
             size s or more.
         confidence: of each interval by itself, between 0 and 1.
-        zeros: what cannot be: counts there are 0. Noisy values that repeat others are taken for measured by themselves:
-            nothing of theirs is biased, and what it makes of differences is too wide, not too narrow.
     """
     size = counts[0].shape[1]
-    known: list[Bools] | None = None
-    if zeros is not None:
-        order: Order = "counts" if not cumulative else "more"
-        if cumulative and totals:
-            order = "inner" if noisy[0].shape[1] < size else "less"
-        known = [zeros.sources(level, order) < 0 for level in range(tree.depth)]
-    steps = (
-        _increments(tree, noisy, totals, noise, size, known)
-        if cumulative
-        else _plain(tree, noisy, totals, noise, known)
-    )
-    if zeros is not None:
-        steps = [step.without(level) for step, level in zip(steps, zeros.levels, strict=True)]
+    steps = _increments(tree, noisy, totals, noise, size) if cumulative else _plain(tree, noisy, totals, noise)
     top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     return [
         Ends(
@@ -326,11 +287,9 @@ def intervals(
     ]
 
 
-def _plain(
-    tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise], known: Sequence[Bools] | None
-) -> list[Estimate]:
+def _plain(tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:
     """Return counts; if a region's total is known, move each size's estimate equally so that they add up to it."""
-    found = least_squares(tree, noisy, noise, known=known)
+    found = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
     part = 1.0 / size
     for level, total in enumerate(totals):
@@ -349,16 +308,13 @@ def _increments(
     totals: Sequence[Ints],
     noise: Sequence[Noise],
     size: int,
-    known: Sequence[Bools] | None,
 ) -> list[Estimate]:
     """Return counts as differences of cumulative counts, whose errors are independent from size to size."""
     if not totals:
-        return [_decrements(level) for level in least_squares(tree, noisy, noise, known=known)]
-    sure = None if known is None else [level[:, : size - 1] for level in known]
-    inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise, known=sure)
+        return [_decrements(level) for level in least_squares(tree, noisy, noise)]
+    inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
     if noisy[0].shape[1] == size:
-        sure = None if known is None else [level[:, size - 1 :] for level in known]
-        last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0], known=sure)
+        last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0])
     else:
         last = [exactly(total) for total in totals]
     return [increments(own, end) for own, end in zip(inner, last, strict=True)]

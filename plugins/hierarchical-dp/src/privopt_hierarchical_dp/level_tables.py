@@ -178,10 +178,6 @@ class LevelTable:
         except (pl.exceptions.PolarsError, OSError):
             raise _UnreadableError([Fault(self.name, "", "rows that cannot be read", "a table, UTF-8")]) from None
 
-    def with_nothing(self, column: str) -> LevelTable:
-        """Return the table with a further column, empty."""
-        return evolve(self, frame=self.frame.with_columns(pl.lit("").alias(column)), columns=(*self.columns, column))
-
     def note(self, *columns: str) -> None:
         """Note what was read of a public file: ``solve`` publishes these columns and no others."""
         self.source.seen.columns.update(columns)
@@ -263,13 +259,13 @@ class LevelTable:
         return regions.tree, table, keys, [Fault(self.name, f"row {row + 2}, {where}", found, wanted) for row in rows]
 
 
-def region_faults(name: str, regions: Iterable[str], known: Container[str], *, once: bool = True) -> Faults:
+def region_faults(name: str, regions: Iterable[str], known: Container[str]) -> Faults:
     """Return faults of regions, a row each, that are none of those known, or are repeated."""
     faults, seen = Faults(), set[str]()
     for row, region in enumerate(regions, start=2):
         if region not in known:
             faults.add(name, f"row {row}, column region", repr(region), "a region of the hierarchy")
-        elif once and region in seen:
+        elif region in seen:
             faults.add(name, f"row {row}, column region", f"{region!r} again", "one row for each region")
         seen.add(region)
     return faults

@@ -36,7 +36,6 @@ from privopt_hierarchical_dp.release import (
     violations,
 )
 from privopt_hierarchical_dp.release_checks import release_faults
-from privopt_hierarchical_dp.structural_zeros import outside
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import add_up, look_alike
 
@@ -239,7 +238,7 @@ class HierarchicalDP(CountsMechanism):
         assert isinstance(problem, SizesInstance)  # instance
         assert problem.truth is not None  # solve
         design = problem.design(next(iter(METHODS)), release.tree)
-        (released,), (known,), zeros = release.counts, true, design.zeros
+        (released,), (known,) = release.counts, true
         totals = [int(np.abs(a - b).max()) for a, b in zip(release.numbers, numbers_of(true), strict=True)]
         first = design.problem.hierarchy.first_size
         found = [errors_of(a, b, first) for a, b in zip(released, known, strict=True)]
@@ -249,7 +248,6 @@ class HierarchicalDP(CountsMechanism):
             "l1_error": sum(level["l1_error"] for level in found),
             "largest_error_of_a_region_total_by_level": totals,
             "groups_of_size_0_left_out": problem.truth.empty,
-            "groups_of_impossible_sizes": 0 if zeros is None else outside(zeros, known[-1]),
             "regions_out_of_bounds": 0 if design.limits is None else len(design.limits.broken(numbers_of(true))),
             "regions_by_level": list(release.tree.widths),
         }

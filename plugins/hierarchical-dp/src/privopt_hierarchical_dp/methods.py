@@ -45,7 +45,6 @@ class Method:
             where ``region_totals`` decides, ``"never"``.
         valid: whether a release is always consistent, with the exact total at the root.
         shares: ``"equal"`` or ``"leaves"``: the default split of epsilon over the levels.
-        zeros: whether sizes that are impossible in some regions alone stay 0.
         program: where it solves an integer program, which takes small inputs alone: what takes larger ones.
     """
 
@@ -56,7 +55,6 @@ class Method:
     totals: Literal["always", "option", "never"] = "option"
     valid: bool = True
     shares: Literal["equal", "leaves"] = "equal"
-    zeros: bool = False
     program: str = ""
 
     @property
@@ -71,19 +69,19 @@ _ROWS: Final = (
     Method("cumulative-chain", "cumulative counts, exact region totals, all constraints jointly (Model 2), made valid",
            "cumulative", "fit_jointly", totals="always", shares="leaves"),
     Method("cumulative-dp", "M_c^dp: cumulative counts, isotonic steps, then half-prices",
-           "cumulative", "fit_isotonic", zeros=True),
+           "cumulative", "fit_isotonic"),
     Method("cumulative", "M_c: Model 2 as an integer program (small inputs)",
-           "cumulative", "fit_program", zeros=True, program="cumulative-chain and cumulative-dp take any size"),
+           "cumulative", "fit_program", program="cumulative-chain and cumulative-dp take any size"),
     Method("cumulative-relaxed", "M_c^r: Model 2 relaxed and rounded; may be inconsistent",
            "cumulative", "fit_cumulative_relaxed", valid=False),
     Method("hierarchical-dp", "M_H^dp: counts, Model 1 solved exactly by half-prices",
-           "counts", "fit_counts", zeros=True),
+           "counts", "fit_counts"),
     Method("hierarchical", "M_H: Model 1 as an integer program (small inputs)",
-           "counts", "fit_program", zeros=True, program="hierarchical-dp solves the same model exactly at any size"),
+           "counts", "fit_program", program="hierarchical-dp solves the same model exactly at any size"),
     Method("hierarchical-relaxed", "M_H^r: Model 1 relaxed and rounded; may be inconsistent",
-           "counts", "fit_counts_relaxed", totals="never", valid=False, zeros=True),
+           "counts", "fit_counts_relaxed", totals="never", valid=False),
     Method("top-down", "level by level with controlled rounding (TopDown, 2018)",
-           "counts", "fit_top_down", zeros=True),
+           "counts", "fit_top_down", totals="never"),
     Method("cumulative-chain-as-published", "M_c^ch as printed: not private at its epsilon, for comparison",
            "chain", "fit_published_chain", totals="never", valid=False),
 )  # fmt: skip

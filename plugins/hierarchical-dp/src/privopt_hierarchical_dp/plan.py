@@ -21,7 +21,6 @@ from privopt_hierarchical_dp.noise_distributions import KINDS
 from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
 from privopt_hierarchical_dp.shares import Point, Split, as_split, best_point
 from privopt_hierarchical_dp.sizes import SizesDesign
-from privopt_hierarchical_dp.structural_zeros import within
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -319,7 +318,7 @@ def errors_on(leaves: Sequence[Ints], design: SizesDesign, *, seed: int = 0) -> 
     """Return the (trials, L) L1 errors by level on known counts (R_L, N), a trial each; nothing drawn is released."""
     errors = []
     for trial, known in enumerate(leaves, start=seed):
-        levels = add_up(design.tree, known if design.zeros is None else within(design.zeros, known))
+        levels = add_up(design.tree, known)
         noisy, _ = design.draw([levels], seed=trial)
         found = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts[0], levels, strict=True)])

@@ -20,10 +20,6 @@ from privopt_hierarchical_dp.relations import RELATIONS, Relation
 
 __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Settings", "by_level"]
 
-IMPOSSIBLE: Final = (
-    " Sizes that are declared impossible are public and not measured; groups that have them in the input all the same "
-    "are promised no less, and nothing tells of them."
-)
 BOUNDS: Final = {
     True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
@@ -71,11 +67,6 @@ class HierarchyTable:
         default=None,
         help="public, for privopt plan alone: regions, level_1,...,level_L, and where the like of the counts is known "
         "(an earlier census) size,groups as counts has them",
-    )
-    impossible: File | None = key(
-        default=None,
-        help="public: region,size of groups that cannot be (a region of any level; without region everywhere): not "
-        "measured, and 0 in the release",
     )
     bounds: File | None = key(
         default=None,
@@ -265,16 +256,12 @@ class HierarchyProblem:
 
     def statement(self, method: str) -> str:
         """Return what a method's releases promise."""
-        return (
-            self.relation.statement(
-                totals=self.publishes_totals(method),
-                most=self.settings.max_quantity,
-                kind=self.privacy.kind,
-                listed=self.hierarchy.regions is not None,
-            )
-            + IMPOSSIBLE * (self.hierarchy.impossible is not None)
-            + BOUNDS[self.relation.exact] * (self.hierarchy.bounds is not None)
-        )
+        return self.relation.statement(
+            totals=self.publishes_totals(method),
+            most=self.settings.max_quantity,
+            kind=self.privacy.kind,
+            listed=self.hierarchy.regions is not None,
+        ) + BOUNDS[self.relation.exact] * (self.hierarchy.bounds is not None)
 
     def claimed(self, method: str) -> dict[str, Any]:
         """Return what else a guarantee says of a method."""

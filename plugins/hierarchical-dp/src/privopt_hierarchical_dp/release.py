@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from attrs import field, frozen
@@ -100,17 +100,6 @@ class HierarchyRelease(Release):
         for form, truth in zip(self.layout.forms if self.truth else (), self.truth or (), strict=True):
             (folder / form.private).parent.mkdir(exist_ok=True)
             write_rows(folder / form.private, self.tree, form.cells, {form.count: truth})
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return sizes, and what was released of the whole; no true count."""
-        cells = {form.name: int(np.prod(form.shape)) for form in self.layout.forms}
-        return {
-            "levels": self.tree.depth,
-            "regions by level": self.tree.widths,
-            **({"sizes": cells[""]} if "" in cells else {"cells by table": cells}),
-            f"{self.layout.noun} in all, as released": int(self.counts[0][0].sum()),
-            "children that do not add up": violations(self.tree, self.counts),
-        }
 
     @property
     def numbers(self) -> list[Ints]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.bounds import read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, Solved
 from privopt_hierarchical_dp.fits import qip
@@ -33,7 +33,6 @@ from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import Relation
 from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables
 from privopt_hierarchical_dp.shares import Split, normed
-from privopt_hierarchical_dp.structural_zeros import Zeros, read_zeros, spread
 from privopt_hierarchical_dp.totals import added_by_estimates, estimated_totals, rising, total_complaint
 from privopt_hierarchical_dp.tree import Tree
 
@@ -55,32 +54,20 @@ def objective_weights(given: Sequence[Fraction] | None, budgets: Sequence[Fracti
 
 @frozen(kw_only=True, eq=False)
 class SizesDesign(Design):
-    """What a method of hierarchical-dp measures, and what its fit has to keep.
-
-    Attributes:
-        zeros: sizes that cannot be, and are not measured; None without any.
-    """
+    """What a method of hierarchical-dp measures, and what its fit has to keep."""
 
     problem: HierarchyProblem
-    zeros: Zeros | None
 
     @classmethod
     def of(cls, problem: HierarchyProblem, method: str, tree: Tree, file: str = "problem.toml") -> SizesDesign:
         """Read the public tables, and decide.
 
         Raises:
-            InputError: tables of impossible sizes or bounds that cannot be read.
+            InputError: a table of bounds that cannot be read.
             InfeasibleError: bounds that clash.
         """
-        table = problem.hierarchy
-        return cls(
-            problem=problem,
-            file=file,
-            method=method,
-            tree=tree,
-            zeros=read_zeros(table.impossible, tree, first=table.first_size, last=table.sizes),
-            limits=read_limits(table.bounds, tree),
-        )
+        limits = read_limits(problem.hierarchy.bounds, tree)
+        return cls(problem=problem, file=file, method=method, tree=tree, limits=limits)
 
     @property
     def rule(self) -> Method:
@@ -126,29 +113,12 @@ class SizesDesign(Design):
 
     @property
     def hides(self) -> bool:
-        """Return whether some region can have two sizes, where its number of groups is exact."""
-        if not self.relation.exact:
-            return True
-        if self.zeros is None:
-            return self.problem.hierarchy.classes > 1
-        return bool(((~self.zeros.levels[-1]).sum(axis=1) > 1).any())
-
-    def where(self, table: int, level: int) -> Bools | None:
-        """Return all but what impossible sizes determine."""
-        return None if self.zeros is None else self.zeros.measured(level, self.order)
+        """Return whether groups can have two sizes, where numbers of groups are exact."""
+        return not self.relation.exact or self.problem.hierarchy.classes > 1
 
     def measured(self, counts: Tables) -> Tables:
         """Return counts, cumulative counts or the published chain."""
         return [measured(self.method, counts[0], totals=self.totals, relation=self.relation)]
-
-    def filled(self, table: int, noisy: list[Ints], counts: Sequence[Ints]) -> list[Ints]:
-        """Return noisy values, where those that impossible sizes determine repeat others."""
-        if self.zeros is None:
-            return noisy
-        return [
-            self.zeros.filled(level, self.order, own, np.asarray(true).sum(axis=1))
-            for level, (own, true) in enumerate(zip(noisy, counts, strict=True))
-        ]
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return what the budgets add up to; more of the published chain."""
@@ -181,15 +151,10 @@ class SizesDesign(Design):
             if self.order != "counts":
                 offset = added_by_estimates(sure, values, self.order, self.weights)
                 values = rising(values, sure) if self.order == "more" else [level[:, :-1] for level in values]
-        keep, zeros = None, self.zeros
-        if zeros is not None:
-            keep, zeros = zeros.dropped()
-            values = [level[:, keep[: len(keep) - (level.shape[1] < self.relation.classes)]] for level in values]
         asked = FitInput(
             method=self.method,
             tree=self.tree,
             noisy=values,
-            zeros=zeros,
             estimated=not self.relation.exact and not bounded,
             total=int(sure[0][0]),
             totals=sure if known else None,
@@ -201,7 +166,7 @@ class SizesDesign(Design):
         found: Fit = (fit_at_once if how.at_once else fit)(asked)
         least = found.lower_bound
         return Solved(
-            counts=[found.counts if keep is None else spread(found.counts, keep, self.relation.classes)],
+            counts=[found.counts],
             solver={"name": found.solver, "iterations": found.iterations},
             lower_bound=None if least is None or not isfinite(least) else Fraction(least) + offset,
             proved=found.proved,
@@ -222,23 +187,16 @@ class SizesDesign(Design):
         """Return intervals of least squares; none for the published chain."""
         if self.rule.query == "chain":
             return None
-        size, zeros = self.relation.classes, self.zeros
-        keep, noisy, counts = np.arange(size), release.noisy[0], release.counts[0]
-        if zeros is not None:
-            keep, zeros = zeros.dropped()
-            counts = [level[:, keep] for level in counts]
-            noisy = [level[:, keep[: len(keep) - (level.shape[1] < size)]] for level in noisy]
         found = intervals(
             release.tree,
-            noisy,
-            counts,
+            release.noisy[0],
+            release.counts[0],
             release.totals,
             noise=self.noise_of(release.scales)[0],
             cumulative=self.rule.query == "cumulative",
             confidence=self.problem.confidence,
-            zeros=zeros,
         )
-        return [found if len(keep) == size else [ends.spread(keep, size) for ends in found]]
+        return [found]
 
     def check(self) -> None:
         """Refuse what the method cannot do, and noise too wide for 64 bits, before anything is drawn.
@@ -270,17 +228,9 @@ class SizesDesign(Design):
                 faults.append(("privacy.relation", f'"{relation.name}"', wanted))
             if not all(self.budgets[0]):
                 faults.append(("hierarchical-dp.budget", "a share of 0", f"shares above 0: {printed}"))
-            if self.zeros is not None:
-                faults.append(("hierarchy.impossible", "a file", f"nothing: {printed}"))
         if self.limits is not None and rule.totals == "never":
             wanted = f"nothing: {method} does not use region totals, which bounds are kept by"
             faults.append(("hierarchy.bounds", "a file", wanted))
-        if self.zeros is not None and self.zeros.regional:
-            able = ", ".join(name for name, row in METHODS.items() if row.zeros)
-            same = f"the same for all regions ({method}, exact region totals, bounds)"
-            if not rule.zeros or self.totals or self.limits is not None:
-                found = "sizes that differ from region to region"
-                faults.append(("hierarchy.impossible", found, f"{same}; without these {able} take others"))
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
@@ -308,10 +258,6 @@ class SizesDesign(Design):
             for level, values in enumerate(release.noisy[0])
             if values.shape[1] != width
         ]
-
-    def impossible(self, table: int, level: int) -> Bools | None:
-        """Return sizes that regions of a level cannot have."""
-        return None if self.zeros is None else self.zeros.levels[level]
 
     def misestimated(self, release: HierarchyRelease) -> list[str]:
         """Return totals that are not those of the noisy values; regions that are not those of the public table."""
@@ -365,7 +311,7 @@ class SizesDesign(Design):
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
         """Return sums of absolute errors of least squares, of differences where cumulative counts are measured."""
-        shape, size = shape_of(self.tree), self._possible
+        shape, size = shape_of(self.tree), self.relation.classes
         if self.rule.query == "cumulative":
             return errors_of_cumulative(shape, noise[0], size, totals=self.totals)
         return size * errors_of_counts(shape, noise[0])
@@ -374,14 +320,9 @@ class SizesDesign(Design):
         """Return errors by level of counts of the leaves with all of the budget, added up."""
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.wide(self.problem.privacy.budget, delta))
-        return self._possible * errors_of_leaves(shape_of(self.tree), noise)
+        return self.relation.classes * errors_of_leaves(shape_of(self.tree), noise)
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Return the levels, with how many regions they have."""
         return tuple(f"level {level} ({width})" for level, width in enumerate(self.tree.widths, start=1))
-
-    @property
-    def _possible(self) -> int:
-        """Return how many sizes some region can have."""
-        return self.relation.classes - (0 if self.zeros is None else int(self.zeros.everywhere.sum()))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Ints
-from privopt.errors import StoppedError, UsageError
+from privopt.errors import StoppedError
 from privopt_hierarchical_dp.fits import half_prices, qip
 from privopt_hierarchical_dp.fits.as_published import chain_counts, fit_chain
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
@@ -24,8 +24,7 @@ from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.fits.smoothing import smooth_down
 from privopt_hierarchical_dp.fits.top_down import top_down
 from privopt_hierarchical_dp.least_squares import Noise
-from privopt_hierarchical_dp.methods import METHODS, Order
-from privopt_hierarchical_dp.structural_zeros import Zeros
+from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["Fit", "FitInput", "fit", "fit_at_once"]
@@ -47,7 +46,6 @@ class FitInput:
         noise: for each level that of its values.
         backend: of integer programs.
         gap: relative gap to stop at.
-        zeros: what cannot be in some regions alone.
         estimated: whether totals are estimates.
     """
 
@@ -60,7 +58,6 @@ class FitInput:
     noise: tuple[Noise, ...]
     backend: str = "cbc"
     gap: float = 1e-4
-    zeros: Zeros | None = None
     estimated: bool = False
 
     @property
@@ -122,10 +119,9 @@ def _model_1(asked: FitInput, noisy: list[Ints]) -> Fit:
     """Return the nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
     if asked.totals is not None:
         return _with_totals(asked, noisy, cumulative=False)
-    walled = _walled(asked, noisy)
-    limit = half_prices.largest_weight(asked.tree, walled, asked.total)
+    limit = half_prices.largest_weight(asked.tree, noisy, asked.total)
     weights = half_prices.integer_weights(asked.weights, limit=limit)
-    counts = half_prices.project_counts(asked.tree, walled, total=asked.total, weights=weights)
+    counts = half_prices.project_counts(asked.tree, noisy, total=asked.total, weights=weights)
     # in the objective's own weights; where integers had to be coarser the bound is not claimed
     same = [Fraction(int(w), int(max(weights))) for w in weights] == [w / max(asked.weights) for w in asked.weights]
     top = int(max(weights))
@@ -133,45 +129,12 @@ def _model_1(asked: FitInput, noisy: list[Ints]) -> Fit:
     return Fit(counts=counts, lower_bound=bound, solver="half-prices", proved=same)
 
 
-def _walled(asked: FitInput, noisy: list[Ints]) -> list[Ints]:
-    """Noisy counts whose impossible ones are so far below zero that no group is put there.
-
-    Let noisy values be at most M away from 0. Moving a group from such a leaf to a possible one changes at most 2 L
-    nodes, each by at most w_max (2 (G + M) + 1), and the leaf by -w_leaf (2 B + 1). The last is more if w_leaf B >= L
-    w_max (2 (G + M) + 1). B is twice that, for weights that are rounded.
-    """
-    if asked.zeros is None:
-        return noisy
-    largest = max(int(np.abs(level).max(initial=0)) for level in noisy)
-    heaviest = -(-max(asked.weights) // asked.weights[-1])
-    wall = 2 * asked.tree.depth * int(heaviest) * (2 * (asked.total + largest) + 1)
-    if wall >= 1 << 60:
-        raise UsageError(
-            f"noisy counts of up to {largest:,} with impossible sizes pass 64 bits; use a larger epsilon, or level "
-            "weights that are closer to each other"
-        )
-    return [np.where(zero, -wall, level) for zero, level in zip(asked.zeros.levels, noisy, strict=True)]
-
-
-def _isotonic(asked: FitInput, level: int, noisy: Ints, high: Ints) -> Ints:
-    """Return the nearest rising integers to what was measured, regions with the same impossible sizes together."""
-    if asked.zeros is None:
-        return isotonic_integers(noisy, high=high)
-    order: Order = "less" if asked.totals is None else "inner"
-    chosen, fitted = asked.zeros.measured(level, order), np.zeros_like(noisy)
-    for pattern in np.unique(chosen, axis=0):
-        rows = np.flatnonzero((chosen == pattern).all(axis=1))
-        at = np.ix_(rows, np.flatnonzero(pattern))
-        fitted[at] = isotonic_integers(noisy[at], high=high[rows])
-    return asked.zeros.filled(level, order, fitted, high)
-
-
 def fit_isotonic(asked: FitInput) -> Fit:
     """Fit by Algorithm 2: every region isotonic by itself, then Model 1 on the differences."""
     steps = []
     for level, noisy in enumerate(asked.noisy):
         high = np.full(len(noisy), asked.total) if asked.totals is None else asked.totals[level]
-        fitted = _isotonic(asked, level, noisy, high)
+        fitted = isotonic_integers(noisy, high=high)
         if asked.totals is not None:
             fitted = np.concatenate([fitted, high[:, None]], axis=1)
         steps.append(np.diff(fitted, axis=1, prepend=0))
@@ -181,14 +144,13 @@ def fit_isotonic(asked: FitInput) -> Fit:
 
 def fit_top_down(asked: FitInput) -> Fit:
     """Fit two levels at a time, from the root down."""
-    counts = top_down(asked.tree, _walled(asked, asked.noisy), total=asked.total, totals=asked.totals)
+    counts = top_down(asked.tree, asked.noisy, total=asked.total)
     return Fit(counts=counts, solver="level by level, controlled rounding")
 
 
 def fit_counts_relaxed(asked: FitInput) -> Fit:
     """Fit Model 1 without integrality, every count rounded by itself."""
-    noisy = _walled(asked, asked.noisy)
-    grid, relaxed = half_prices.relax_counts(asked.tree, noisy, total=asked.total, weights=asked.weights)
+    grid, relaxed = half_prices.relax_counts(asked.tree, asked.noisy, total=asked.total, weights=asked.weights)
     counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
     return Fit(counts=counts, solver=f"half-prices on a grid of 1/{grid}, rounded")
 
@@ -231,14 +193,10 @@ def fit_program(asked: FitInput) -> Fit:
     cumulative = METHODS[asked.method].query == "cumulative"
     quick = fit_isotonic(asked) if cumulative else _model_1(asked, asked.noisy)
     start, noisy = quick.counts, asked.noisy
-    weights: list[Any] = list(asked.scaled)
     if cumulative:
         start = [np.cumsum(level, axis=1) for level in start]
         if asked.totals is not None:
             noisy = [np.concatenate([n, t[:, None]], axis=1) for n, t in zip(noisy, asked.totals, strict=True)]
-        if asked.zeros is not None:  # what repeats a measurement has no weight of its own
-            known = (asked.zeros.measured(level, "less") for level in range(asked.tree.depth))
-            weights = [weight * own for weight, own in zip(weights, known, strict=True)]
     try:
         found = qip.solve_exactly(
             asked.tree,
@@ -246,10 +204,9 @@ def fit_program(asked: FitInput) -> Fit:
             start=start,
             total=asked.total,
             totals=asked.totals,
-            weights=weights,
+            weights=asked.scaled,
             cumulative=cumulative,
             backend=asked.backend,
-            zeros=None if asked.zeros is None else asked.zeros.levels,
         )
     except StoppedError:
         return Fit(counts=quick.counts, solver=quick.solver, details={"stopped": True})

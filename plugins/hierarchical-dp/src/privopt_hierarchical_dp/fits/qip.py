@@ -21,7 +21,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Ints
+from privopt.arrays import Ints
 from privopt.errors import SolverError, UsageError
 from privopt_hierarchical_dp.tree import Tree
 
@@ -82,7 +82,6 @@ def build(
     weights: Sequence[Any],
     cumulative: bool,
     integer: bool,
-    zeros: Sequence[Bools] | None = None,
 ) -> tuple[Any, Any, float]:
     """Build Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
 
@@ -96,7 +95,6 @@ def build(
         weights: for each level its weight: a number or (N,).
         cumulative: Model 2.
         integer: False for the continuous model.
-        zeros: for each level (R_l, N) where no group can be.
 
     Returns:
         The model, its variable x[region, size] (the count less its centre), and the cost of the centres, which the
@@ -112,9 +110,6 @@ def build(
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
     most = np.full((len(names), 1), total) if totals is None else np.array(_flat(totals))[:, None]
-    impossible = np.zeros(centre.shape, dtype=bool) if zeros is None else np.concatenate(list(zeros))
-    held = impossible if not cumulative else impossible & (np.arange(size) == 0)
-    most = np.where(held, 0, most)
     kind: Literal["integer", "continuous"] = "integer" if integer else "continuous"
     x = model.variable("x", regions, steps, lower=_doubles(-centre), upper=_doubles(most - centre), kind=kind)
     away = centre - np.concatenate([np.asarray(level) for level in noisy])
@@ -136,9 +131,6 @@ def build(
         rise = model.param("rise", _doubles(np.diff(centre, axis=1, append=0)), regions, steps)
         above = x[r, s + 1] + rise[r, s]
         model.require("rising", Le(x[r, s], above), forall=(r, s), where=((s,), [(at,) for at in range(1, size)]))
-        flat = [(names[row], at) for row, at in np.argwhere(impossible).tolist() if at]
-        if flat:
-            model.require("impossible", Eq(x[r, s], above), forall=(r, s), where=((r, s), flat))
     for at, value in enumerate([total] if totals is None else _flat(totals)):
         groups = x[names[at], size] if cumulative else summed(x[names[at], s], over=s)
         beyond = value - (centre[at, -1] if cumulative else centre[at].sum())
@@ -191,12 +183,11 @@ def solve_exactly(
     cumulative: bool = False,
     backend: str = "cbc",
     relax_first: bool = False,
-    zeros: Sequence[Bools] | None = None,
 ) -> Fit:
     """Solve Model 1 or Model 2 to proven optimality.
 
     Args:
-        tree, noisy, total, totals, weights, cumulative, zeros: see `build`.
+        tree, noisy, total, totals, weights, cumulative: see `build`.
         start: for each level (R_l, N) a guess that the bends are laid around.
         backend: ``"cbc"`` or ``"highs"``.
         relax_first: solve the continuous model, and the integer one only where that is fractional.
@@ -209,7 +200,7 @@ def solve_exactly(
     edges = np.cumsum(tree.widths)[:-1]
     centre = [np.asarray(level, dtype=np.int64) for level in start]
     integer, reach, spent = not relax_first, _WINDOW, 0
-    around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative, zeros=zeros)
+    around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative)
     for _ in range(_ROUNDS):
         model, x, base = around(bends=centre, reach=reach, integer=integer)
         found = model.solve(backend, gap=0.0)

@@ -1,4 +1,4 @@
-"""Integers near a continuous table that keep every margin: error diffusion along sizes, or the nearest table in L1.
+"""Integers near a continuous table that keep every margin: error diffusion along sizes.
 
 Error diffusion. A parent's integer counts n_1, n_2, ... are dealt to its children size by size. Before size s each
 child has received C_c so far and should be at x_c (its continuous cumulative value). The n_s units go where C_c - x_c
@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
-from privopt.errors import SolverError
 from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["deal", "deal_down", "nearest_table"]
+__all__ = ["deal", "deal_down"]
 
 
 @jit()
@@ -107,49 +106,3 @@ def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], to
             below[own] = deal(courses[level + 1][own], counts[level][region], totals[level + 1][own])
         counts.append(below)
     return counts
-
-
-def nearest_table(values: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """Return non-negative integers (K, N) with both margins, nearest to a table in L1 (controlled rounding).
-
-    A flow from regions to sizes: the first unit above a cell's floor costs 1 - 2 times its fraction, all others 1. Such
-    flows have whole optima, so the integer program is as easy as its relaxation.
-
-    Args:
-        values: (K, N) non-negative reals whose margins are near those asked for.
-        counts: (N,) non-negative integers of the parent.
-        totals: (K,) non-negative integers with the same sum.
-    """
-    from scipy import sparse
-
-    from privopt.backends import Outcome, get
-    from privopt.dsl.form import StandardForm
-
-    table = np.zeros(values.shape, np.int64)
-    rows, columns = np.flatnonzero(totals), np.flatnonzero(counts)
-    if not len(rows):
-        return table
-    inner = values[np.ix_(rows, columns)]
-    whole = np.floor(inner + 1e-9).astype(np.int64)
-    short = np.concatenate([totals[rows] - whole.sum(axis=1), counts[columns] - whole.sum(axis=0)])
-    shape, ones = whole.shape, np.ones(whole.size)
-    sums = sparse.vstack([
-        sparse.kron(sparse.eye_array(shape[0]), np.ones((1, shape[1]))),
-        sparse.kron(np.ones((1, shape[0])), sparse.eye_array(shape[1])),
-    ])  # fmt: skip
-    most = int(np.abs(short).sum()) + whole.size
-    form = StandardForm(
-        c=np.concatenate([1.0 - 2.0 * np.clip(inner - whole, 0.0, 1.0).ravel(), ones, ones]),
-        A=sparse.hstack([sums, sums, -sums]).tocsr(),
-        row_lower=short,
-        row_upper=short,
-        col_lower=np.zeros(3 * whole.size),
-        col_upper=np.concatenate([ones, most * ones, np.minimum(whole.ravel(), most)]),
-        integrality=np.ones(3 * whole.size),
-    )
-    found = get("highs").solve(form, gap=0.0)
-    if found.outcome is not Outcome.OPTIMAL or found.x is None:
-        raise SolverError(f"controlled rounding of a table {shape}: HiGHS says {found.outcome.value}; this is a fault")
-    up, more, less = np.rint(found.x).astype(np.int64).reshape(3, *shape)
-    table[np.ix_(rows, columns)] = whole + up + more - less
-    return table

@@ -1,9 +1,7 @@
 """The level-by-level baseline (TopDown, Abowd 2018): fit two levels at a time, round, go down.
 
 Each parent's integer counts are given; its children's are the nearest non-negative reals that add
-up to them, size by size, then rounded so that they still do (largest remainders). Where region
-totals are published, rows must add up as well: the children's table is fitted to both margins, and
-rounded to the nearest one in L1 that has them.
+up to them, size by size, then rounded so that they still do (largest remainders).
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.fits.half_prices import project_counts
-from privopt_hierarchical_dp.fits.projection import project_jointly, simplex_rows
-from privopt_hierarchical_dp.fits.rounding import nearest_table
+from privopt_hierarchical_dp.fits.projection import simplex_rows
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["top_down"]
@@ -31,14 +28,13 @@ def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
     return whole
 
 
-def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int, totals: Sequence[Ints] | None = None) -> list[Ints]:
+def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Find consistent non-negative integer counts, level by level.
 
     Args:
         tree: the hierarchy.
         noisy: for each level (R_l, N) noisy counts.
         total: G.
-        totals: for each level (R_l,) exact totals where they are published.
     """
     alone = Tree(names=(tree.names[0],), start=())
     counts = [project_counts(alone, [noisy[0]], total=total)[0]]
@@ -48,28 +44,7 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int, totals: Sequence[
             own = slice(int(start[region]), int(start[region + 1]))
             parent = counts[level][region]
             wanted = np.ascontiguousarray(noisy[level + 1][own].T, dtype=np.float64)
-            if totals is None:
-                fitted = simplex_rows(wanted, parent.astype(np.float64))
-                below[own] = _largest_remainders(fitted, parent).T
-            else:
-                below[own] = _both_margins(noisy[level + 1][own], parent, np.asarray(totals[level + 1][own]))
+            fitted = simplex_rows(wanted, parent.astype(np.float64))
+            below[own] = _largest_remainders(fitted, parent).T
         counts.append(below)
     return counts
-
-
-def _both_margins(noisy: Ints, parent: Ints, totals: Ints) -> Ints:
-    children = len(totals)
-    pair = Tree(
-        names=(("parent",), tuple(f"child {index}" for index in range(children))),
-        start=(np.array([0, children]),),
-    )
-    flat = np.ones(noisy.shape[1])
-    fitted = project_jointly(
-        pair,
-        [parent[None, :], noisy],
-        weights=[1e3 * flat, flat],
-        totals=[np.array([totals.sum()]), totals],
-        rows="simplex",
-        gap=1e-4,
-    )
-    return nearest_table(fitted.leaves, parent, totals)

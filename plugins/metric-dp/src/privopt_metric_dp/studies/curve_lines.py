@@ -159,8 +159,7 @@ def _line(name: str, source: File, gap: float | None) -> Line:
     mechanism = registered.load()
     problem = mechanism.load(read_problem(mechanism, source), source.name)
     if not isinstance(problem, MetricInstance):
-        words = f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve"
-        raise UsageError(f"{words}; {mechanism.expects}" if mechanism.expects else words)
+        raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
     privacy = mechanism.privacy(problem, method.name)
     promised = privacy.guarantee
     loss = mechanism.utility(problem, method.name)
