@@ -217,7 +217,7 @@ def test_names() -> None:
         get("hihgs")
     with pytest.raises(UsageError, match="time limit must be seconds above 0, got 0"):
         get("highs").solve(tiny(), time_limit=0)
-    with pytest.raises(UsageError, match="method 'magic'"):
+    with pytest.raises(UsageError, match="auto, simplex or ipm, got 'magic'"):
         get("highs").solve(tiny(), method="magic")
 
 

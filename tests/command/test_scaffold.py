@@ -95,7 +95,7 @@ def test_a_noisy_count_of_nobody_is_published_and_too_wide_noise_is_refused(acme
     assert verify(tmp_path / "out").holds
     problem = acme / "example.toml"
     problem.write_text(problem.read_text().replace("epsilon = 0.5", "epsilon = 1e-300"))
-    with pytest.raises(UsageError, match=r"epsilon per unit of sensitivity must be at least 2.78e-17, got 1e-300"):
+    with pytest.raises(UsageError, match=r"epsilon per unit of sensitivity must be at least 2.78e-17, .*, got 1e-300"):
         solve("acme-mech", problem, tmp_path / "wide")
     assert not (tmp_path / "wide").exists()
 

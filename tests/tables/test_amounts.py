@@ -36,7 +36,7 @@ def test_a_unit_that_has_no_decimal_errs_to_privacy():
 
 @pytest.mark.parametrize("epsilon", ["3 km", "3/mile", "3/h", "km", "-3/km", True, None, Fraction(1, 3)])
 def test_amounts_that_cannot_be_meant_so(epsilon):
-    with pytest.raises(UsageError, match="epsilon: found"):
+    with pytest.raises(UsageError, match="epsilon must be"):
         cells(epsilon)
 
 

@@ -34,7 +34,7 @@ def test_numpy_numbers_are_numbers_rounded_for_privacy(given):
 def test_arrays_and_frames_in_the_wrong_place():
     with pytest.raises(UsageError, match=r"distance must be .* privopt.distances\(D\).*, got ndarray"):
         po.metric_problem(PLACES, distance=np.ones((2, 2)), epsilon=1)
-    with pytest.raises(UsageError, match="matrix: found DataFrame, wanted an array"):
+    with pytest.raises(UsageError, match=r"matrix must be an array.*, got DataFrame"):
         po.certify(pl.DataFrame(np.eye(2)), "p.toml")
     with pytest.raises(UsageError, match=r"problem must be .*, got ndarray"):
         po.certify(np.eye(2), np.eye(2))

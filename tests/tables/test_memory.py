@@ -207,7 +207,7 @@ def test_a_release_is_saved_whole_and_opened_again(tmp_path, release):
         ({"epsilon": -1}, {}, "problem.toml: privacy.epsilon: found -1"),
         ({"distance": "euclidian"}, {}, "problem.toml: distance.kind: found 'euclidian'"),
         ({"prior": {"a": 1.0}}, {}, "prior.csv: found no row for 2 records (b, ...)"),
-        ({"lr_geo": {"user": 1}, "epsilon": "x"}, {}, "epsilon: found 'x', wanted a number with a unit"),
+        ({"lr_geo": {"user": 1}, "epsilon": "x"}, {}, "epsilon must be a number with a unit, such as '3/km', got 'x'"),
         ({"prior": [1, 2]}, {}, "prior: found 2 weights, wanted 3, one for each record"),
         ({"prior": [1, 2, -1]}, {}, "prior: id c: found -1.0, wanted a finite weight"),
         ({"prior": {"a": 1, "b": "much", "c": 1}}, {}, "prior: id b: found nan, wanted a finite weight"),

@@ -172,7 +172,7 @@ def test_charges_are_no_function_of_positions_but_through_reports(folder, tmp_pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "found no --subject"),
+        ([], "--subject must name the column of subjects"),
         (["--subject", "nobody"], "column nobody: found no such column"),
         (["--subject", "id"], "column id: found the secret"),
         (["--subject", "who", "--time", "never"], "column never: found no such column"),

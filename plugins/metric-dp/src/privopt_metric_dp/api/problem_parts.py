@@ -315,16 +315,16 @@ def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
             raise UsageError(f"{what} must be a number or text such as {example!r}, got {given!r}")
         return given
     found = _QUANTITY.fullmatch(given)
-    wanted = f"{what}: found {given!r}, wanted "
     if found is None:
-        raise UsageError(f"{wanted}a number with a unit, such as {example!r}")
+        raise UsageError(f"{what} must be a number with a unit, such as {example!r}, got {given!r}")
     number, mark, unit = found.groups()
     if not unit:
         return Decimal(number)
     if unit not in _KM or bool(mark) != rate:
-        raise UsageError(f"{wanted}{'per km, per m or per mi' if rate else 'km, m or mi'}, such as {example!r}")
+        units = "per km, per m or per mi" if rate else "km, m or mi"
+        raise UsageError(f"{what} must be in {units}, such as {example!r}, got {given!r}")
     if not named:
-        raise UsageError(f"{wanted}a plain number: this distance has no named unit")
+        raise UsageError(f"{what} must be a plain number, got {given!r}: this distance has no named unit")
     exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
     if unit == "km":
         return Decimal(number)

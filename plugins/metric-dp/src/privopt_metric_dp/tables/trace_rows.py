@@ -44,11 +44,10 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
     """
     if walker is not None:
         if subject is None:
-            found = f"no {dashes}subject, wanted a column that says whose each row is"
-            raise UsageError(f"apply: found {found}: this release reports traces")
+            raise UsageError(f"apply: {dashes}subject must name the column of subjects: this release reports traces")
         return
     if time is not None and not charged:
-        cure = f"{dashes}ledger FILE beside it, with a limit by the calendar"
+        cure = f"{dashes}ledger FILE with it, limited by the calendar"
         raise UsageError(f"apply: {dashes}time must have {cure}: this release's reports depend on no earlier ones")
     if subject is not None and not charged:
         rule = "--subject must be used with --ledger FILE" if dashes else "ledger and subject must be given together"
