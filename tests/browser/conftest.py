@@ -1,8 +1,7 @@
 """Pages in a browser, where there is one, watched for what they complain of and ask for."""
 
 import shutil
-import subprocess
-import tarfile
+from importlib.resources import files
 
 import pytest
 from helpers.browser import opened_browser
@@ -53,25 +52,10 @@ def watched(browser):
 
 
 @pytest.fixture(scope="session")
-def axe(tmp_path_factory):
-    """Return the accessibility engine's script, fetched by npm for this run alone."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm to fetch axe-core with")
-    folder = tmp_path_factory.mktemp("axe")
-    try:
-        done = subprocess.run(
-            [npm, "pack", "axe-core@4", "--silent"], cwd=folder, capture_output=True, text=True, timeout=90, check=False
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip("npm did not fetch axe-core in time")
-    archives = list(folder.glob("axe-core-*.tgz"))
-    if done.returncode or not archives:
-        pytest.skip(f"npm cannot fetch axe-core: {done.stderr.strip()[-200:]}")
-    with tarfile.open(archives[0]) as archive:
-        member = archive.extractfile("package/axe.min.js")
-        assert member is not None
-        return member.read().decode()
+def axe():
+    """Return the script of axe-core, the accessibility engine."""
+    package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    return files(package).joinpath("axe.min.js").read_text("utf-8")
 
 
 @pytest.fixture(scope="session")
