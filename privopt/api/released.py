@@ -255,7 +255,7 @@ class Released:
         if self.result.mark:
             facts["warning"] = self.result.mark
         if self.meaning:
-            facts["what it comes to"] = " ".join(self.meaning)
+            facts["what it means"] = " ".join(self.meaning)
         return card(f"Release of {self.result.mechanism}", facts)
 
 

@@ -113,7 +113,7 @@ class Counter:
         nobody = (there & (names == "")).arg_true()
         if len(nobody):
             row = self._rows + int(nobody[0]) + 2
-            found = f"nobody beside a report ({len(nobody):,} such rows)"
+            found = f"no subject with a report ({len(nobody):,} such rows)"
             raise InputError([Fault(self.table, f"row {row:,}, column {self.subject}", found, "who sent each report")])
         made = []
         may = there & self._marked(frame[self._mark]) if self._traced else there

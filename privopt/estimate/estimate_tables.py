@@ -68,13 +68,13 @@ def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, seve
             "are too narrow unless a column says who sent each (subject)"
         )
     if found.resolution:
-        why = ", as fine as the reports bear" if chosen else ""
+        why = ", as fine as the reports support" if chosen else ""
         lines.append(
             f"shares are smooth at a resolution of {found.resolution:.3g} {found.unit}{why}: gap is to the greatest "
             "likelihood among such shares, gap_to_all to that of all distributions; resolution 0 allows them all"
         )
     if opened.result.guarantee.scope == "everywhere":
-        lines.append("shares are of the vertices: each stands for the positions around it, by their weights")
+        lines.append("shares are of the vertices: each represents the positions around it, by their weights")
     return lines
 
 

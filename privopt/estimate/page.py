@@ -157,7 +157,8 @@ def estimate_page(made: Estimate, opened: Opened, reports: str, groups: Mapping[
     rows = [(made.ids[g], *(f"{v[g]:.6g}" for v in (made.shares, made.low, made.high))) for g in order]
     return document(
         title,
-        f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
+        f"<header><h1>{escape(title)}</h1><p>The share of people at each record, estimated from noisy reports. "
+        f"Units: parts of 1.</p><p>{escape(lead)}</p>"
         f"{mark}{notes}</header>"
         f"<main>{_map(made, opened, groups)}<section>{drawing('The greatest shares', interval_figure(made))}</section>"
         f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",

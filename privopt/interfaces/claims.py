@@ -88,7 +88,7 @@ class Certificate:
     allowed: float | None = key(help='a number, "inf" or null', infinite=True)
     checked: int = key(help="a count", check=non_negative)
     arithmetic: str = key(help="what the decision rests on")
-    rests_on: str = key("", help="what nobody can check")
+    rests_on: str = key("", help="what no one can check")
     notes: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
     failures: tuple[str, ...] = ()
 

@@ -107,7 +107,7 @@ class LocalDP(_Additive[R_contra]):
     @classmethod
     def hidden(cls, guarantee: Guarantee) -> str:
         """Describe what stays hidden."""
-        return "Nobody, not even the server that works with the reports, learns much about one sender"
+        return "No one, not even the server that works with the reports, learns much about one sender"
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:

@@ -65,7 +65,8 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
     price = f"{cost.account} {said(cost.amount)} {cost.unit}".rstrip()
     return (
         f"what holds of all reports of a subject: as much as one promises, at {price} times their number; "
-        f"each {counted} counts, whatever its position, so charges and refusals tell nothing of it{window_text(limit)}"
+        f"each {counted} counts, whatever its position, so charges and refusals reveal nothing of it"
+        f"{window_text(limit)}"
     )
 
 

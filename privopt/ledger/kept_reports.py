@@ -39,7 +39,7 @@ FORM: Final = Form(
 SEQUENCE: Final = (
     "what holds of all reports of a subject: which places they are of is protected, epsilon times the sum of the "
     "distances between the places, each counted once; not protected is which of its visits were to the same place, and "
-    "how many places there were: equal reports, charges and refusals tell it"
+    "how many places there were: equal reports, charges and refusals reveal it"
 )
 """The guarantee of a sequence of kept reports."""
 

@@ -146,6 +146,22 @@ def _certificate(result: Result) -> Section:
     return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
 
 
+def _measured(result: Result) -> str:
+    """Name what the objective measures: a loss, what is protected or deleted, or how far noise was bent."""
+    if result.objective.unit.endswith(" squared"):  # a bound on that tells nothing of errors
+        return "fit to the noisy values"
+    return {"locations": "protected", "photos": "deleted"}.get(result.objective.unit, "loss")
+
+
+def _about(result: Result, purpose: str) -> str:
+    """Return what the mechanism is for, and the units of the report's numbers."""
+    units = [f"{result.objective.unit} ({_measured(result)})"]
+    if result.guarantee.epsilon is not None and result.guarantee.unit:
+        units.append(f"{result.guarantee.unit} (epsilon)")
+    sentence = f"{purpose[:1].upper()}{purpose[1:]}. " if purpose else ""
+    return f'<p class="soft">{escape(sentence)}Units: {escape(", ".join(units))}.</p>'
+
+
 def _tiles(result: Result) -> str:
     """Return the report's main figures as tiles."""
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
@@ -153,9 +169,8 @@ def _tiles(result: Result) -> str:
     tiles = {}
     if guarantee.epsilon is not None:
         tiles["epsilon"] = f"{shown(float(guarantee.epsilon), 6)} <small>{shown(guarantee.unit)}</small>"
-    name = {"locations": "protected", "photos": "deleted"}.get(objective.unit, "loss")
-    bent = objective.unit.endswith(" squared")  # how far noise was bent: a bound on that tells nothing of errors
-    tiles["fit to the noisy values" if bent else name] = shown(objective.value, 6) + unit
+    bent = objective.unit.endswith(" squared")
+    tiles[_measured(result)] = shown(objective.value, 6) + unit
     if objective.lower_bound is not None and not bent:
         over = " <small>over the outputs chosen</small>" if objective.bound_over == "chosen" else ""
         tiles["proved bound"] = shown(objective.lower_bound, 6) + unit + over
@@ -218,6 +233,7 @@ def page(
     result: Result,
     body: Sequence[Section],
     *,
+    purpose: str = "",
     truth: bool = False,
     absent: Sequence[str] = (),
     warnings: Sequence[str] = (),
@@ -227,11 +243,12 @@ def page(
     Args:
         result: result.json.
         body: the mechanism's sections.
+        purpose: what the mechanism is for, a clause.
         truth: whether they compare with the secrets.
         absent: names of secret files that are in ``private/`` alone.
         warnings: what anyone who uses the release must know, a sentence each.
     """
-    title = f"{result.mechanism}: {result.guarantee.kind}"
+    title = f"{result.mechanism}: {result.problem.file}"
     parts = []
     for number, section in enumerate([*body, _certificate(result), _provenance(result, absent)]):
         lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
@@ -245,9 +262,9 @@ def page(
     return document(
         title,
         '<a class="skip" href="#content">Skip to the content</a>'
-        f"<header><h1>{escape(result.mechanism)} {_verdict(result)}</h1>{note}"
+        f"<header><h1>{escape(title)} {_verdict(result)}</h1>{_about(result, purpose)}{note}"
         f'<p class="claim">{escape(claim(result))}</p>'
         f'<p class="soft"><strong>In full.</strong> {statement}</p>{_tiles(result)}</header>'
         f'<main id="content" tabindex="-1">{"".join(parts)}</main>'
-        '<footer class="soft"><p>Made by privopt from the files beside it; no network needed.</p></footer>',
+        '<footer class="soft"><p>Made by privopt from the files in its folder; no network needed.</p></footer>',
     )

@@ -11,7 +11,7 @@ def claim(result: Result) -> str:
     """Return the promise in one sentence, in the words of its notion of privacy."""
     guarantee = result.guarantee
     if guarantee.seeded and guarantee.kind != NOTHING:
-        return "This result is not private: its noise came from --seed, so whoever knows the seed can take it off."
+        return "This result is not private: its noise came from --seed, so anyone who knows the seed can remove it."
     words: str = registry().kind("notion", guarantee.kind).load().promise(result)
     return words
 

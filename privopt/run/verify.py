@@ -356,7 +356,7 @@ def _unproved(opened: Opened, *, fits: bool) -> list[str]:
     if bound is None:
         return [f"{PROOF}: {where} is null"] if (opened.folder / PROOF).exists() else []
     if not math.isfinite(bound):
-        return [f"{where}: {bound!r}, which is no number"]
+        return [f"{where}: {bound!r}, which is not a number"]
     passed = value > bound if maximise else bound > value
     lines = [f"{where}: {bound!r} is contradicted by the value, {value!r}"] if passed else []
     if not fits:

@@ -69,7 +69,7 @@ def test_a_promise_that_hides_nothing_is_called_so(tmp_path):
     assert any("best guess" in text for text in done.warnings)
     report = write_report(done.folder).read_text()
     assert "Warning: the promise hides next to nothing" in report
-    assert "What the promise comes to" in report
+    assert "What the promise means" in report
 
 
 def test_figures_are_those_of_the_release(tmp_path):

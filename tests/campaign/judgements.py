@@ -228,7 +228,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", nargs="*", default=[*SAMPLED, "qif"])
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--out", type=Path, help="file for the tables; left out: standard output")
+    options.add_argument("--out", type=Path, help="file for the tables; default: standard output")
     asked = options.parse_args()
     lines = [f"Python {platform.python_version()}, NumPy {np.__version__}; {DRAWS:,} draws, {LIMIT:g} s at most each, "]
     lines[0] += f"confidence {CONFIDENCE:g} each, seed {asked.seed}."

@@ -116,7 +116,7 @@ def test_a_persons_reports_to_two_releases_count_once(told, tmp_path):
 def test_nobody_is_no_subject(told):
     _, _, release, _ = told
     for nobody in (None, "", " "):
-        with pytest.raises(InputError, match="row 3, column who: found nobody beside a report"):
+        with pytest.raises(InputError, match="row 3, column who: found no subject with a report"):
             release.estimate({"who": ["a", nobody], "report": ["p1", "p2"]}, subject="who")
     assert release.estimate({"who": ["a", None], "report": ["p1", None]}, subject="who").n == 1
 
@@ -147,7 +147,7 @@ def test_unknown_intervals_are_refused(told):
         (None, ("--subject", "nobody"), "a column nobody"),
         (None, ("--gap", "1e-12"), "at least 1e-9"),
         ((",report\n", ",other\n"), (), "found columns who"),
-        (("\n1,", "\n ,"), ("--subject", "who"), "row 4, column who: found nobody beside a report (2 such rows)"),
+        (("\n1,", "\n ,"), ("--subject", "who"), "row 4, column who: found no subject with a report (2 such rows)"),
     ],
 )
 def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, change, options, words):
@@ -244,7 +244,9 @@ def test_over_many_records_shares_are_smooth_unless_told_otherwise(tmp_path):
     truth /= truth.sum()
     ids = np.array([f"{i // 20}-{i % 20}" for i in range(400)])
     reports = drawn(release, rng.choice(ids, 5_000, p=truth).astype(object), 1)
-    with pytest.warns(PrivoptWarning, match="smooth at a resolution of .* km, as fine as the reports bear: gap is to"):
+    with pytest.warns(
+        PrivoptWarning, match="smooth at a resolution of .* km, as fine as the reports support: gap is to"
+    ):
         smooth = release.estimate(reports)
     assert f"gap_to_all {smooth.whole_gap:.2g}" in smooth.gaps
     with pytest.warns(PrivoptWarning, match="smooth at a resolution of 0.5 km: gap is to"):

@@ -72,7 +72,7 @@ def test_each_sentence_rests_on_what_verify_found(made, name, tmp_path):
     assert opened.verdict == verdict
     told = statements(opened, audit(made(name)), {"name": "A [proved] name"})
     allowed = {"release": {verdict}, "maker": {"declared"}, "attack": {"measured"}, "limit": {"not checked"}}
-    allowed["owner"] = {"open", "told by the owner"}
+    allowed["owner"] = {"open", "stated by the owner"}
     assert {each.claim for each in told} <= set(CLAIMS)
     assert [each.key for each in told if each.claim not in allowed[each.key.partition(".")[0]]] == []
     assert [each.key for each in told if each.key.startswith("limit.trust")] == [f"limit.trust.{trust}"]
@@ -92,7 +92,7 @@ def check_marks(text, form, verdict):
         assert {tier: set(entry[tier]) for tier in REGISTRY} == {tier: set(fields) for tier, fields in REGISTRY.items()}
         assert {each["claim"] for each in fields} == set(entry["claims"])
         assert all((each["value"] is None) == (each["claim"] == "open") for each in fields)
-        assert entry["tier_1"]["name"] == [{"value": "A [proved] name", "claim": "told by the owner"}]
+        assert entry["tier_1"]["name"] == [{"value": "A [proved] name", "claim": "stated by the owner"}]
     else:
         assert text.startswith(f"# {TITLES[form]}\n")
         lines = [line for line in text.splitlines() if line.startswith("- ") and not line.startswith("- [")]
@@ -122,8 +122,8 @@ def test_a_card_says_the_same_to_machines(made, tmp_path):
         block = json.loads(re.search(r"```json\n(.*?)```", out.read_text("utf-8"), re.DOTALL)[1])
         assert set(block) == {"@context", "@type", "variableMeasured"}  # nothing without a mark
         marks = {each["name"]: (each["value"], each["description"]) for each in block["variableMeasured"]}
-        assert marks.pop("name") == ("Taxis", "told by the owner")
-        assert marks.pop("curator") == ("The town", "told by the owner")
+        assert marks.pop("name") == ("Taxis", "stated by the owner")
+        assert marks.pop("curator") == ("The town", "stated by the owner")
         assert marks.pop("made")[1] == "declared"
         assert {claim for _, claim in marks.values()} == {RELEASES[name][4]}
 

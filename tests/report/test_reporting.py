@@ -28,7 +28,7 @@ def test_a_report_is_one_file_that_needs_no_network(folder):
     for word in (
         "proved on the release",
         "Certificate",
-        "Loss beside bound",
+        "Loss next to bound",
         "privopt verify",
         "metric-dp",
         "exponential mechanism",

@@ -140,7 +140,7 @@ def test_a_bound_or_a_program_that_the_mechanism_cannot_have_is_refused(tmp_path
 
     for change, words in (
         (proved, "lower_bound: "),
-        (lambda r: proved(r, "-inf"), "lower_bound: -inf, which is no number"),
+        (lambda r: proved(r, "-inf"), "lower_bound: -inf, which is not a number"),
         (program, "details.lp: claims a program"),
     ):
         assert any(words in line for line in verify(forge(folder, change)).complaints)

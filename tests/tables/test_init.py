@@ -105,7 +105,7 @@ def test_a_grid_tells_no_position(tmp_path):
         lat, lon = 40.701 + 0.048 * rng.random(300), 7.001 + 0.048 * rng.random(300)
         pl.DataFrame({"start_lat": lat, "start_lon": lon}).write_csv(tmp_path / "t.csv")
         made = draft("exponential", tmp_path / "t.csv", tmp_path)
-        assert "this file tells so much of the table" in made.text
+        assert "this file reveals that much of the table" in made.text
         grids.append(made.text[made.text.index("rows =") : made.text.index("[distance]")])
     assert grids[0] == grids[1]
     assert "south_west = [ 40.7, 7.0, ]" in " ".join(grids[0].split())
@@ -174,7 +174,7 @@ PEOPLE = "user_id,name,phone,lat,lon\n" + "".join(f"u{n},Ann{n},0176,{52.5 + n /
 def test_positions_of_people_become_a_grid(column, tmp_path):
     (tmp_path / "t.csv").write_text(PEOPLE.replace("user_id", column))
     made = init("exponential", tmp_path / "t.csv", tmp_path / "p.toml")
-    assert any(f"column {column} tells people or trips apart: positions and no list" in line for line in made.notes)
+    assert any(f"column {column} identifies people or trips: positions and no list" in line for line in made.notes)
     assert "points" not in made.text
 
 

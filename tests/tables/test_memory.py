@@ -120,7 +120,7 @@ def test_a_release_that_promises_less_says_so():
     with pytest.warns(po.PrivoptWarning, match="between records up to 1.2 km apart: nothing is promised beyond"):
         near.apply({"id": ["a"]}, id="id")
     none = evolve(near.guarantee, kind="none")
-    assert limits_of(none) == ("nothing holds: reports of this release may tell what they were drawn for",)
+    assert limits_of(none) == ("nothing holds: reports of this release may reveal what they were drawn for",)
 
 
 def test_a_release_that_changed_on_disk_is_not_saved(release, tmp_path):

@@ -45,9 +45,9 @@ def test_streets_one_way_and_not(streets):
     assert found.km["1", "2"] == pytest.approx(0.1112, abs=1e-4)
     assert set(found.places) == {"1", "2", "3", "4"}
     assert found.notes == (
-        "4 ways are streets that cars use, which --walk adds footways to, with 6 nodes; 1 other ways are left out",
-        "1 nodes of them have no position in this file and are left out",
-        "2 nodes that no street joins to the largest part are left out",
+        "4 ways are streets that cars use, which --walk adds footways to, with 6 nodes; 1 other ways are omitted",
+        "1 nodes of them have no position in this file and are omitted",
+        "2 nodes that no street joins to the largest part are omitted",
     )
     walked = read_streets(streets, walk=True, bends=True)
     assert {("4", "3"), ("4", "1"), ("1", "4")} <= set(walked.km)
@@ -56,7 +56,7 @@ def test_streets_one_way_and_not(streets):
 def test_only_a_part_of_the_map(streets, tmp_path):
     box = read_streets(streets, area=box_area("59.9,24.9,60.0015,25.1"), bends=True)
     assert set(box.places) == {"1", "2"}
-    assert "4 nodes outside the area asked for are left out" in box.notes
+    assert "4 nodes outside the area asked for are omitted" in box.notes
     ring = [[24.9, 60.05], [25.2, 60.05], [25.2, 60.2], [24.9, 60.2], [24.9, 60.05]]
     (tmp_path / "part.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
     north = read_streets(streets, area=polygon_area(tmp_path / "part.geojson"))
@@ -140,7 +140,7 @@ def test_helsinki(tmp_path, privopt):
     assert pl.read_csv(tmp_path / "walk-points.csv").height >= 5_000
     box = "60.165,24.94,60.175,24.96"
     done = privopt("init", "exponential", "--osm", file, "--box", box, "--out", tmp_path / "cars.toml")
-    assert "nodes outside the area asked for are left out" in done.stderr
+    assert "nodes outside the area asked for are omitted" in done.stderr
     points = pl.read_csv(tmp_path / "cars-points.csv")
     assert points.height >= 50
     assert points["lat"].is_between(60.165, 60.175).all()

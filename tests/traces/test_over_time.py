@@ -65,7 +65,7 @@ def test_the_report_shows_it(tmp_path):
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "figures").glob("over-time.*"))
     page = (folder / "report.html").read_text()
-    assert "What many reports tell" in page
+    assert "What many reports reveal" in page
 
 
 def test_what_it_finds_is_always_the_same(tmp_path):

@@ -61,7 +61,7 @@ def test_a_folder_alone_has_clean_copies_and_promises_nothing(album):
     result = json.loads((album / "out/result.json").read_text())
     assert result["method"] == result["asked"]["method"] == "positions"
     assert result["guarantee"]["kind"] == "none"
-    assert "what the pictures themselves show may tell the place" in result["guarantee"]["statement"]
+    assert "what the pictures themselves show may reveal the place" in result["guarantee"]["statement"]
     assert result["objective"] == {"value": 0.0, "lower_bound": None, "gap": None, "unit": "photos"}
     details = result["details"]
     assert details["with_position"] == ["IMG_0001.jpg", "IMG_0002.jpg"]
@@ -102,7 +102,7 @@ def test_the_report_has_list_map_and_guesses(album):
     out = solved(album).folder
     page = write_report(out).read_text()
     for words in (
-        "What each photo told",
+        "What each photo reveals",
         "X-12345",
         "43.46744",
         "Where the photos say",
@@ -125,7 +125,7 @@ def test_photos_that_tell_nothing_have_a_report_too(tmp_path):
     photo(tmp_path / "photos/a.png")
     (tmp_path / "album.toml").write_text(ALONE)
     page = write_report(solved(tmp_path).folder).read_text()
-    assert "0 of 1 photos tell a position" in page
+    assert "0 of 1 photos reveal a position" in page
     assert "Where the photos say" not in page
 
 

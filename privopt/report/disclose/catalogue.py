@@ -14,12 +14,12 @@ from typing import Final
 CLAIMS: Final[Mapping[str, str]] = {
     "proved": "measured on the release itself in exact arithmetic; anybody can measure it again with `privopt verify`",
     "declared": (
-        "its maker's word, as far as nobody can measure it on the release; of noise, scale and sensitivity were checked"
+        "its maker's word, as far as no one can measure it on the release; of noise, scale and sensitivity were checked"
     ),
-    "none": "the release gives no privacy; what stands here is no promise",
+    "none": "the release gives no privacy; what is said here is not a promise",
     "measured": "computed by privopt on this release in ordinary arithmetic; `privopt verify` does not check it",
     "not checked": "privopt says here what it assumes or did not check",
-    "told by the owner": "stands in the file of facts; nobody checked it",
+    "stated by the owner": "is in the file of facts; no one checked it",
     "open": "only the owner can answer it, and has not",
 }
 """What each mark behind a sentence means."""
@@ -38,13 +38,13 @@ TEXTS: Final[Mapping[str, str]] = {
     ),
     "release.verdict.none": "`privopt verify` found the folder as it was written, and that it promises no privacy.",
     "release.verdict.seeded": (
-        "This release is seeded, not private: its noise came from a seed, and whoever knows the seed can take it off."
+        "This release is seeded, not private: its noise came from a seed, and anyone who knows the seed can remove it."
     ),
     "release.kind": "The notion of privacy is {kind}.",
     "release.kind.none": "No notion of privacy is kept.",
     "release.epsilon": "Epsilon is {epsilon} {unit}.",
     "release.epsilon.absent": "This notion of privacy states no epsilon.",
-    "release.epsilon.seeded": "Noise for epsilon {epsilon} {unit} came from a seed, so it protects nobody.",
+    "release.epsilon.seeded": "Noise for epsilon {epsilon} {unit} came from a seed, so it protects no one.",
     "release.parameter": "Its {name} is {value}.",
     "release.unit": "Epsilon counts {unit}: that is the unit of privacy.",
     "release.unit.absent": "The certificate states no unit of privacy.",
@@ -68,7 +68,7 @@ TEXTS: Final[Mapping[str, str]] = {
     ),
     "release.after.none": "What is computed from the published files has no protection either.",
     # what audit measured
-    "attack.epsilon": "Attacked as it stands, the release shows an epsilon of {achieved} where {claimed} is claimed.",
+    "attack.epsilon": "Attacked unchanged, the release shows an epsilon of {achieved} where {claimed} is claimed.",
     "attack.gv": "Of the inequalities that the promise requires a share of {ratio} is violated, by {error} at most.",
     "attack.bayes_error": (
         "An attacker who knows beforehand how likely each input is, sees one result and guesses best is wrong by "
@@ -90,11 +90,11 @@ TEXTS: Final[Mapping[str, str]] = {
         "the server too."
     ),
     "limit.trust.drawn": (
-        "Assumed is that reports are drawn one by one from a public table of probabilities, by whoever holds the true "
-        "value: that party is trusted with it, nobody who sees the report alone is."
+        "Assumed is that reports are drawn one by one from a public table of probabilities, by the party that holds "
+        "the true value: it is trusted with that value, no one who sees only the report is."
     ),
     "limit.trust.central": (
-        "Assumed is the central model: whoever made the release held the true data and is trusted with them; the "
+        "Assumed is the central model: the maker of the release held the true data and is trusted with them; the "
         "promise is about what is published."
     ),
     "limit.trust.named": (
@@ -103,7 +103,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "limit.trust.none": "Everybody who sees the release must be trusted: it promises nothing.",
     "limit.timing": "How long it took to make the release or to draw from it, and when that was, was not checked.",
     "limit.machine": "The machine, its source of entropy and who could read its memory or disk were not checked.",
-    "limit.private": "What stands in private/ is protected by nothing but the permissions of its files.",
+    "limit.private": "What is in private/ is protected by nothing but the permissions of its files.",
     "limit.private.whole": "The whole folder is its owner's own: nothing in it is meant to be published.",
     "limit.collection": "How the data were collected, and whether they are true, was not checked.",
     "limit.person": "How many records, reports or devices belong to one person was not checked.",

@@ -204,7 +204,7 @@ def _owner(facts: Mapping[str, str]) -> Iterator[Statement]:
         yield Statement(
             key=f"owner.{name}",
             text=TEXTS["owner.open" if answer is None else "owner.answer"].format(**values),
-            claim="open" if answer is None else "told by the owner",
+            claim="open" if answer is None else "stated by the owner",
             values=values,
         )
 

@@ -65,7 +65,7 @@ class Source:
 
         Args:
             epsilon: per unit of distance.
-            outputs: so many of the records, drawn at random; left out: all of them.
+            outputs: so many of the records, drawn at random; default: all of them.
             seed: of outputs and destinations.
         """
         n = len(self.distances)

@@ -21,7 +21,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             "Benders Decomposition, IJCAI 2024",
             methods=[
                 MethodSpec(name="benders", summary="partition, master and blocks, cross decomposition", gap=1e-2),
-                MethodSpec(name="auto", summary="the fastest of those below for the problem at hand"),
+                MethodSpec(name="auto", summary="the fastest of those below for the problem"),
                 MethodSpec(name="star", summary="closed form where it is optimal, else a near-optimal start"),
                 MethodSpec(name="column-generation", summary="Dantzig-Wolfe over the rays of the privacy cone"),
                 MethodSpec(name="interior-point", summary="structured interior point, for small epsilon and all pairs"),

@@ -60,7 +60,7 @@ def facility_location_model(
         facility_cost: (F,) cost of one client's capacity.
         clients: (C,) clients of each location, >= 0, known.
         distances: (F, C) connection cost of one client; need be no metric.
-        opening_cost: (F,) cost of opening at all; left out: none.
+        opening_cost: (F,) cost of opening at all; default: none.
 
     >>> print(facility_location_model([1, 2], [3, 4], [[0, 5], [5, 0]]))  # doctest: +NORMALIZE_WHITESPACE
     facility-location: minimize sum(f[u]*k[u] for u in F) + sum(b[v]*d[u, v]*x[u, v] for u in F, v in V)

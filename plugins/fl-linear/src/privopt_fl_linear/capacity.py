@@ -100,7 +100,9 @@ def _clash(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
         missing = f"{needed - have:.10g} are missing"
         return f"room for {needed:.10g} is needed, {some} bounds hold {have:.10g}: {missing}"
     if weight.max() > capacity.max():
-        return f"one location needs room for {weight.max():.10g}, and no facility has more than {capacity.max():.10g}"
+        return (
+            f"one location needs a capacity of {weight.max():.10g}, and no facility has more than {capacity.max():.10g}"
+        )
     return None
 
 

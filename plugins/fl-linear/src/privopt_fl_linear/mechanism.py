@@ -158,7 +158,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             if files[name] != contents:
                 return [f"problem/{name}: not as it is published: by id, with the public columns alone"]
         if not np.isin(opened, site.allowed).all():
-            return ["connections.csv: a facility at a location that is no candidate"]
+            return ["connections.csv: a facility at a location that is not a candidate"]
         limit = problem.declared.settings.most_facilities
         if limit is not None and len(opened) > limit:
             return [f"connections.csv: {len(opened)} facilities, most_facilities = {limit}"]

@@ -79,7 +79,7 @@ class Settings:
     )
     margin: Kind = key(default="exact", help="exact quantile of the noise, or the paper's bound")
     noise: Noise | None = key(
-        default=None, help="integer or real noise; left out: discrete, or what noisy_clients shows"
+        default=None, help="integer or real noise; default: discrete, or what noisy_clients shows"
     )
     most_facilities: int | None = key(
         default=None, help="facilities that may be opened at all; one that exists has opening_cost 0", check=at_least(1)

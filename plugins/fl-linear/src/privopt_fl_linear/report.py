@@ -126,7 +126,7 @@ def cost_over_delta(rows: Sequence[tuple[float, float, float]], delta: float | N
     axes.set_xscale("symlog", linthresh=least)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("reconnection radius delta (0: nobody is reconnected)")
+    axes.set_xlabel("reconnection radius delta (0: no one is reconnected)")
     axes.set_ylabel("cost at the noisy counts")
     axes.grid(axis="y", color=LINE, linewidth=0.6)
     figure.legend(loc="outside upper right", ncols=4)
@@ -248,7 +248,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         made.append(_facility_table(problem, release, noisy))
         if "cost-beside" in drawn:
             lead = "Capacity cost plus connection cost, all at the noisy counts; shorter is better."
-            made.append(figure_section("Cost beside the alternatives", drawn["cost-beside"], lead))
+            made.append(figure_section("Cost next to the alternatives", drawn["cost-beside"], lead))
         if "cost-over-delta" in drawn:
             lead = (
                 "Fewer facilities share one margin among more locations, but send clients farther: delta is how far a "

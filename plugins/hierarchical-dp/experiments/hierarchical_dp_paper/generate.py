@@ -110,7 +110,7 @@ def census(
         groups: number of households, exactly.
         individuals: number of persons, exactly (households in large counties grow or shrink by one
             until it holds); None: as it falls.
-        counties: co_est2019.csv for the real spread of people over counties; left out: log-normal.
+        counties: co_est2019.csv for the real spread of people over counties; default: log-normal.
         heterogeneity: standard deviation of a county's log odds of each size around the nation's;
             0: every county has the nation's shares.
     """
@@ -184,7 +184,7 @@ def taxi(
         sizes: N, the cap of a group's size.
         pickups: number of pick-ups, exactly where no group is capped.
         taxis: number of taxis.
-        zones: taxi_zone_lookup.csv for the real zones; left out: as many zones under six boroughs.
+        zones: taxi_zone_lookup.csv for the real zones; default: as many zones under six boroughs.
     """
     rng = np.random.default_rng(seed)
     rows = _zones(zones)

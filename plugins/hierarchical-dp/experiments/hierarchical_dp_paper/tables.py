@@ -155,8 +155,8 @@ def tree_tables(
         tree: the hierarchy.
         noisy: for each level (R_l, N) noisy counts.
         total: G.
-        weights: integer weights of the levels; left out: all 1.
-        domain: (level, noisy) -> domain of a node; left out: 0 to G, which loses nothing.
+        weights: integer weights of the levels; default: all 1.
+        domain: (level, noisy) -> domain of a node; default: 0 to G, which loses nothing.
         merge: `table_merge` or `merge_by_optimisation`.
     """
     weight = [1] * tree.depth if weights is None else list(map(int, weights))

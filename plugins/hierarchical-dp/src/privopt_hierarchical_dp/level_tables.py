@@ -153,9 +153,7 @@ class LevelTable:
         table = cls.scan(source)
         count = max(1, sum(column.startswith("level_") for column in table.columns))
         levels = tuple(f"level_{level + 1}" for level in range(count))
-        wanted = ", ".join(
-            ["columns level_1, ..., level_L", *values, *([f"{optional} (may be left out)"] * bool(optional))]
-        )
+        wanted = ", ".join(["columns level_1, ..., level_L", *values, *([f"{optional} (optional)"] * bool(optional))])
         missing = [column for column in (*levels, *values) if column not in table.columns]
         faults = [Fault(source.name, "header", f"no column {column!r}", wanted) for column in missing]
         if optional and optional not in table.columns:

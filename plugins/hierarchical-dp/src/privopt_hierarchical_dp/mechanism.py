@@ -230,7 +230,7 @@ class HierarchicalDP(CountsMechanism):
             *lines,
             f"one change that is covered moves up to {moved} of the numbers that {result.method} measures, and the "
             f"noise is for all; hierarchical-dp and top-down measure counts, of which it moves {counts}, and privopt "
-            "plan tells the errors of each",
+            "plan shows the errors of each",
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> Mapping[str, Any]:

@@ -168,15 +168,15 @@ class Settings:
 
     budget: tuple[Fraction, ...] | None = key(
         default=None,
-        help="shares of the budget by level, the root's first; 0: the level is the sum of the one below; left out: "
+        help="shares of the budget by level, the root's first; 0: the level is the sum of the one below; default: "
         "the method's own",
         check=by_level,
     )
     level_weights: tuple[Fraction, ...] | None = key(
-        default=None, help="weights of the levels in the objective, the root's first; left out: all 1", check=by_level
+        default=None, help="weights of the levels in the objective, the root's first; default: all 1", check=by_level
     )
     region_totals: bool | None = key(
-        default=None, help="publish every region's number of groups exactly; left out: the method's own"
+        default=None, help="publish every region's number of groups exactly; default: the method's own"
     )
     confidence: float = key(default=0.95, help="of each interval in intervals.csv by itself", check=between(0, 1))
     max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
@@ -203,7 +203,7 @@ class PlanSettings:
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
-        help="for privopt plan alone: what errors of each level weigh, level_1 the root's; left out: all 1",
+        help="for privopt plan alone: what errors of each level weigh, level_1 the root's; default: all 1",
         check=_wishes,
     )
 

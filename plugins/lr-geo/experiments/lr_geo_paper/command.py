@@ -300,7 +300,7 @@ def _plan(chosen: Namespace) -> Plan:
 
 
 def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("--rome", type=Path, help="folder of Rome's published cells; left out: even grids")
+    parser.add_argument("--rome", type=Path, help="folder of Rome's published cells; default: even grids")
     parser.add_argument("--limit", type=float, help="processor seconds a cell may take (120; --full 1800)")
     parser.add_argument("--stretch", type=float, default=1.0, help="seconds on the clock for each, on a busy machine")
     parser.add_argument("--draws", type=int, help="draws of users (3; --full 10)")

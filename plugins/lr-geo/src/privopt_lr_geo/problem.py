@@ -40,7 +40,7 @@ class LRGeoOptions:
     """The table [lr-geo]."""
 
     users: Literal["all"] | tuple[str, ...] | RandomUsers = key(
-        help='cells for which rows are wanted: a list of ids, "all", or { random = 10 }; public'
+        help='cells for which rows are computed: a list of ids, "all", or { random = 10 }; public'
     )
     radius: float = key(help="Gamma: how far a user's own matrix reaches", unit="path distance", check=positive)
     obfuscation_radius: float = key(
@@ -52,7 +52,7 @@ class LRGeoOptions:
     exponent: float = key(1.0, help="f of exp(-epsilon f d); 0.5 is the paper's", check=_share)
     reference_cell_km: float | None = key(
         None,
-        help="cell of the paper's cost reference table (benders, full); left out: exact costs",
+        help="cell of the paper's cost reference table (benders, full); default: exact costs",
         unit="km",
         check=positive,
     )

@@ -49,7 +49,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         elif "row" in drawn:
             made.append(figure_section("Where one user's report falls", drawn["row"], "One of them."))
         lead = "The mean over the users of what each loses by its own row; shorter is better."
-        made.append(figure_section("Loss beside baselines", drawn["loss-beside-baselines"], lead))
+        made.append(figure_section("Loss next to baselines", drawn["loss-beside-baselines"], lead))
         made.append(_users(problem, release))
         if central:
             made += [_range(problem, release, drawn["range"]), _server(problem, drawn["upload"])]
@@ -240,7 +240,7 @@ def _left_open(problem: LRGeoInstance, result: Result) -> list[Section]:
         )
         made.append(table_section("Not covered: rows of different users", ("what", "measured"), rows(gv), lead))
     if population := details.get("population"):
-        lead = "Prior-weighted over every record, beside the exponential mechanism."
+        lead = "Prior-weighted over every record, next to the exponential mechanism."
         title, header = "Loss of the whole population", ("what", f"loss ({problem.data.loss_unit})")
         made.append(table_section(title, header, rows(population), lead))
     return made

@@ -38,7 +38,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             summary="the least expected loss that metric DP allows",
             source="Bordenabe, Chatzikokolakis, Palamidessi, CCS 2014",
             methods=[
-                MethodSpec(name="auto", summary="the fastest of the others for the problem at hand"),
+                MethodSpec(name="auto", summary="the fastest of the others for the problem"),
                 MethodSpec(name="star", summary="closed form where it is optimal, else a near-optimal start"),
                 MethodSpec(name="column-generation", summary="Dantzig-Wolfe over the rays of the privacy cone"),
                 MethodSpec(name="interior-point", summary="structured interior point, for small epsilon and all pairs"),

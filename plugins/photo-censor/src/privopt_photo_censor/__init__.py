@@ -31,7 +31,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
                 MethodSpec(name="top-1", summary="the polynomial algorithm for top_k = 1"),
                 MethodSpec(
                     name="positions",
-                    summary="a folder without a classifier: what its files tell, and clean copies of all photos",
+                    summary="a folder without a classifier: what its files reveal, and clean copies of all photos",
                     guarantee="none",
                     consent=False,
                 ),

@@ -216,7 +216,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
             cure = "remove it before posting" if release.copies is None else "post the clean copies, not these files"
             lines.append(
                 f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS or the "
-                f"name of a place), which tells the place whatever the pictures hide; {cure}: {some(carried)}"
+                f"name of a place), which reveals the place whatever the pictures hide; {cure}: {some(carried)}"
             )
         if release.copies is None:
             posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]

@@ -52,7 +52,7 @@ class TopK(PrivacyConstraint[Deletions]):
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
-            "What file names, captions, dates and positions in the photos' files tell.",
+            "What file names, captions, dates and positions in the photos' files reveal.",
         ]
 
     @property

@@ -30,7 +30,7 @@ class Photos:
     scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
     folder: Folder | None = key(None, help="folder of JPEG, PNG, WebP or HEIC photos, scored by the classifier")
-    classifier: File | None = key(None, help="TOML beside an ONNX model: input size, normalisation, centres of places")
+    classifier: File | None = key(None, help="TOML with an ONNX model: input size, normalisation, centres of places")
     true_location: int | None = key(None, help="column of the true location, from 0", check=non_negative)
     keep: tuple[int | str, ...] = key((), help="photos never to delete: rows from 0, or file names")
     keep_at_least: int = key(1, help="photos that must remain; 0 allows deleting all", check=non_negative)
@@ -42,7 +42,7 @@ class Privacy:
 
     top_k: int | None = key(None, help="fewest deletions so that the place is not among the k best", check=at_least(1))
     deletion_budget: int | None = key(
-        None, help="highest protected k with at most so many deletions", unit="photos", check=non_negative
+        None, help="highest protected k with at most this number of deletions", unit="photos", check=non_negative
     )
     margin: float = key(0.0, help="theta, added to the true scores for a proxy classifier", check=non_negative)
 

@@ -97,7 +97,7 @@ def photo_figure(album: Album, kept: Bools) -> Figure:
     for mask, colour, name in ((kept, MARK, "kept"), (~kept, BAD, "deleted")):
         axes.bar(rows[mask[order]], chances[order][mask[order]], color=colour, width=0.8, label=name)
     whole(axes.xaxis)
-    axes.set_xlabel("photos, the most telling first")
+    axes.set_xlabel("photos, the most revealing first")
     axes.set_ylabel("P(true place | photo)")
     axes.legend()
     return figure
@@ -171,12 +171,12 @@ def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list
     ]
     lead = "What the classifier believes from all photos together, and from those that remain."
     made.append(pair_section("The true place before and after", pictures, lead))
-    lead = "The most telling photos are not always those to go: it is the sum over all photos kept that counts."
-    made.append(figure_section("How telling each photo is", drawn["photos"], lead))
+    lead = "The most revealing photos are not always those to go: it is the sum over all photos kept that counts."
+    made.append(figure_section("How much each photo reveals", drawn["photos"], lead))
     if "beside" in drawn:
         fewer = problem.declared.task.top_k is not None
         lead = "Shorter is better." if fewer else "Longer is better."
-        made.append(figure_section("Beside the bound and greedy deletion", drawn["beside"], lead))
+        made.append(figure_section("Next to the bound and greedy deletion", drawn["beside"], lead))
     made.append(_places(album, release, problem.places))
     return made
 
@@ -185,7 +185,7 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
     """Describe what the files of the photos kept contain apart from their pictures, and which of them may be posted."""
     if release.copies is not None:
         return (
-            f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded anew, with no "
+            f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded again, with no "
             "position, thumbnail or time. They were scored again as they are encoded, and keep the promise. "
             "Post the copies, not the files that they were made of."
         )
@@ -194,7 +194,7 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
     carried = carriers(release)
     if not carried:
         return (
-            "No photo kept carries a position; what else their files tell (time, camera, thumbnail) "
+            "No photo kept carries a position; what else their files reveal (time, camera, thumbnail) "
             "was not looked at: --copy-to makes clean copies."
         )
     files = "1 file carries its" if len(carried) == 1 else f"{len(carried)} files carry their"

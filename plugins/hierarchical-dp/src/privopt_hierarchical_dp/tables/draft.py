@@ -25,7 +25,7 @@ PROBLEM: Final = """# Tables of individuals for every region, from {table}.
 [hierarchy]
 regions = {regions}       # public: read off the table; add regions that have nobody
 records = {table}         # secret: one row an individual{counted}
-# budget = [1, 1]         # shares by level, the root's first; privopt plan hierarchical-tables tells the best
+# budget = [1, 1]         # shares by level, the root's first; privopt plan hierarchical-tables shows the best
 
 [hierarchy.attributes]    # public: read off the table, which told which values occur; add those that could
 {attributes}

@@ -101,7 +101,7 @@ class TablesHierarchy:
     )
     budget: tuple[Fraction, ...] | None = key(
         default=None,
-        help="shares of the budget by level, the root's first; left out: 127/128 for the leaves",
+        help="shares of the budget by level, the root's first; default: 127/128 for the leaves",
         check=by_level,
     )
     confidence: float = key(default=0.95, help="that a true count lies between its low and high", check=between(0, 1))
@@ -126,7 +126,7 @@ class TablesPlan:
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
-        help="for privopt plan alone: NAME = { level_1 = 1, ... }, what errors of a table's levels weigh; left out: 1",
+        help="for privopt plan alone: NAME = { level_1 = 1, ... }, what errors of a table's levels weigh; default: 1",
         check=_wishes,
     )
 

@@ -257,14 +257,14 @@ def _promise(guarantee: Guarantee) -> str:
     epsilon = float(guarantee.epsilon)
     unit = guarantee.unit.removeprefix("per ")
     unit = "" if unit == "unit of distance" else f" {unit}"
-    start, end = "Whoever sees what was released, whatever else they know, can", "."
+    start, end = "Anyone who sees what was released, whatever else they know, can", "."
     pair = "two points of the region" if guarantee.scope == "everywhere" else "two records"
     if guarantee.scope == "own-matrix":
-        start, pair = "Whoever sees a report and knows the one matrix that it was drawn from can", "two places"
+        start, pair = "Anyone who sees a report and knows the one matrix that it was drawn from can", "two places"
         end = "; between different users, and towards the server, nothing of the kind is promised."
     within = guarantee.extra.get("neighbours_within")
     two = _down(math.log(2) / epsilon)
-    start += f" hardly tell {pair} close to one another apart: "
+    start += f" hardly distinguish {pair} close to one another: "
     likely = "as likely from the one as from the other, and less the nearer they are"
     if within is not None and two > within:
         return f"{start}at {within:g}{unit} a release is at most {factor(epsilon * within)} {likely}{end}"

@@ -23,25 +23,25 @@ class PredictiveKeys:
 
     good_within: Fraction | None = key(
         None,
-        help="distance up to which the last report is good; left out: 2 / epsilon + 3 / test_epsilon",
+        help="distance up to which the last report is good; default: 2 / epsilon + 3 / test_epsilon",
         unit="units of distance",
         check=non_negative,
     )
     threshold_epsilon: Fraction | None = key(
         None,
-        help="of a segment's noisy threshold; left out: half of epsilon to all of it, by the map",
+        help="of a segment's noisy threshold; default: half of epsilon to all of it, by the map",
         unit="per unit",
         check=positive,
     )
     test_epsilon: Fraction | None = key(
         None,
-        help="of the noise of each test; left out: half of epsilon to all of it, by the map",
+        help="of the noise of each test; default: half of epsilon to all of it, by the map",
         unit="per unit",
         check=positive,
     )
     total: Fraction | None = key(
         None,
-        help="what a subject may spend in one table: no report comes after; left out: no limit",
+        help="what a subject may spend in one table: no report comes after; default: no limit",
         unit="per unit",
         check=positive,
     )

@@ -41,7 +41,7 @@ class Grid:
     cols: int = key(help="columns of cells, west to east", check=_how_many)
     cell_km: Fraction = key(help="side of a cell", unit="km", check=positive)
     south_west: tuple[Fraction, ...] | None = key(
-        None, help="[lat, lon] of the centre of cell 0-0; left out: a plane", unit="degrees", check=_corner
+        None, help="[lat, lon] of the centre of cell 0-0; default: a plane", unit="degrees", check=_corner
     )
 
 
@@ -62,7 +62,7 @@ class Places:
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
     columns: Columns | None = key(None, help="names of the columns of points, where they are others")
     vectors: File | None = key(None, help=".npy of shape (N, dim)")
-    ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
+    ids: File | None = key(None, help="ids of the vectors, one a line; default: 0, 1, ...")
     count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_how_many)
     mesh: Mesh | None = key(None, help="corners of triangles that cover a region; a plane, after projection")
     choose: int | None = key(
@@ -112,7 +112,7 @@ class MetricProblem:
     """A problem of metric DP as its file declares it; :meth:`MetricInstance.of` reads its files."""
 
     records: Places = key(help="the secrets", check=_listed)
-    outputs: Places | None = key(None, help="what may be released; left out: the records themselves", check=_whole)
+    outputs: Places | None = key(None, help="what may be released; default: the records themselves", check=_whole)
     distance: DistanceKind = key(help="the metric", kinds="distance")
     privacy: MetricNotion = key(help="the privacy asked for", kinds="notion", kind="metric-dp")
     utility: LossKind = key(help="the loss", kinds="loss")

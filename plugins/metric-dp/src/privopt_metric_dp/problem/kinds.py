@@ -153,7 +153,7 @@ class LossKind(ABC):
     kind: ClassVar[str]
     kit: ClassVar[str] = ""
     of_distances: ClassVar[bool] = False
-    prior: File | None = key(None, help="CSV: id,p; left out: uniform (with privacy.everywhere: over the region)")
+    prior: File | None = key(None, help="CSV: id,p; default: uniform (with privacy.everywhere: over the region)")
     positions: File | None = key(
         None, help="with privacy.everywhere, for prior: CSV of public positions, lat,lon or x,y (km), maybe weight"
     )
@@ -216,7 +216,7 @@ class MetricNotion:
     epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
     neighbours_within: float | None = key(
         None,
-        help="greatest distance of a required pair; left out: every pair",
+        help="greatest distance of a required pair; default: every pair",
         unit="units of distance",
         check=positive,
     )

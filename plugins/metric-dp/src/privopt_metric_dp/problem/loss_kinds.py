@@ -86,9 +86,9 @@ class TravelCost(LossKind):
     """Expected error in the travel distance to a random target (LR-Geo, section 3)."""
 
     kind: ClassVar[str] = "travel-cost"
-    edges: File | None = key(None, help="CSV: from,to,km; left out: the distance of [distance]")
+    edges: File | None = key(None, help="CSV: from,to,km; default: the distance of [distance]")
     directed: bool = key(False, help="whether utility.edges are one-way")
-    targets: File | None = key(None, help="CSV: id,weight; left out: every record, equally")
+    targets: File | None = key(None, help="CSV: id,weight; default: every record, equally")
 
     def cost(self, spaces: Spaces) -> Floats:
         """Return c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.

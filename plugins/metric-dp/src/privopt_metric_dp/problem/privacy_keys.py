@@ -20,7 +20,7 @@ class MetricPrivacy(MetricNotion):
     everywhere: bool = key(False, help="between any two points of the region, not only records (docs: every point)")
     split_km: float | None = key(
         None,
-        help="with everywhere: longer streets are divided, coarser meshes refined; left out: streets so that epsilon x "
+        help="with everywhere: longer streets are divided, coarser meshes refined; default: streets so that epsilon x "
         "length is at most 0.5, planes as they are",
         unit="km",
         check=positive,

@@ -46,7 +46,7 @@ MOST_ATTACKED: Final = 4_000_000
 
 _MANY = (
     "Fresh reports of one place add up. An attacker guesses the record that is likeliest under the release's own "
-    "probabilities. A report that is repeated (sticky) tells no more than one. Attacks on 200 places drawn by the "
+    "probabilities. A report that is repeated (sticky) reveals no more than one. Attacks on 200 places drawn by the "
     "prior, from public data and a fixed seed."
 )
 
@@ -141,7 +141,7 @@ def metric_sections(
 def _many(made: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
     """Show what many reports of one place reveal."""
     html = f"<p>{escape(seen_of(attacked))}</p>{drawing('Reports of one place', made['over-time'])}"
-    return Section(title="What many reports tell", lead=_MANY, html=html)
+    return Section(title="What many reports reveal", lead=_MANY, html=html)
 
 
 def _bounded(result: Result) -> str:
@@ -154,7 +154,7 @@ def _bounded(result: Result) -> str:
 def meaning_section(sentences: Sequence[str]) -> Section:
     """Return the promise at the distance between neighbours, and the attacker's best guess."""
     html = "".join(f"<p>{escape(line)}</p>" for line in sentences)
-    return Section(title="What the promise comes to", lead="Epsilon is per unit of distance; in figures:", html=html)
+    return Section(title="What the promise means", lead="Epsilon is per unit of distance; in figures:", html=html)
 
 
 def _maps(made: Mapping[str, Figure]) -> Section:
@@ -216,11 +216,11 @@ def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
     """Show how well an attacker distinguishes pairs: all in a figure, the worst in a table."""
     header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
     lead = (
-        "Every point is a required pair; none lies above the line. The table has the pairs that are told apart best "
+        "Every point is a required pair; none lies above the line. The table has the pairs that are distinguished best "
         "for their distance. Advantage: how much more often than by chance an attacker is right who must choose "
         "between the two; the last column is the most that the guarantee could allow at that distance."
     )
-    worst = table("Pairs told apart best for their distance", header, _worst_pairs(release, data))
+    worst = table("Pairs distinguished best for their distance", header, _worst_pairs(release, data))
     return pair_section("Worst pairs", [drawing("Privacy spent by distance", spent), worst], lead)
 
 
@@ -254,9 +254,9 @@ def _beside(data: MetricData | None, result: Result, unit: str, drawn: Figure) -
         bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, f"{_bounded(result)} is below"))
     shown = table("Losses", ("mechanism", f"loss ({unit})", "remark"), rows)
-    figure = drawing("Loss beside bound and baselines", drawn)
+    figure = drawing("Loss next to bound and baselines", drawn)
     lead = "What the average person loses, under the problem's prior; shorter is better."
-    return Section(title="Loss beside bound and baselines", lead=lead, html=figure + shown)
+    return Section(title="Loss next to bound and baselines", lead=lead, html=figure + shown)
 
 
 def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Explored:

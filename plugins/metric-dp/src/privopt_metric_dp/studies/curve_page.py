@@ -114,9 +114,10 @@ def curve_page(curves: Curves, problem: str) -> str:
     every = [(name, f"{float(point.epsilon):.6g}", *rest) for point in curves.points for name, *rest in [_cells(point)]]
     return document(
         title,
-        f"<header><h1>{escape(title)}</h1>"
-        "<p>Every loss is that of a release that was certified; no release with the same promise loses less than the "
-        f"proved bound.</p>{notes}</header><main>"
+        f"<header><h1>{escape(title)}</h1><p>What a release loses at each epsilon, to choose one. Units: "
+        f"{escape(curves.unit)} (loss), {escape(curves.distance_unit)} (errors), per {escape(curves.distance_unit)} "
+        "(epsilon).</p><p>Every loss is that of a release that was certified; no release with the same promise loses "
+        f"less than the proved bound.</p>{notes}</header><main>"
         f"<section>{drawing(title, figure)}</section>"
         f'<section class="whole"><h2><label for="epsilon">At epsilon <span id="said"></span></label></h2>'
         f'<input type="range" id="epsilon" min="0" max="{last}" value="{last // 2}" style="width:100%">'

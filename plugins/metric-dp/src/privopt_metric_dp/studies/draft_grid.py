@@ -56,7 +56,7 @@ def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tup
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
     grid["south_west"] = [round(south, 6), round(west, 6)]
     said = f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
-    said += f", rounded outward to {LATTICE:g} degrees: this file tells so much of the table"
+    said += f", rounded outward to {LATTICE:g} degrees: this file reveals that much of the table"
     if max(tall, wide) > SPREAD:
         said += f"; they spread over {max(tall, wide):,.0f} km, and cells so wide hide whole towns: are some wrong?"
     if few < FEWEST:

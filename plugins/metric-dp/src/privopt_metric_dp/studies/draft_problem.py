@@ -184,7 +184,7 @@ def draft(
     loaded(cls, tables, beside, points.name)
     unit = data.unit
     meaning = [
-        f"hides whoever is within {reach:.4g} {unit}: one report changes the odds between two such places by a factor "
+        f"hides anyone within {reach:.4g} {unit}: one report changes the odds between two such places by a factor "
         f"of at most {_up(math.exp(epsilon * reach))}",
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_up_exp(epsilon * spacing)}",
     ]
@@ -250,8 +250,8 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
         return _Found(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
     if "lat" not in columns:
         raise InputError([Fault(points.name, "header", "no column that is unique for each row", "ids of the places")])
-    why = f"{frame.height:,} rows of column {lat}" if ids else "no column tells the rows apart"
-    why = why if people is None else f"column {people} tells people or trips apart"
+    why = f"{frame.height:,} rows of column {lat}" if ids else "no column is unique for each row"
+    why = why if people is None else f"column {people} identifies people or trips"
     notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
     grid, said = grid_over(frame, columns, points.name)
     return _Found(records={"grid": grid}, kind=kind, notes=[*notes, said])

@@ -105,21 +105,21 @@ def read_streets(file: Path, *, area: Area | None = None, walk: bool = False, be
     ways, places, others = _ways(file, walk)
     lost = len({name for nodes, _, _ in ways for name in nodes if name not in places})
     kinds = "streets and footways" if walk else "streets that cars use, which --walk adds footways to,"
-    notes = [f"{len(ways):,} ways are {kinds} with {len(places):,} nodes; {others:,} other ways are left out"]
+    notes = [f"{len(ways):,} ways are {kinds} with {len(places):,} nodes; {others:,} other ways are omitted"]
     if lost:
-        notes.append(f"{lost:,} nodes of them have no position in this file and are left out")
+        notes.append(f"{lost:,} nodes of them have no position in this file and are omitted")
     if area is not None and places:
         kept = area(np.array(list(places.values())))
         outside = len(kept) - int(kept.sum())
         places = {name: at for (name, at), here in zip(places.items(), kept.tolist(), strict=True) if here}
-        notes.append(f"{outside:,} nodes outside the area asked for are left out")
+        notes.append(f"{outside:,} nodes outside the area asked for are omitted")
     km = _lengths(ways, places)
     if not km:
         where = "" if area is None else " in the area asked for"
         raise InputError([Fault(str(file), "", f"no streets{where}", "ways tagged highway between two nodes")])
     whole = len(places)
     streets = _largest_part(StreetMap(places=places, km=km))
-    notes.append(f"{whole - len(streets.places):,} nodes that no street joins to the largest part are left out")
+    notes.append(f"{whole - len(streets.places):,} nodes that no street joins to the largest part are omitted")
     if not bends:
         joined = len(streets.places)
         streets = _without_bends(streets)

@@ -64,7 +64,7 @@ def words_of(refused: Mapping[str, int]) -> str:
 def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
     """Return one sentence for each limit of the guarantee on a table's rows; none if it covers all records."""
     if guarantee.kind == NOTHING:
-        return ("nothing holds: reports of this release may tell what they were drawn for",)
+        return ("nothing holds: reports of this release may reveal what they were drawn for",)
     lines = []
     if guarantee.scope == "own-matrix":
         lines.append("what holds is inside each user's own matrix: nothing is promised between rows of different users")

@@ -41,7 +41,7 @@ __all__ = ["Protector"]
 _READ: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE: Final = {
     2: f"what holds is between points of streets, in the lengths of ways along them: a position is read {_READ} and "
-    "reported as the nearest such point, so two positions, however near, may be told apart as the streets that they "
+    "reported as the nearest such point, so two positions, however near, may be distinguished as the streets that they "
     "are nearest to",
     3: f"what holds is between positions as they are read, {_READ}, in the lengths of ways inside the region; "
     "a position outside is reported as the nearest point of its rim",
@@ -283,7 +283,7 @@ class Protector(Protecting):
             return less
         if self.snap.region is not None:
             return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
-        worth = "be told apart as their records may"
+        worth = "be distinguished as their records may"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not limits_of(guarantee):
             worth = f"differ by the factor exp({float(guarantee.epsilon):g} d) of their records, d apart"
         return (

@@ -163,7 +163,7 @@ class Protecting(ABC):
             *_stays(copies, "equal to what is protected, which nothing protects there"),
             *_stays(self.secret.beside, "of geometries, which nothing protects"),
             *_stays(positions, "named like positions, which nothing protects"),
-            *_stays(places, "named like places, which may tell where and which nothing protects"),
+            *_stays(places, "named like places, which may reveal where and which nothing protects"),
         )
 
 
@@ -174,7 +174,7 @@ def _several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
     epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} each:"
     return (
         f"what holds of a row adds up over its {count} positions,{epsilon} between tables in "
-        "which the same rows have usable positions, for a row is reported whole or not at all",
+        "which the same rows have usable positions, for a row is reported completely or not at all",
     )
 
 

@@ -19,8 +19,8 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["PROMISE", "details", "revealing_names", "solve", "warnings"]
 
 PROMISE = NoGuarantee(
-    reason="no photo was scored, so that what the pictures themselves show may tell the place; clean copies "
-    "(--copy-to) carry no position, time, serial number or thumbnail, and no name that tells one"
+    reason="no photo was scored, so that what the pictures themselves show may reveal the place; clean copies "
+    "(--copy-to) carry no position, time, serial number or thumbnail, and no name that reveals one"
 )
 
 
@@ -67,7 +67,7 @@ def details(problem: FolderInstance, release: Deletions) -> Mapping[str, Any]:
 def warnings(problem: FolderInstance, release: Deletions) -> Sequence[str]:
     """Warn that nothing was scored, which photos reveal their place, and what to post."""
     album, left_out = problem.seen.metadata, problem.seen.left_out
-    lines = ["no photo was scored: whether the pictures themselves tell the place nobody looked at"]
+    lines = ["no photo was scored: no one looked at whether the pictures themselves reveal the place"]
     if left_out:
         lines.append(f"not looked at, and not copied: {some(left_out)}")
     if release.copies is not None:

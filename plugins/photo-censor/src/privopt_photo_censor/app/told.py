@@ -94,7 +94,7 @@ def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
     album = problem.seen.metadata
     told = sum(photo.place for photo in album)
     guessed = guesses(album)
-    lead = f"{told} of {len(album)} photos tell a position or a place beside their pictures. {_copies(release)}"
+    lead = f"{told} of {len(album)} photos reveal a position or a place apart from their pictures. {_copies(release)}"
     notes = [
         (f'{_words(photo.place, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
         for photo in album
@@ -102,7 +102,7 @@ def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
     made = [Section(title="The album", lead=lead, html=tiles(release, notes))]
     drawn = told_figures(problem)
     if drawn:
-        lead = "Whoever has the files has these points. The report's --geo writes them for other programs."
+        lead = "Anyone with the files has these points. The report's --geo writes them for other programs."
         made.append(figure_section("Where the photos say they were taken", drawn["map"], lead))
     made.append(_told(problem))
     if guessed:
@@ -110,10 +110,10 @@ def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
             (name, _degrees(guess.point), "" if guess.km is None else f"{guess.km:.2g} km", guess.source)
             for name, guess in guessed.items()
         ]
-        lead = "These photos carry no position. Clean copies have no time, camera or telling name: this way ends too."
+        lead = "These photos carry no position. Clean copies, without time, camera and name, cannot be guessed."
         made.append(table_section("Places that can be guessed", ("photo", "position", "within", "from"), rows, lead))
     if problem.seen.left_out:
-        lead = "Nobody looked at this, and nothing of it is copied."
+        lead = "No one looked at this, and nothing of it is copied."
         others = [(name,) for name in problem.seen.left_out]
         made.append(table_section("Also in the folder", ("name",), others, lead))
     return made
@@ -124,12 +124,18 @@ def _degrees(point: Point) -> str:
 
 
 def _words(told: bool, guessed: bool) -> str:
-    return "tells its place" if told else "its place can be guessed" if guessed else "tells no place beside its picture"
+    return (
+        "reveals its place"
+        if told
+        else "its place can be guessed"
+        if guessed
+        else "reveals no place apart from its picture"
+    )
 
 
 def _copies(release: Deletions) -> str:
     if release.copies is None:
-        return "No clean copies were made (--copy-to): as they are, the files tell all that is listed here."
+        return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     return f"{len(release.copies)} clean copies were made, which carry none of it: post these, not the files."
 
 
@@ -142,5 +148,5 @@ def _told(problem: FolderInstance) -> Section:
         small, name = "yes" if photo.thumbnail else "", revealed(photo.photo) or ""
         rows.append((photo.photo, where, photo.taken, photo.camera, photo.serial, small, name))
     header = ("photo", "position", "time", "camera", "serial number, owner", "thumbnail", "name tells")
-    lead = "What each file says beside its picture. Programs that sort or upload photos read all of it."
-    return table_section("What each photo told", header, rows, lead)
+    lead = "What each file says apart from its picture. Programs that sort or upload photos read all of it."
+    return table_section("What each photo reveals", header, rows, lead)
