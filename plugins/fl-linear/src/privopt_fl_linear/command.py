@@ -1,4 +1,4 @@
-"""The program ``privopt-fl-linear``: report and collect."""
+"""The program ``privopt-fl-linear``: report, collect, and write a location's client for browsers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ epsilon = {epsilon}
 [fl-linear]
 noise = "{noise}"
 """
-
+MODULE = "privopt-fl-linear.mjs"
 
 cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 
@@ -77,6 +77,20 @@ def report(
     if not drawn:
         complain(f"{location}: round {round_} was reported before; the same message again, nothing is charged")
     say_json(message.line())
+
+
+@cli.command()
+@click.option("--out", required=True, type=PATH, metavar="FOLDER", help="New: the module.")
+def client(out: Path) -> None:
+    """Write the client for browsers: a module that draws a location's line on the device, as report does."""
+    from importlib.resources import files
+
+    from privopt.run.publish import check_new, new_files
+
+    check_new(out)
+    with new_files(out) as work:
+        (work / MODULE).write_bytes((files("privopt_fl_linear") / "js" / MODULE).read_bytes())
+    say(str(out / MODULE))
 
 
 @cli.command()
