@@ -121,7 +121,7 @@ def test_plan_takes_them(tmp_path):
         return plan(declared, "p.toml", SolveContext(method="hierarchical-dp"))
 
     told = planned()
-    assert told.basis == "least squares from the noisy values alone"
+    assert told.basis == "the fit of the noisy values alone"
     assert told.parts == ("level 1 (1)", "level 2 (3)", "level 3 (4)")
     (tmp_path / "like.csv").write_text(ROWS)
     assert planned(table='like = "like.csv"\n').parts == told.parts

@@ -20,14 +20,14 @@ from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_leaves, shape_of
+from privopt_hierarchical_dp.forecast import _moments, errors_of_counts, leaves_alone, shape_of
 from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, least_squares, mean_absolute
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN, GEOMETRIC
 from privopt_hierarchical_dp.plan import plan
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.shares import as_split, best_point
-from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.tree import Tree, add_up
 
 LAWS = pytest.mark.parametrize("law", [GEOMETRIC, GAUSSIAN], ids=["pure-dp", "zcdp"])
 TREES = {
@@ -107,10 +107,51 @@ def test_regions_that_are_alike_are_worked_out_once_and_counted(law, random_tree
                 noise[0] = UNMEASURED
             blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
             whole = [float(mean_absolute(level).sum()) for level in least_squares(tree, blank, noise)]
-            np.testing.assert_allclose(errors_of_counts(shape_of(tree), noise), whole, rtol=1e-9)
-            alone = least_squares(tree, blank, [UNMEASURED] * (depth - 1) + noise[-1:])
-            leaves = [float(mean_absolute(level).sum()) for level in alone]
-            np.testing.assert_allclose(errors_of_leaves(shape_of(tree), noise[-1]), leaves, rtol=1e-9)
+            np.testing.assert_allclose(errors_of_counts(shape_of(tree), noise), whole, rtol=1e-7)
+            alone = leaves_alone(noise[-1], depth)
+            leaves = [float(mean_absolute(level).sum()) for level in least_squares(tree, blank, alone)]
+            np.testing.assert_allclose(errors_of_counts(shape_of(tree), alone), leaves, rtol=1e-9)
+
+
+def _dense(tree, weights, *, down, root_known):
+    """Return for each level the matrix (R_l, all regions) by which a fit makes its estimates of all noisy values."""
+    below = [level.astype(float) for level in add_up(tree, np.eye(tree.widths[-1], dtype=np.int64))]
+    at = np.concatenate([[0], np.cumsum(tree.widths)])
+    every = np.eye(at[-1])
+    if not down:
+        rows, weight = np.concatenate(below), np.repeat(np.array(weights), tree.widths)
+        normal = (rows.T * weight) @ rows
+        right = rows.T * weight
+        if root_known:  # the leaves add up to 0: noise alone is looked at
+            normal = np.block([[normal, np.ones((len(normal), 1))], [np.ones((1, len(normal))), np.zeros((1, 1))]])
+            right = np.concatenate([right, np.zeros((1, at[-1]))])
+        leaves = np.linalg.lstsq(normal, right, rcond=None)[0][: tree.widths[-1]]
+        return [own @ leaves for own in below]
+    found = [np.zeros((1, at[-1])) if root_known else every[:1]]
+    for level, start in enumerate(tree.start, start=1):
+        own = every[at[level] : at[level + 1]]
+        off = (found[-1] - np.add.reduceat(own, start[:-1], axis=0)) / np.diff(start)[:, None]
+        found.append(own + off[tree.parents(level)])
+    return found
+
+
+@pytest.mark.parametrize("root_known", [False, True])
+@pytest.mark.parametrize("down", [False, True])
+def test_errors_of_a_fit_with_any_weights_follow_from_its_matrix(down, root_known, random_tree):
+    """Weights that are not the precision of the noise, levels fitted to the one above, a root that is known."""
+    rng = np.random.default_rng(8)
+    for depth in (1, 2, 3, 4):
+        for _ in range(8):
+            tree = random_tree(rng, depth, 4)
+            noise = [GEOMETRIC.moments(Fraction(int(rng.integers(20, 90)), 10)) for _ in range(depth)]
+            weights = [1.0] * depth if down else rng.uniform(0.1, 3, depth).tolist()
+            if depth > 2 and not down:
+                noise[1], weights[1] = UNMEASURED, 0.0
+            found = _moments(shape_of(tree), noise, weights, down=down, root_known=root_known)
+            own = np.repeat([0.0 if n is UNMEASURED else n.variance for n in noise], tree.widths)
+            wanted = [(m**2 @ own).sum() for m in _dense(tree, weights, down=down, root_known=root_known)]
+            told = [float(count @ level[1]) for count, level in zip(shape_of(tree).counts, found, strict=True)]
+            np.testing.assert_allclose(told, wanted, rtol=1e-7, atol=1e-9)
 
 
 def _problem(folder, privacy="epsilon = 1.0", more=""):

@@ -279,7 +279,7 @@ class Design(ABC):
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return sums of absolute errors of least squares, level by level each table's, for shares of the tables."""
+        """Return sums of absolute errors of the linear fit, level by level each table's, for shares of the tables."""
 
     @abstractmethod
     def leaves_only(self) -> Floats:

@@ -40,7 +40,7 @@ JUDGES: Final = 30
 SURELY: Final = 2.0
 """Standard errors of the difference, trial by trial, by which another split must win."""
 ENOUGH: Final = 0.995
-"""Of the own split's errors of least squares: another that saves less is not told."""
+"""Of the own split's errors of the linear fit: another that saves less is not told."""
 SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
@@ -57,10 +57,10 @@ Splits = tuple[Split, Split]
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     """Predict errors by level and table for several budgets, and the split with the least weighted sum of them.
 
-    The split is searched for on errors of least squares, which are smooth. Where public counts are like the secret
-    ones it goes on from the best of a few with the method's own errors on these, on a few seeds. The best of them is so
-    by luck too: its errors are measured again on fresh seeds, and it is proposed in place of the problem's own split
-    only where it is better there by more than chance.
+    The split is searched for on errors of the linear fit (:mod:`.forecast`), which are smooth. Where public counts are
+    like the secret ones it goes on from the best of a few with the method's own errors on these, on a few seeds. The
+    best of them is so by luck too: its errors are measured again on fresh seeds, and it is proposed in place of the
+    problem's own split only where it is better there by more than chance.
 
     Raises:
         InputError: ``hierarchy.like`` is missing or not of its form, lists have not a number a level, or what ``solve``
@@ -114,7 +114,7 @@ def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, Er
     declared.settings.check_lengths(tree.depth, file)
     design = SizesDesign.of(declared, method, tree, file)
     if leaves is None:
-        return design, expected_once, "least squares from the noisy values alone", 1
+        return design, expected_once, "the fit of the noisy values alone", 1
     small = _small(design)
     drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
     basis = f"mean of {drawn} on the public counts of {source}"
@@ -216,7 +216,7 @@ def _public(declared: HierarchyProblem, file: str) -> tuple[Tree, Ints | None, s
 
 
 def expected(design: Design) -> Floats:
-    """Return sums of absolute errors of least squares, level by level each table's."""
+    """Return sums of absolute errors of the linear fit, level by level each table's."""
     return design.forecast(design.noise_of(design.scales), [float(share) for share in design.split[1]])
 
 
@@ -232,7 +232,7 @@ def least_split(
     *,
     least: float = ENOUGH,
 ) -> Splits:
-    """Return shares of levels and tables with the least weighted errors of least squares; the own where that is.
+    """Return shares of levels and tables with the least weighted errors of the linear fit; the own where that is.
 
     A level may have none, for it is the sum of the one below; a table may where another one holds it.
 
@@ -266,7 +266,7 @@ def least_split(
 def _searched(design: SizesDesign, smooth: Splits, errors: Errors, weigh: Floats, context: SolveContext) -> Splits:
     """Return the best split on public counts: from the best of a few by the method of Nelder and Mead.
 
-    The few are the problem's own, the best of least squares, all on the leaves, and an even one.
+    The few are the problem's own, the best of the linear fit, all on the leaves, and an even one.
     """
     from scipy.optimize import minimize
 

@@ -14,8 +14,8 @@ q, h_1 to h_q where one of size q appears. (Of the c_s a new group would change 
 ``groups``: one group of any size appears or vanishes. One n_s changes; of the h_s at most as many as there are sizes.
 
 ``replaced``: one group of at most m individuals (``max_household``, public) is replaced by another one in its region.
-Two n_s change by 1. From size i to size j > i the c_s of i <= s < j change, by 1: of sizes from 1 to N at most
-min(m, N) - 1, and with size 0 as a class min(m, N). The number of groups does not change.
+Two n_s change by 1. From size i to size j > i the c_s of i <= s < j change, by 1. Of sizes from 1 to N these are at
+most min(m, N) - 1, and with size 0 as a class min(m, N). The number of groups does not change.
 
 Tables of individuals (:class:`TableRelation`): each individual is counted once in one leaf region and one cell of every
 table. Of one table and level: ``individuals``: one joins or leaves, one cell changes by 1. ``moves``: one changes any

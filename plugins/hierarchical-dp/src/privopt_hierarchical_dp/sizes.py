@@ -15,8 +15,13 @@ from privopt_hierarchical_dp.bounds import read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, Solved
 from privopt_hierarchical_dp.fits import qip
 from privopt_hierarchical_dp.fits.fit import Fit, FitInput, fit, fit_at_once
-from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_cumulative, errors_of_leaves, shape_of
-from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals
+from privopt_hierarchical_dp.forecast import (
+    errors_of_counts,
+    errors_of_cumulative,
+    leaves_alone,
+    shape_of,
+)
+from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Noise, intervals
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import (
@@ -310,17 +315,22 @@ class SizesDesign(Design):
         return [True]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return sums of absolute errors of least squares, of differences where cumulative counts are measured."""
+        """Return sums of absolute errors of the method's fit, of differences where cumulative counts are measured."""
         shape, size = shape_of(self.tree), self.relation.classes
+        weights = None
+        if self.rule.fit != "fit_smoothed":  # that one is least squares
+            given = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
+            weights = [0.0 if own is UNMEASURED else float(w) for own, w in zip(noise[0], given, strict=True)]
         if self.rule.query == "cumulative":
-            return errors_of_cumulative(shape, noise[0], size, totals=self.totals)
-        return size * errors_of_counts(shape, noise[0])
+            return errors_of_cumulative(shape, noise[0], size, weights, known=self.exact)
+        down = self.rule.fit == "fit_top_down"
+        return size * errors_of_counts(shape, noise[0], weights, part=1 / size, known=self.exact, down=down)
 
     def leaves_only(self) -> Floats:
         """Return errors by level of counts of the leaves with all of the budget, added up."""
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.wide(self.problem.privacy.budget, delta))
-        return self.relation.classes * errors_of_leaves(shape_of(self.tree), noise)
+        return self.relation.classes * errors_of_counts(shape_of(self.tree), leaves_alone(noise, self.tree.depth))
 
     @property
     def parts(self) -> tuple[str, ...]:

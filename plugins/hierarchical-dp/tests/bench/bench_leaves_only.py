@@ -1,50 +1,160 @@
-"""Errors of the default method beside the simplest way of all, level by level: ``python bench_leaves_only.py [SEEDS]``.
+"""Errors beside the simplest way of all, level by level: ``python bench_leaves_only.py default|plan [SEEDS] [DATA]``.
 
 The simplest way is the whole budget on the counts of the leaf regions, added up to the levels above, and nothing else
-done; its errors are those of the discrete law. The default's are means over seeds of noise.
+done; its errors are those of the discrete law. Others' are means over seeds of noise. ``default``: the default method
+with its own split, by level: at most 1.02 is wanted. ``plan``: the split that ``plan`` proposes for the errors that
+matter (10, 3 and 1 from the root down), in that sum; and the least forecast over a grid of twentieths over that of the
+continuous search: at least 1 is wanted.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 HERE: Final = Path(__file__).parents[2]
-sys.path.insert(0, str(HERE / "experiments"))
+sys.path[:0] = [str(HERE / "experiments"), str(HERE / "tests" / "bench")]
+
+from bench_forecasts import errors  # noqa: E402 (it stands beside this file)
 
 from hierarchical_dp_paper.generate import census  # noqa: E402 (the experiments stand beside the tests)
 from privopt.declare import File  # noqa: E402
+from privopt.interfaces import SolveContext  # noqa: E402
+from privopt.testing.data import data_path  # noqa: E402
+from privopt_hierarchical_dp.design import Design  # noqa: E402
 from privopt_hierarchical_dp.groups import read_counts  # noqa: E402
 from privopt_hierarchical_dp.methods import METHODS  # noqa: E402
-from privopt_hierarchical_dp.plan import errors_on  # noqa: E402
-from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy, Settings  # noqa: E402
+from privopt_hierarchical_dp.plan import expected, least_split, plan  # noqa: E402
+from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, PlanSettings, Privacy  # noqa: E402
+from privopt_hierarchical_dp.release import Tables  # noqa: E402
 from privopt_hierarchical_dp.sizes import SizesDesign  # noqa: E402
+from privopt_hierarchical_dp.tables.design import TablesDesign  # noqa: E402
+from privopt_hierarchical_dp.tables.problem import (  # noqa: E402
+    CountTable,
+    TablesHierarchy,
+    TablesPlan,
+    TablesPrivacy,
+    TablesProblem,
+)
+from privopt_hierarchical_dp.tree import Tree, add_up  # noqa: E402
 
 SIZES: Final = 60
-BUDGETS: Final = (
-    *(Privacy(epsilon=Fraction(own)) for own in ("1/10", "1", "10")),
-    *(Privacy(kind="zcdp", rho=Fraction(own)) for own in ("1/200", "1/2", "50")),
-)
+MATTERS: Final = {"level_1": Fraction(10), "level_2": Fraction(3), "level_3": Fraction(1)}
+BUDGETS: Final = {
+    "default": (
+        *({"epsilon": Fraction(own)} for own in ("1/10", "1", "10")),
+        *({"kind": "zcdp", "rho": Fraction(own)} for own in ("1/200", "1/2", "50")),
+    ),
+    "plan": (
+        *({"epsilon": Fraction(own)} for own in ("1/10", "1")),
+        *({"kind": "zcdp", "rho": Fraction(own)} for own in ("1/200", "1/2")),
+    ),
+}
 
 
-def main(seeds: int) -> None:
-    """Print the ratio of errors by level: at most 1.02 is wanted of a default."""
-    flights = read_counts(File.read(HERE / "tests" / "data" / "flights.parquet"), SIZES)
-    people = census(sizes=SIZES, groups=3_000_000, individuals=None)
-    method = next(iter(METHODS))
-    for name, tree, leaves in (("flights", flights.tree, flights.leaves), ("census", people.tree, people.leaves)):
-        for privacy in BUDGETS:
-            problem = HierarchyProblem(hierarchy=HierarchyTable(sizes=SIZES), privacy=privacy, settings=Settings())
-            design = SizesDesign.of(problem, method, tree)
-            ratio = errors_on([leaves] * seeds, design) / design.leaves_only()
-            doubt = ratio.std(axis=0) / np.sqrt(seeds)
-            levels = " ".join(f"{own:.3f} ({d:.3f})" for own, d in zip(ratio.mean(axis=0), doubt, strict=True))
-            print(f"{name} {privacy.kind} {privacy.budget}: {levels}", flush=True)
+def _groups(name: str, folder: Path, asked: str) -> Iterator[tuple[Design, Tables]]:
+    """Return groups by size: flights by route, or the synthetic census."""
+    if name == "flights":
+        flights = read_counts(File.read(HERE / "tests" / "data" / "flights.parquet"), SIZES)
+        tree, leaves = flights.tree, flights.leaves
+    else:
+        people = census(sizes=SIZES, groups=3_000_000, individuals=None)
+        tree, leaves = people.tree, people.leaves
+    like = folder / "like.csv"
+    paths = np.array(list(_paths(tree)))
+    row, size = np.nonzero(np.ones_like(leaves))
+    frame = {f"level_{level + 1}": paths[row, level] for level in range(tree.depth)}
+    pl.DataFrame(frame | {"size": size + 1, "groups": leaves.ravel()}).write_csv(like)
+    for own in BUDGETS[asked]:
+        problem = HierarchyProblem(
+            hierarchy=HierarchyTable(sizes=SIZES, like=File.read(like)),
+            privacy=Privacy(**own),
+            plan=PlanSettings(errors=MATTERS),
+        )
+        yield SizesDesign.of(problem, next(iter(METHODS)), tree), [add_up(tree, leaves)]
+
+
+def _paths(tree: Tree) -> Iterator[tuple[str, ...]]:
+    for leaf in range(tree.widths[-1]):
+        at, path = leaf, [tree.names[-1][leaf]]
+        for level in range(tree.depth - 1, 0, -1):
+            at = int(tree.parents(level)[at])
+            path.insert(0, tree.names[level - 1][at])
+        yield tuple(path)
+
+
+def _persons(folder: Path, asked: str) -> Iterator[tuple[Design, Tables]]:
+    """Return persons of 3,142 real counties by age and by age and tenure, drawn at random."""
+    rows = pl.read_csv(data_path("us_counties", "co_est2019.csv"), infer_schema_length=10_000)
+    rows = rows.filter(pl.col("SUMLEV") == 50)
+    path = folder / "regions.csv"
+    levels = {
+        "level_1": pl.lit("US"),
+        "level_2": pl.col("STNAME"),
+        "level_3": pl.col("STNAME") + "/" + pl.col("CTYNAME"),
+    }
+    rows = rows.with_columns(**levels)
+    rows.select(*levels).write_csv(path)
+    places = rows.select(*levels).rows()
+    rng = np.random.default_rng(3)
+    persons = [rng.multinomial(own, rng.dirichlet(np.ones(8))) for own in rows["POPESTIMATE2019"].to_list()]
+    for own in BUDGETS[asked]:
+        hierarchy = TablesHierarchy(
+            regions=File.read(path),
+            attributes={"age": tuple("abcd"), "tenure": tuple("or")},
+            tables={"age": CountTable(by=("age",)), "age_tenure": CountTable(by=("age", "tenure"))},
+        )
+        asks = TablesPlan(errors={"age": MATTERS, "age_tenure": MATTERS})
+        design = TablesDesign.of(TablesProblem(hierarchy=hierarchy, privacy=TablesPrivacy(**own), plan=asks), "p.toml")
+        leaves = np.zeros((len(persons), 4, 2), np.int64)
+        leaves[[design.regions.leaves[row] for row in places]] = np.reshape(persons, (-1, 4, 2))
+        yield design, [add_up(design.tree, leaves.sum(axis=2)), add_up(design.tree, leaves)]
+
+
+def main(asked: str, seeds: int, only: str) -> None:
+    """Print a line for each data set and budget."""
+    for name in ("flights", "census", "counties"):
+        if only not in ("", name):
+            continue
+        with TemporaryDirectory() as made:
+            folder = Path(made)
+            for design, true in _persons(folder, asked) if name == "counties" else _groups(name, folder, asked):
+                privacy = design.problem.privacy
+                said = _default(design, true, seeds) if asked == "default" else _planned(design, true, seeds)
+                print(f"{name} {privacy.kind} {privacy.budget}: {said}", flush=True)
+
+
+def _default(design: Design, true: Tables, seeds: int) -> str:
+    ratio = errors(design, true, seeds) / design.leaves_only()
+    doubt = ratio.std(axis=0, ddof=1) / np.sqrt(seeds)
+    return " ".join(f"{own:.3f} ({d:.3f})" for own, d in zip(ratio.mean(axis=0), doubt, strict=True))
+
+
+def _planned(design: Design, true: Tables, seeds: int) -> str:
+    made = plan(design.problem, "p.toml", SolveContext(method=design.method))
+    weigh, depth, tables = np.array(made.weights, dtype=float), design.tree.depth, len(design.layout.forms)
+    shares = [made.best[0][level * tables : (level + 1) * tables] for level in range(depth)]
+    levels = tuple(sum(own, Fraction(0)) for own in shares)
+    of_tables = tuple(sum(own, Fraction(0)) for own in zip(*shares, strict=True))
+    best = design.with_split(levels, of_tables)
+    ratio = errors(best, true, seeds) @ weigh / (design.leaves_only() @ weigh)
+    smooth = least_split(design, made.weights, least=1.0)
+    parts = [(*own, 20 - sum(own)) for own in product(range(20), repeat=depth - 1) if sum(own) < 20]
+    grid = (expected(design.with_split(tuple(Fraction(own, 20) for own in point), smooth[1])) for point in parts)
+    least = min(float(own @ weigh) for own in grid) / float(expected(design.with_split(*smooth)) @ weigh)
+    said = " ".join(f"{float(own):.3f}" for own in (*levels, *of_tables))
+    doubt = ratio.std(ddof=1) / np.sqrt(seeds)
+    return f"{ratio.mean():.3f} ({doubt:.3f}) of leaves only, grid / found {least:.4f}, split {said}"
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    words = [*sys.argv[1:], "default", "20", ""]
+    main(words[0], int(words[1]), words[2] if len(sys.argv) > 3 else "")

@@ -14,14 +14,14 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, Faults, InputError
 from privopt_hierarchical_dp.bounds import read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, Solved
-from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_leaves, shape_of
+from privopt_hierarchical_dp.forecast import errors_of_counts, leaves_alone, shape_of
 from privopt_hierarchical_dp.least_squares import Ends, Noise
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.noise_distributions import Scale
 from privopt_hierarchical_dp.release import HierarchyRelease, Tables
 from privopt_hierarchical_dp.shares import Split, normed
 from privopt_hierarchical_dp.tables.fit import ends_of, fit_tables, least_objective, noise_of_margin, noisy_numbers
-from privopt_hierarchical_dp.tables.margins import Domain
+from privopt_hierarchical_dp.tables.margins import TOTAL, Domain
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tables.read import read_impossible
 from privopt_hierarchical_dp.totals import total_complaint
@@ -227,10 +227,12 @@ class TablesDesign(Design):
         weights = self.problem.weights_of([Fraction(float(share)) for share in tables])
         shape, domain = shape_of(self.tree), evolve(self.domain, weights=weights)
         by_level = list(zip(*noise, strict=True))
-        by_table = [
-            int(able.sum()) * errors_of_counts(shape, [noise_of_margin(domain, table, level) for level in by_level])
-            for table, able in zip(domain.tables, self._able, strict=True)
-        ]
+        leaves, by_table = by_level[-1], []
+        number = noise_of_margin(domain, TOTAL, leaves).variance
+        for table, able in zip(domain.tables, self._able, strict=True):
+            own = [noise_of_margin(domain, table, level) for level in by_level]
+            part = number / (own[-1].variance * domain.cells(table) ** 2)
+            by_table.append(int(able.sum()) * errors_of_counts(shape, own, part=part, known=self.exact))
         return np.ravel(by_table, order="F")
 
     def leaves_only(self) -> Floats:
@@ -244,7 +246,8 @@ class TablesDesign(Design):
             times = domain.cells(domain.tables[source]) // domain.cells(table)
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)
-            by_table.append(int(able.sum()) * errors_of_leaves(shape_of(self.tree), summed))
+            alone = leaves_alone(summed, self.tree.depth)
+            by_table.append(int(able.sum()) * errors_of_counts(shape_of(self.tree), alone))
         return np.ravel(by_table, order="F")
 
     @property
