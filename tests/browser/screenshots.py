@@ -1,4 +1,4 @@
-"""The pictures of docs/reports.md: ``python tests/browser/screenshots.py`` solves the examples and takes them again."""
+"""The pictures of docs/reports.md and of a client's page: ``python tests/browser/screenshots.py`` takes them again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from helpers.albums import write_album  # noqa: E402
+from helpers.client_exports import release_of  # noqa: E402
 from helpers.examples import EXAMPLES  # noqa: E402
 
 from privopt.report.write_report import write_report  # noqa: E402
 from privopt.run.options import Options  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
+from privopt_clients.export import export  # noqa: E402
 
 OUT = HERE.parents[1] / "docs" / "img"
 
@@ -58,16 +60,40 @@ def shoot(page: Any, first: int | None, count: int) -> bytes:
     return picture
 
 
+def shoot_client(page: Any) -> bytes:
+    """Return a picture of a client's page with a report on it."""
+    page.locator("#place option").first.wait_for(state="attached")
+    page.select_option("#place", index=12)
+    page.get_by_role("button", name="Give one report").click()
+    page.locator("#picture circle").first.wait_for()
+    picture: bytes = page.screenshot(full_page=True)
+    return picture
+
+
+def save(picture: bytes, file: str) -> None:
+    """Write a picture in few colours."""
+    with Image.open(io.BytesIO(picture)) as taken:
+        small = taken.convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE)
+        small.save(OUT / f"{file}.png", optimize=True)
+    print(file, (OUT / f"{file}.png").stat().st_size)
+
+
 def main() -> None:
-    """Take all pictures."""
+    """Take all pictures, or those named."""
     browser_at = shutil.which("chromium") or shutil.which("google-chrome")
     if browser_at is None:
         sys.exit("screenshots: no chromium on PATH")
     OUT.mkdir(exist_ok=True)
     pages: dict[str, Path] = {}
+
+    def asked(file: str) -> bool:
+        return len(sys.argv) == 1 or file in sys.argv[1:]
+
     with tempfile.TemporaryDirectory() as work, sync_playwright() as running:
         browser = running.chromium.launch(executable_path=browser_at, args=["--no-sandbox"])
         for file, (name, scheme, first, count) in SHOTS.items():
+            if not asked(file):
+                continue
             if name not in pages:
                 (Path(work) / name).mkdir()
                 pages[name] = report_of(name, Path(work) / name)
@@ -75,11 +101,16 @@ def main() -> None:
             page.goto(pages[name].as_uri())
             if page.locator("#map").count():
                 page.wait_for_selector("#map[data-ready]")
-            with Image.open(io.BytesIO(shoot(page, first, count))) as taken:
-                small = taken.convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE)
-                small.save(OUT / f"{file}.png", optimize=True)
+            save(shoot(page, first, count), file)
             page.close()
-            print(file, (OUT / f"{file}.png").stat().st_size)
+        for scheme in ("light", "dark") if asked("client") else ():
+            if "client" not in pages:
+                release = release_of("streets anywhere", Path(work))
+                pages["client"] = export(release, Path(work) / "client").folder / "index.html"
+            page = browser.new_page(viewport={"width": 360, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(pages["client"].as_uri())
+            save(shoot_client(page), f"client-{scheme}")
+            page.close()
         browser.close()
 
 
