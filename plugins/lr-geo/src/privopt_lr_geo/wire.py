@@ -27,6 +27,7 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Unsigned
 from privopt.declare import load_problem
 from privopt.errors import InputError, PrivoptError, StoppedError
+from privopt.execution.clock import check, in_thread, limit
 from privopt.files import private_folder
 from privopt.interfaces import SolveContext
 from privopt_lr_geo import server
@@ -190,7 +191,7 @@ def serve(problem: LRGeoInstance, context: SolveContext, limits: Limits, address
     data = problem.data
     running = Round(records=len(data.records), outputs=len(data.outputs), limits=limits)
     with ThreadingHTTPServer(address, _handler(running)) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        in_thread(http.serve_forever)
         print(f"http://{address[0]}:{http.server_port}", flush=True)
         try:
             return running.run(problem, context)
@@ -209,26 +210,33 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
         seconds: to wait.
 
     Raises:
-        InputError: the server refused the package, or its answer is none.
-        StoppedError: no answer in time, or the round ended without one.
+        InputError: its answer is none.
+        StoppedError: no answer in time, the round ended without one, or the server refused the package.
         CertificationError: the answer could not be made to keep the promise.
     """
     private_folder(folder)
     seed = kept_seed(folder, None, resume=True)
     (client,) = clients_of(problem, seed, sets=lr_sets(problem))
     name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME], to_bytes(client.package())
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        status, body = _requested(url, "GET", f"/answers/{name}")
-        if status == HTTPStatus.NOT_FOUND:
-            status, body = _requested(url, "PUT", f"/packages/{name}", raw)
-        if status == HTTPStatus.OK:
-            return _accepted(problem, client.accept(from_bytes(Answer, body), problem.data.epsilon).weights, folder)
-        if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
-            raise StoppedError(f"{url}: {body.decode(errors='replace')}")
-        if status not in (None, HTTPStatus.ACCEPTED):
-            raise StoppedError(f"{url}: the package was refused ({status}): {body.decode(errors='replace')}")
-        time.sleep(POLL)
+    answer = from_bytes(Answer, _answer(url, name, raw, seconds))
+    return _accepted(problem, client.accept(answer, problem.data.epsilon).weights, folder)
+
+
+def _answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
+    """Upload a package where the server does not have it, and wait for the answer."""
+    with limit(seconds):
+        while True:
+            check()
+            status, body = _requested(url, "GET", f"/answers/{name}")
+            if status == HTTPStatus.NOT_FOUND:
+                status, body = _requested(url, "PUT", f"/packages/{name}", raw)
+            if status == HTTPStatus.OK:
+                return body
+            if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
+                raise StoppedError(f"{url}: {body.decode(errors='replace')}")
+            if status not in (None, HTTPStatus.ACCEPTED):
+                raise StoppedError(f"{url}: the package was refused ({status}): {body.decode(errors='replace')}")
+            time.sleep(POLL)
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 
