@@ -10,7 +10,6 @@ import time
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from helpers.mended_sums import mend
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +25,6 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
 from privopt_fl_linear.capacity import assign_within_bounds
-from privopt_fl_linear.command import cli
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.mechanism import FLLinear
 from privopt_fl_linear.opening import open_facilities
@@ -250,14 +248,3 @@ def test_no_facility_overflows_at_the_rate_promised(villages):
         plan = serve(server, noisy, SolveContext(method="laplace", gap=0.1)).plan
         failed += bool((sum_counts(plan.assignment, villages.clients) > plan.capacities).any())
     assert failed <= 0.05 * draws + 3 * math.sqrt(0.05 * 0.95 * draws)
-
-
-def test_what_to_expect_within_bounds(villages):
-    path = villages(np.where(np.arange(40) % 4 == 0, 260, 60), "mean_clients = 30\ndelta = 0.3")
-    done = CliRunner().invoke(cli, ["expect", str(path), "--epsilon", "0.5:1:2"])
-    assert done.exit_code == 0, done.output
-    rows = list(csv.DictReader(done.stdout.splitlines()))
-    assert {row["delta"] for row in rows} == {""}
-    assert all(float(row["relative"]) > 1 for row in rows)
-    villages(np.full(40, 20), "mean_clients = 30")
-    assert CliRunner().invoke(cli, ["expect", str(path), "--epsilon", "0.5:1:2"]).exit_code == 3
