@@ -33,7 +33,7 @@ class Counter:
         subject: column of who sent each; of each only the first report counts, for several are not independent. Of
             traces it is the first in time: which of the others are fresh depends on the reports before.
         known: subjects of the reports that count; shared by the counters of several releases, for one person's reports
-            to two of them are no more independent.
+            to two of them are not independent either.
     """
 
     channel: Channel

@@ -143,7 +143,7 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
         assert objective["lower_bound"] <= best * (1 + 1e-9) + 1e-12
         assert objective["lower_bound"] >= best * (1 - 2e-6) - 1e-9
         nearby = Incumbent(Stating(data, objective["value"]), 1e-9)
-        bound_nearby(data, data.weighted, nearby, room=np.inf)
+        bound_nearby(data, data.weighted, nearby, memory_limit=np.inf)
         while nearby.prove():
             pass
         if nearby.proved[1] is not None:
@@ -266,9 +266,9 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
             side[number[at], k] = proof.values[m]
     multipliers = Multipliers.whole(forward, backward)
     monkeypatch.setattr("privopt_metric_dp.proof.make_proof.LONG", 20)
-    whole, bound = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=np.inf)
+    whole, bound = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, memory_limit=np.inf)
     assert bound == pytest.approx(result_of(folder)["objective"]["lower_bound"], rel=1e-6)
-    few, less = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=48.0 * 60)
+    few, less = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, memory_limit=48.0 * 60)
     assert len(whole.values) > 60
     assert len(getattr(few, "values", ())) <= 60  # what is left may make trees, which take less
     assert 0.0 <= less < bound

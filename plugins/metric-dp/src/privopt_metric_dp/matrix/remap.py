@@ -2,7 +2,7 @@
 
 Anyone who reads output k and knows the prior would take y with the least expected loss sum_i p_i z_ik c_iy for it. To
 release y in the first place is a function of the output alone. Columns are added, as integers, so every inequality
-between two rows still holds. Outputs that are no longer released stay as columns of zeros.
+between two rows still holds. Outputs that nothing releases any more stay as columns of zeros.
 """
 
 from __future__ import annotations

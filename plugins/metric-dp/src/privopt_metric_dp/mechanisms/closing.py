@@ -110,7 +110,7 @@ class MatrixClosing:
                 value,
                 over=proof.over,
                 gap=self.context.gap,
-                room=self.context.room,
+                memory_limit=self.context.room,
                 near=proof.bound,
             )
             return bound, made

@@ -105,7 +105,7 @@ class OptimalLP(Optimal[MetricProblem]):
         value = loss.state(release)[0] or 0.0
         with context.timed("verify"):
             return prove_over_streets(
-                found.multipliers, priced, data, loss.weighted, value, gap=context.gap, room=context.room
+                found.multipliers, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.room
             )
 
 

@@ -68,7 +68,7 @@ def prove(
     *,
     over: tuple[Ints, Floats] | None,
     gap: float,
-    room: float,
+    memory_limit: float,
     near: float | None = None,
 ) -> tuple[Proof, float]:
     """Turn a solver's multipliers into a proof, and say which bound it states.
@@ -83,13 +83,13 @@ def prove(
         value: the loss that is stated.
         over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
         gap: relative gap asked for.
-        room: bytes.
+        memory_limit: bytes.
         near: about what they prove, where that is known.
 
     Raises:
         OutOfTime: the end came before a first proof was made.
     """
-    spare, most = SPARE * min(gap, 1e-5) * abs(value), max(LONG, room / BYTES)
+    spare, most = SPARE * min(gap, 1e-5) * abs(value), max(LONG, memory_limit / BYTES)
     read = multipliers.read(len(data.pairs if over is None else over[0]), weighted.shape[1])
     if near is not None and read > LONG:
         missing = value - near - gap * abs(value)
@@ -125,7 +125,14 @@ def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: 
 
 
 def prove_over_streets(
-    multipliers: Multipliers, priced: Ints, data: MetricData, weighted: Floats, value: float, *, gap: float, room: float
+    multipliers: Multipliers,
+    priced: Ints,
+    data: MetricData,
+    weighted: Floats,
+    value: float,
+    *,
+    gap: float,
+    memory_limit: float,
 ) -> tuple[Proof, float] | None:
     """Turn multipliers of priced records into a proof over all streets; None if memory is short, or it proves nothing.
 
@@ -136,14 +143,14 @@ def prove_over_streets(
         weighted: (N, K) costs of these.
         value: the loss that is stated.
         gap: relative gap asked for.
-        room: bytes.
+        memory_limit: bytes.
     """
     assert data.over is not None  # whoever priced records has looked
     over = data.with_outputs(priced)
     spare = SPARE * gap * abs(value)
     try:
         kept, bound = kept_of(
-            multipliers, over, over.weighted, over=over.needed, spare=spare, most=max(LONG, room / BYTES)
+            multipliers, over, over.weighted, over=over.needed, spare=spare, most=max(LONG, memory_limit / BYTES)
         )
     except MemoryError:
         return None

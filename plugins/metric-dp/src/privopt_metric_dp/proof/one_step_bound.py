@@ -105,14 +105,14 @@ class _Lists:
         return Trees(prices=y, trees=codes)
 
 
-def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *, room: float) -> None:
+def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *, memory_limit: float) -> None:
     """Offer the bounds of a few shares of mean costs, each with its proof; none if memory is short.
 
     Args:
         data: the problem's.
         weighted: (N, K) costs, prior included.
         offers: to offer bounds and :class:`Trees` to.
-        room: bytes.
+        memory_limit: bytes.
 
     Raises:
         OutOfTime: the end came first; earlier offers are kept.
@@ -120,7 +120,7 @@ def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *
     records = len(weighted)
     every = records * (records - 1) // 2 if data.within is None else len(data.pairs)
     roads = data.metric.implying(data.within) is not None  # which make no others of all pairs, so nor does this of many
-    if BESIDE_PAIR * every + BESIDE_ENTRY * weighted.size > room or (roads and records > MANY):
+    if BESIDE_PAIR * every + BESIDE_ENTRY * weighted.size > memory_limit or (roads and records > MANY):
         return
     lists = _Lists.of(data, weighted)
     low = lists.cost.min(axis=1)

@@ -140,7 +140,10 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return a = 2 ((1 + t)^n - 1), t = eps l / (2 n); n = 0: eps l. Parallel streets count with the shortest."""
+        """Return a = 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l for n = 0.
+
+        Parallel streets count with the shortest.
+        """
         return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
