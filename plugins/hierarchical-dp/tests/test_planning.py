@@ -157,7 +157,7 @@ def test_mechanisms_and_methods_that_cannot_tell_say_so(tmp_path):
     path.write_text("[records]\ngrid = { rows = 2, cols = 2, cell_km = 1.0 }\n[privacy]\nepsilon = 1.0\n")
     done = CliRunner().invoke(cli, ["plan", "exponential", str(path)], standalone_mode=False)
     assert (done.return_value or done.exit_code) == 2
-    assert "cannot tell" in done.stderr
+    assert "cannot predict its errors" in done.stderr
     assert _plan(_problem(tmp_path, COUNTS), "--method", "cumulative-chain-as-published")[0] == 2
     path.write_text("[hierarchy]\nsizes = 6\n[privacy]\nepsilon = 1\n")
     code, _, said = _plan(path)
@@ -199,7 +199,14 @@ def test_a_budget_at_the_edge_has_the_plan_that_there_is_room_for(tmp_path):
     assert [Fraction(row["epsilon"]) / Fraction("2e-12") for row in told["errors"]] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("privacy", [Privacy(epsilon=Fraction(1, 5)), Privacy(kind="zcdp", rho=Fraction(1, 50))])
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        *(Privacy(epsilon=Fraction(own)) for own in ("1/10", "1/5", "1")),
+        Privacy(kind="zcdp", rho=Fraction(1, 50)),
+    ],
+    ids=lambda own: f"{own.kind} {own.budget}",
+)
 def test_the_default_split_loses_nothing_to_the_leaves_alone(privacy):
     """20 seeded releases of 24 districts in 4 quarters; with half of the budget the leaves had 1.16 to 1.25 times."""
     tree = Tree.from_paths([("city", f"q{k // 6}", f"d{k}") for k in range(24)])

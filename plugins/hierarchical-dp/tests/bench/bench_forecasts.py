@@ -95,8 +95,9 @@ def main(trials: int, which: str) -> int:
         for split in dict.fromkeys((design.split[0], UNEVEN)):
             own, start = design.with_split(split, design.split[1]), time.process_time()
             real = errors(own, [true] if isinstance(design, SizesDesign) else true, trials)
-            ratio = expected(own) / real.mean(axis=0)
-            doubt = ratio * real.std(axis=0, ddof=1) / np.sqrt(trials) / real.mean(axis=0)
+            mean = np.where(real.any(axis=0), real.mean(axis=0), 1e-9)  # what is public is forecast to have no error
+            ratio = np.where(real.any(axis=0), expected(own), expected(own) + 1e-9) / mean
+            doubt = ratio * real.std(axis=0, ddof=1) / np.sqrt(trials) / mean
             bad = (ratio + 2 * doubt < LOW) | (ratio - 2 * doubt > HIGH)
             outside += int(bad.sum())
             shown = " ".join(f"{r:.3f}{'*' if b else ''} ({d:.3f})" for r, d, b in zip(ratio, doubt, bad, strict=True))

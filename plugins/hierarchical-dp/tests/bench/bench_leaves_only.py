@@ -1,4 +1,4 @@
-"""Errors beside the simplest way of all, level by level: ``python bench_leaves_only.py default|plan [SEEDS] [DATA]``.
+"""Errors beside the simplest way of all, level by level: ``bench_leaves_only.py default|plan [SEEDS] [DATA] [BUDGET]``.
 
 The simplest way is the whole budget on the counts of the leaf regions, added up to the levels above, and nothing else
 done; its errors are those of the discrete law. Others' are means over seeds of noise. ``default``: the default method
@@ -119,7 +119,7 @@ def _persons(folder: Path, asked: str) -> Iterator[tuple[Design, Tables]]:
         yield design, [add_up(design.tree, leaves.sum(axis=2)), add_up(design.tree, leaves)]
 
 
-def main(asked: str, seeds: int, only: str) -> None:
+def main(asked: str, seeds: int, only: str, budget: str) -> None:
     """Print a line for each data set and budget."""
     for name in ("flights", "census", "counties"):
         if only not in ("", name):
@@ -128,6 +128,8 @@ def main(asked: str, seeds: int, only: str) -> None:
             folder = Path(made)
             for design, true in _persons(folder, asked) if name == "counties" else _groups(name, folder, asked):
                 privacy = design.problem.privacy
+                if budget not in ("", f"{privacy.kind} {privacy.budget}"):
+                    continue
                 said = _default(design, true, seeds) if asked == "default" else _planned(design, true, seeds)
                 print(f"{name} {privacy.kind} {privacy.budget}: {said}", flush=True)
 
@@ -156,5 +158,5 @@ def _planned(design: Design, true: Tables, seeds: int) -> str:
 
 
 if __name__ == "__main__":
-    words = [*sys.argv[1:], "default", "20", ""]
-    main(words[0], int(words[1]), words[2] if len(sys.argv) > 3 else "")
+    words = [*sys.argv[1:], *("default", "20", "", "")[len(sys.argv) - 1 :]]
+    main(words[0], int(words[1]), words[2], words[3])
