@@ -120,11 +120,18 @@ class Multipliers:
 
 @jit(few=lambda forward, *_: bool(forward.size <= 200))
 def _gather(forward, backward, entry, turned, reached, given, f):  # type: ignore[no-untyped-def]
-    """Rows of one output with a multiplier that counts, and how many they are."""
+    """Rows of one output with a multiplier that counts, and how many they are.
+
+    Of a pair's two rows the larger one keeps the difference: ``a`` of (i, j) and ``b`` of (j, i) less ``t`` each change
+    g_ik and g_jk by ``(E - 1) t``, upwards.
+    """
     found = 0
     for m in range(entry.size):
-        value = backward[entry[m]] if turned[m] else forward[entry[m]]
-        if reached[m] and 0.0 < value < np.inf:
+        ahead, back = forward[entry[m]], backward[entry[m]]
+        ahead = ahead if 0.0 < ahead < np.inf else 0.0
+        back = back if 0.0 < back < np.inf else 0.0
+        value = back - ahead if turned[m] else ahead - back
+        if reached[m] and value > 0.0:
             given[found] = m
             f[found] = value
             found += 1

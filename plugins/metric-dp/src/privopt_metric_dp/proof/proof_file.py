@@ -32,6 +32,8 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 
 PROOF: Final = "proof.npz"
+UNPACKED: Final = 4
+"""Half of what `privopt_metric_dp.proof.make_proof.read_proof` reads."""
 OFF: Final = 2.0**-46
 """Relative error of weights p_i c_ik: shares, and products of shares and costs (a sum of many shares, pairwise)."""
 
@@ -43,7 +45,7 @@ class Proof(ABC):
     Attributes:
         VERSION: of the file.
         KINDS: its arrays next to ``version`` and ``unit``, attributes all, and the types that they may have.
-        STORED: the arrays that are not deflated.
+        STORED: the arrays that are not deflated where the file would unpack to more than `UNPACKED` times its size.
         EFFORT: of deflating the others, 1 to 9.
         unit: to odd multiples of half of it a bound is rounded down before it is stated.
     """
@@ -109,10 +111,16 @@ class Proof(ABC):
     def write(self, folder: Path) -> None:
         """Write proof.npz."""
         own = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
-        with zipfile.ZipFile(folder / PROOF, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
-            for name, array in (own | {name: getattr(self, name) for name in self.KINDS}).items():
+        arrays = own | {name: getattr(self, name) for name in self.KINDS}
+        self._pack(folder / PROOF, arrays, ())
+        if self.STORED and sum(array.nbytes for array in arrays.values()) > UNPACKED * (folder / PROOF).stat().st_size:
+            self._pack(folder / PROOF, arrays, self.STORED)
+
+    def _pack(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
+            for name, array in arrays.items():
                 file = f"{name}.npy"  # its date is the first that zip knows: same bytes every time
-                member = zipfile.ZipInfo(file) if name in self.STORED else file  # an info is stored as it is
+                member = zipfile.ZipInfo(file) if name in stored else file  # an info is stored as it is
                 with archive.open(member, "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, array, allow_pickle=False)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, Singles
@@ -18,6 +18,10 @@ from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.proof_file import OFF, Proof, growth_of
 
 __all__ = ["Rows", "kept_of"]
+
+DROPPED: Final = 2**7
+"""What the last bits of a single's fraction count that are rounded off where that suffices: 6.2 million multipliers of
+50,000 places take 18.5 MB deflated, 22.1 with all bits, for a bound lower by 6e-6 of itself."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -60,12 +64,16 @@ class Rows(Proof):
 
     @classmethod
     def least(cls, kept: Kept, bound: float, weighted: Floats, spare: float) -> Self:
-        """Make multipliers that prove a bound, in single precision if that loses no more than ``spare``."""
+        """Make multipliers that prove a bound, to ``spare``: a single's first bits of each, singles, or doubles."""
         with np.errstate(over="ignore", under="ignore"):
-            rounded = kept.values.astype(np.float32)
-        single = Kept(pairs=kept.pairs, growth=kept.growth, starts=kept.starts, rows=kept.rows, values=rounded)
-        single = single.only(np.isfinite(rounded) & (rounded > 0))
-        best = single if single.bound(weighted) >= bound - spare else kept.only(np.ones(len(kept.rows), dtype=np.bool_))
+            single = kept.values.astype(np.float32)
+        short = ((single.view(np.uint32) + np.uint32(DROPPED // 2)) & ~np.uint32(DROPPED - 1)).view(np.float32)
+        best = kept.only(np.ones(len(kept.rows), dtype=np.bool_))
+        for rounded in (short, single):
+            found = evolve(kept, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
+            if found.bound(weighted) >= bound - spare:
+                best = found
+                break
         return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values)
 
     def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
