@@ -23,6 +23,7 @@ from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
 from privopt_metric_dp.solvers.interior_point_state import begin
+from privopt_metric_dp.solvers.normal_equations import RECYCLED, Coupling
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -287,3 +288,43 @@ def test_rows_that_cannot_be_brought_back_to_one_end_nothing(monkeypatch):
     assert answer.status == "optimal"
     assert answer.gap <= 5e-2
     assert seen[:3] == pytest.approx([1e-3, 1e-4, 1e-5])
+
+
+class Dense:
+    """A state with one group of outputs, whose coupling is a matrix; it counts the products."""
+
+    def __init__(self, matrix):
+        self.matrix, self.y, self.products = matrix, np.zeros(len(matrix)), 0
+
+    def prices(self, y):
+        return y
+
+    def sums(self, function):
+        self.products += 1
+        return function(self)
+
+    def solve(self, prices, weight):
+        assert weight == 0.0
+        return self.matrix @ prices
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([5, 40, 2 * RECYCLED]))
+@settings(max_examples=20, deadline=None)
+def test_directions_of_earlier_right_sides_save_products_and_leave_the_residual(seed, size):
+    rng = np.random.default_rng(seed)
+    turned = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    matrix = turned * np.geomspace(1, 1e4, size) @ turned.T
+    scale = np.diag(matrix)
+    state, taken = Dense(matrix), []
+    coupling = Coupling(state=state, rough=lambda right: right / scale, exact=False, loose=True)
+    for share in (1e-3, 1e-3, 1e-6):
+        right, before = rng.normal(size=size), state.products
+        y = coupling.solve(right, share, 40 * size)
+        left = right - matrix @ y
+        assert left @ (left / scale) <= 1.01 * share**2 * (right @ (right / scale))
+        taken.append(state.products - before)
+        alone = Dense(matrix)
+        Coupling(state=alone, rough=lambda right: right / scale, exact=False, loose=True).solve(right, share, 40 * size)
+        assert state.products - before <= alone.products
+    if size < RECYCLED:
+        assert taken[1] < taken[0]

@@ -36,6 +36,9 @@ __all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "Optimal", "Optimal
 
 PRICED: Final = 6
 """Times as many records as outputs may be priced for a bound over all streets, whose program takes so much longer."""
+OVER_ALL: Final = 2.0
+"""Times the gap that was asked for, to which that program is solved: nobody asked for it (5,000 nodes of Helsinki with
+960 outputs to 2 %: 95 s to 4 %, and 3.8 % after 220 s)."""
 CHOOSING: Final = 0.3
 """Share of the time that is left in which outputs are chosen."""
 
@@ -96,8 +99,14 @@ class OptimalLP(Optimal[MetricProblem]):
             return None
         try:
             with context.timed("solve"):
-                seconds = context.search_time.left
-                found = solve_street_bound(data, priced, gap=context.gap, seconds=seconds, progress=context.report)
+                found = solve_street_bound(
+                    data,
+                    priced,
+                    gap=OVER_ALL * context.gap,
+                    room=context.room,
+                    seconds=context.search_time.left,
+                    progress=context.report,
+                )
         except CertificationError:  # crossings that are not records
             return None
         if found is None:

@@ -26,7 +26,8 @@ __all__ = ["choose_outputs", "sampled"]
 SAMPLE: Final = 2_000
 """Records of the sample, at most."""
 CANDIDATES: Final = (4, 480, 1_000)
-"""Outputs that are tried: so many for each that is wanted, but at least and at most so many."""
+"""Outputs that are tried: so many for each that is wanted, but at least and at most so many. Of more than `KEPT` of the
+most, hardly any would go: those as far apart as possible are taken."""
 KEPT: Final = 0.5
 """Share of the outputs tried that is tried again without the others, which changes what the rest is used for."""
 GAP: Final = 0.1
@@ -53,7 +54,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     if count == own:
         return np.arange(own)
     times, least, most = CANDIDATES
-    tried = min(own, max(count, min(most, max(least, times * count))))
+    tried = min(own, max(count, min(most, max(least, times * count)))) if count <= KEPT * most else count
     pairs, lengths = data.needed
     seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, records)))
     listed = seeds[seeds < own]  # a region's further vertices are not outputs

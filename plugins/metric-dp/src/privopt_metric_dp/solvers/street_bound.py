@@ -8,6 +8,7 @@ theta moves, from step to step, towards the end that the iterate's own row says 
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Final
 
@@ -108,7 +109,13 @@ def priced_records(data: MetricData, most: int) -> Ints | None:
 
 
 def solve_street_bound(
-    data: MetricData, priced: Ints, *, gap: float, seconds: float | None = None, progress: Progress | None = None
+    data: MetricData,
+    priced: Ints,
+    *,
+    gap: float,
+    room: float = math.inf,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> Priced | None:
     """Solve for multipliers of the ends of all pieces of street.
 
@@ -116,16 +123,20 @@ def solve_street_bound(
         data: of a problem whose outputs are chosen among records on streets.
         priced: (J,) as `priced_records` found them.
         gap: relative gap to stop at.
+        room: bytes that may be taken.
         seconds: after which the best so far are taken; None for no limit.
         progress: called with lower bound, loss, iteration and phase.
 
     Returns:
-        None if records are at one place, streets do not join them all, or the time is too short for any.
+        None if records are at one place, streets do not join them all, or time or memory is too short.
     """
     assert data.over is not None  # as `priced_records` has it
     over = data.with_outputs(priced)
     instance = Instance.of(over)
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
+        return None
+    part = Part(instance)
+    if InteriorPoint().peak_bytes(part) > room:
         return None
     inside = inside_of(data, priced, over.to_outputs)
     rows = np.flatnonzero(inside.tail >= 0)
@@ -138,6 +149,6 @@ def solve_street_bound(
 
     found: Alone[Floats, Multipliers] = Alone(gap, progress=tell)
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
-        InteriorPoint(between=shares.move).solve(Part(instance), found)
+        InteriorPoint(between=shares.move).solve(part, found)
     best = found.best
     return None if best.proof is None else Priced(priced, made(best.proof), best.bound)
