@@ -23,7 +23,7 @@ from queue import Empty
 from typing import Any
 
 import numpy as np
-from instances import Problem, grid, rome, scattered
+from instances import Problem, grid, rome, scattered, streets
 from rivals import SOLVERS, Answer
 
 IPMS = ("Clarabel", "HiGHS IPX", "HiGHS HiPO", "HiGHS PDLP")
@@ -57,6 +57,16 @@ FULL = [
     ("400 Rome cells, 10 per km", lambda: rome(400, 10.0), ("privopt auto",)),
     ("400 Rome cells, 2 per km", lambda: rome(400, 2.0), ("privopt auto",)),
     ("400 Rome cells, 1 per km", lambda: rome(400, 1.0), ("privopt auto",)),
+    (
+        "500 Rome places, 60 outputs, 3 per km, to 1e-2",
+        lambda: streets(500, 60, 3.0, 1e-2),
+        ("privopt auto", "HiGHS simplex", *IPMS),
+    ),
+    (
+        "2,032 Rome places, 120 outputs, 3 per km, to 1e-2",
+        lambda: streets(2032, 120, 3.0, 1e-2),
+        ("privopt auto", "HiGHS simplex", *IPMS),
+    ),
     ("10,000 cells, 8nb, e = 2", lambda: grid(100, "8nb", 2.0), ("privopt auto",)),
 ]
 

@@ -1,9 +1,10 @@
 """Cities of up to 50,000 places with outputs chosen by their use: seconds, memory, loss, bound, checks.
 
-Run as ``python tests/bench/bench_places.py [--only TEXT] [--checker] [--write FILE]``. Streets of Rome
+Run as ``python tests/bench/bench_places.py [--only TEXT] [--checker] [--apply] [--write FILE]``. Streets of Rome
 (``PRIVOPT_DATA``) are cut into pieces as equal as can be until there are so many places; a city of junctions is a grid
 of 80 m with places moved, 12 % of its streets missing, these 1 to 1.15 times as long as the way by air. Seconds are
-wall clock of whole commands, peak memory that of their largest process; one run each.
+wall clock of whole commands, peak memory that of their largest process; one run each. ``--apply`` protects a million
+positions by each release whose places have positions, and holds the reports of three places to their rows.
 """
 
 from __future__ import annotations
@@ -13,38 +14,58 @@ import csv
 import json
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
-import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from attrs import frozen
 from bench_city import PRIVOPT, ROME, _problem, _table, helsinki, run_command
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from scipy.stats import chisquare
 
 Roads = list[tuple[int, int, float]]
+Positions = NDArray[np.float64]
 
 BLOCK = 0.08
 """Of the city of junctions, km."""
+KM_A_DEGREE = (111.2, 82.9)
+"""Of latitude, and of longitude at 41.8 degrees north."""
+POSITIONS, OF_EACH = 1_000_000, 100_000
+"""Rows that are protected; of these so many are at each of three places, the others everywhere."""
 
 
-def rome_roads() -> tuple[int, Roads]:
-    """How many nodes Rome's published streets have, and these, in km."""
+def rome_roads() -> Roads:
+    """Rome's published streets, in km."""
     links = [row for row in csv.DictReader((ROME / "roma_edges.csv").open()) if row["u"] != row["v"]]
     names = sorted({end for row in links for end in (row["u"], row["v"])}, key=int)
     number = {name: place for place, name in enumerate(names)}
-    return len(names), [(number[row["u"]], number[row["v"]], float(row["length"]) / 1000) for row in links]
+    return [(number[row["u"]], number[row["v"]], float(row["length"]) / 1000) for row in links]
 
 
-def cut(count: int, roads: Roads, places: int) -> tuple[int, Roads]:
-    """Roads in pieces that are as long as lets there be so many places, and no more."""
+def rome_positions() -> Positions:
+    """Latitude and longitude of these nodes; of the eight that the file of nodes lacks, about, by a street's bends."""
+    at = {row["osmid"]: (float(row["y"]), float(row["x"])) for row in csv.DictReader((ROME / "nodes_rome.csv").open())}
+    links = [row for row in csv.DictReader((ROME / "roma_edges.csv").open()) if row["u"] != row["v"]]
+    for row in links:
+        bends = re.findall(r"([\d.]+) ([\d.]+)", row["geometry"])
+        for end, (lon, lat) in zip((row["u"], row["v"]), bends[:: max(1, len(bends) - 1)], strict=False):
+            at.setdefault(end, (float(lat), float(lon)))
+    return np.array([at[name] for name in sorted({end for row in links for end in (row["u"], row["v"])}, key=int)])
+
+
+def cut(at: Positions, roads: Roads, places: int) -> tuple[Positions, Roads]:
+    """Roads in pieces as long as lets there be so many places, and no more; new places lie on straight lines."""
+    count, more = len(at), []
     lengths = np.array([km for _, _, km in roads])
     short, long = 1e-6, float(lengths.max())
     for _ in range(60):
@@ -56,12 +77,13 @@ def cut(count: int, roads: Roads, places: int) -> tuple[int, Roads]:
         parts = math.ceil(km / long)
         chain = [a, *range(count, count + parts - 1), b]
         count += parts - 1
+        more += [at[a] + (at[b] - at[a]) * part / parts for part in range(1, parts)]
         made += [(u, v, km / parts) for u, v in pairwise(chain)]
-    return count, made
+    return np.concatenate([at, np.array(more).reshape(-1, 2)]), made
 
 
-def junctions(places: int) -> tuple[int, Roads]:
-    """Return a grid of junctions, its largest connected part."""
+def junctions(places: int) -> tuple[Positions, Roads]:
+    """Return a grid of junctions, its largest connected part, laid where Rome is."""
     side, chance = round(places**0.5), np.random.default_rng(0)
     x, y = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
     points = (np.stack([x.ravel(), y.ravel()], axis=1) + chance.uniform(-0.3, 0.3, (side * side, 2))) * BLOCK
@@ -74,24 +96,25 @@ def junctions(places: int) -> tuple[int, Roads]:
     )
     ends = ends[chance.random(len(ends)) > 0.12]
     km = np.linalg.norm(points[ends[:, 0]] - points[ends[:, 1]], axis=1) * chance.uniform(1, 1.15, len(ends))
-    return _largest(side * side, ends, km)
+    return _largest(points / KM_A_DEGREE + [41.8, 12.4], ends, km)
 
 
-def _largest(count: int, ends: NDArray[np.int64], km: NDArray[np.float64]) -> tuple[int, Roads]:
+def _largest(at: Positions, ends: NDArray[np.int64], km: NDArray[np.float64]) -> tuple[Positions, Roads]:
+    count = len(at)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
     label = connected_components(graph, directed=False)[1]
     kept = label == np.bincount(label).argmax()
     number = np.cumsum(kept) - 1
     some = kept[ends[:, 0]]
-    return int(kept.sum()), [
+    return at[kept], [
         (a, b, length) for (a, b), length in zip(number[ends[some]].tolist(), km[some].tolist(), strict=True)
     ]
 
 
-def write(folder: Path, found: tuple[int, Roads], epsilon: float, choose: int | None) -> None:
+def write(folder: Path, found: tuple[Positions, Roads], epsilon: float, choose: int | None) -> None:
     """Write the problem over such roads, all of whose nodes are records."""
-    count, roads = found
-    _table(folder / "points.csv", "id", ([place] for place in range(count)))
+    at, roads = found
+    _table(folder / "points.csv", "id,lat,lon", ([place, *map(repr, row)] for place, row in enumerate(at.tolist())))
     _table(folder / "edges.csv", "from,to,km", ([a, b, f"{km:.9f}"] for a, b, km in roads))
     _problem(folder, 'points = "points.csv"', 'kind = "graph"\nedges = "edges.csv"', epsilon)
     _choose(folder, choose)
@@ -111,12 +134,13 @@ class Case:
     make: Callable[[Path], None]
     gap: str
     asked: str
+    options: tuple[str, ...] = ()
 
 
 def _rome(places: int, epsilon: float, choose: int | None, gap: str, asked: str) -> Case:
     def make(folder: Path) -> None:
-        nodes, roads = rome_roads()
-        write(folder, cut(nodes, roads, places) if places > nodes else (nodes, roads), epsilon, choose)
+        at, roads = rome_positions(), rome_roads()
+        write(folder, cut(at, roads, places) if places > len(at) else (at, roads), epsilon, choose)
 
     outputs = "all outputs" if choose is None else f"{choose} outputs"
     return Case(f"Rome's streets, {places:,} places, {outputs}, {epsilon:g} per km", make, gap, asked)
@@ -140,42 +164,73 @@ CASES = (
     _rome(50000, 2.0, 120, "5e-2", "300 s, 4 GB"),
     _rome(50000, 1.0, 120, "5e-2", "300 s, 4 GB"),
     _city(20000, "5e-2", "300 s"),
-    Case("Helsinki, 5,000 nodes, 960 outputs, 1 per km", _helsinki, "2e-2", "200 s, 2 GB"),
+    Case(
+        "Helsinki, 5,000 nodes, 960 outputs, 1 per km, --memory 2", _helsinki, "2e-2", "200 s, 2 GB", ("--memory", "2")
+    ),
+    Case("Helsinki, 5,000 nodes, 960 outputs, 1 per km, all", _helsinki, "2e-2", "20 min for all outputs"),
     _city(50000, "5e-2", "1,200 s, 6 GB"),
     _rome(2032, 3.0, None, "1e-2", "no slower than 67.6 s"),
 )
 
 
-def line(case: Case, *, checker: bool) -> str:
-    """Solve, verify and, asked to, check by the stand-alone checker."""
+def applied(folder: Path) -> str:
+    """Protect positions by the release; rows a second, and p values of three places' reports against their rows."""
+    rng = np.random.default_rng(0)
+    points = pl.read_csv(folder / "points.csv", schema_overrides={"id": pl.String})
+    at = points.select("lat", "lon").to_numpy()
+    three = np.unique(at, axis=0, return_index=True)[1][:: len(at) // 3][:3]
+    place = rng.permutation(np.append(np.repeat(three, OF_EACH), rng.integers(len(at), size=POSITIONS - 3 * OF_EACH)))
+    table = pl.DataFrame({"place": points["id"].gather(place), "lat": at[place, 0], "lon": at[place, 1]})
+    table.select(row=pl.int_range(POSITIONS), lat="lat", lon="lon").write_csv(folder / "table.csv")
+    given = ["apply", folder / "out", folder / "table.csv", "--lat", "lat", "--lon", "lon", "--json"]
+    code, seconds, peak, _ = run_command([*PRIVOPT, *given, "--out", folder / "safe.parquet"])
+    reports = pl.read_parquet(folder / "safe.parquet").with_columns(place=table["place"])
+    with np.load(folder / "out" / "mechanism.npz") as stored:
+        outputs, number = stored["outputs"].tolist(), {name: row for row, name in enumerate(stored["records"].tolist())}
+        weights = stored["weights"].astype(np.float64)
+    told = []
+    for name in points["id"].gather(three):
+        count = Counter(reports.filter(pl.col("place") == name)["report"].to_list())
+        odds = weights[number[name]] / weights[number[name]].sum()
+        seen = np.array([count[output] for output in outputs])
+        expected = odds * seen.sum()
+        rare = expected < 5
+        seen, expected = (np.append(one[~rare], one[rare].sum()) for one in (seen, expected))
+        kept = expected > 0
+        told.append(f"{chisquare(seen[kept], expected[kept]).pvalue:.2f}")
+    return f"apply exit {code}, {POSITIONS / seconds:,.0f} rows a second, {peak:.2f} GB, p {' '.join(told)}"
+
+
+def line(case: Case, *, checker: bool, apply: bool) -> str:
+    """Solve, verify and, asked to, check by the stand-alone checker and protect a table."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         case.make(folder)
         solve = [*PRIVOPT, "solve", "optimal-lp", folder / "problem.toml", "--out", folder / "out", "--gap", case.gap]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        code, seconds, peak, said = run_command([*solve, "--json", "--quiet"])
+        code, seconds, peak, said = run_command([*solve, *case.options, "--json", "--quiet"])
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         if not said:
-            return f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | exit {code} | | | | |"
+            return f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | exit {code} | | | | | | |"
         objective = json.loads(said)["objective"]
         over = objective.get("bound_over", "all")
-        checked, took, _, _ = run_command([*PRIVOPT, "verify", folder / "out"])
+        checked, took, room, _ = run_command([*PRIVOPT, "verify", folder / "out"])
         own = ""
         if checker:
             subprocess.run([*PRIVOPT, "checker", "--out", folder / "checker.pyz"], check=True, capture_output=True)
-            began = time.monotonic()
-            found = subprocess.run([sys.executable, "-I", folder / "checker.pyz", folder / "out"], capture_output=True)
-            own = f"exit {found.returncode}, {time.monotonic() - began:.0f} s"
+            found, own_seconds, most, _ = run_command([sys.executable, "-I", folder / "checker.pyz", folder / "out"])
+            own = f"exit {found}, {own_seconds:.0f} s, {most:.2f} GB"
         sizes = "/".join(
             f"{(folder / 'out' / name).stat().st_size / 1e6:.0f}" for name in ("mechanism.npz", "proof.npz")
         )
         shown = f"{objective['value']:.5f} | {objective['lower_bound']:.5f} ({over}) | {100 * objective['gap']:.2f} %"
         first = f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | {shown}"
-        return f"{first} | exit {checked}, {took:.0f} s | {own} | {sizes} |"
+        of_rows = applied(folder) if apply else ""
+        return f"{first} | exit {checked}, {took:.0f} s, {room:.2f} GB | {own} | {sizes} | {of_rows} |"
 
 
-HEAD = "| problem | asked | seconds | processor s | GB | loss | bound (over) | gap | verify | checker | MB |"
+HEAD = "| problem | asked | seconds | processor s | GB | loss | bound (over) | gap | verify | checker | MB | apply |"
 
 
 def main() -> None:
@@ -183,13 +238,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="only problems whose name contains this")
     parser.add_argument("--checker", action="store_true", help="the stand-alone checker too")
+    parser.add_argument("--apply", action="store_true", help="protect a million positions too")
     parser.add_argument("--write", type=Path, help="file for the table")
     options = parser.parse_args()
-    lines = [HEAD, "| --- " * 11 + "|"]
+    lines = [HEAD, "| --- " * 12 + "|"]
     print("\n".join(lines), flush=True)
     for case in CASES:
         if options.only in case.name:
-            lines.append(f"{line(case, checker=options.checker)} load {os.getloadavg()[0]:.1f}")
+            lines.append(f"{line(case, checker=options.checker, apply=options.apply)} load {os.getloadavg()[0]:.1f}")
             print(lines[-1], flush=True)
     if options.write is not None:
         options.write.write_text("\n".join(lines) + "\n")

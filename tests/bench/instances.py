@@ -1,4 +1,4 @@
-"""The instances of the solver benchmark: unit grids and the published Rome cells."""
+"""The instances of the solver benchmark: unit grids, scattered points, the published Rome cells and streets."""
 
 from __future__ import annotations
 
@@ -64,6 +64,39 @@ def rome(cells: int, epsilon: float) -> Problem | None:
         "distances": far[i, j],
         "epsilon": epsilon,
         "coordinates": points,
+    }
+
+
+def streets(places: int, outputs: int, epsilon: float, gap: float = 1e-6) -> Problem | None:
+    """Rome's published streets about their first node; outputs as far apart as possible, the way for a cost."""
+    from bench_places import ROME, rome_roads
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, dijkstra
+
+    if not ROME.exists():
+        return None
+    roads = sorted((min(a, b), max(a, b), km) for a, b, km in rome_roads())
+    roads = [road for road, before in zip(roads, [(-1, -1, 0.0), *roads], strict=False) if road[:2] != before[:2]]
+    ends, lengths = np.array([road[:2] for road in roads]), np.array([road[2] for road in roads])
+    count = int(ends.max()) + 1
+    some = breadth_first_order(csr_array((lengths, ends.T), shape=(count, count)), 0, directed=False)[0][:places]
+    number = np.full(count, -1)
+    number[some] = np.arange(len(some))
+    kept = (number[ends] >= 0).all(axis=1)
+    pairs, lengths = np.sort(number[ends[kept]], axis=1), lengths[kept]
+    order = np.lexsort(pairs.T[::-1])
+    pairs, lengths = pairs[order], lengths[order]
+    graph = csr_array((lengths, pairs.T), shape=(len(some), len(some)))
+    near, cost = np.full(len(some), np.inf), []
+    for _ in range(outputs):
+        cost.append(dijkstra(graph, directed=False, indices=int(near.argmax())))
+        near = np.minimum(near, cost[-1])
+    return {
+        "cost": np.stack(cost, axis=1) / len(some),
+        "pairs": pairs,
+        "distances": lengths,
+        "epsilon": epsilon,
+        "gap": gap,
     }
 
 

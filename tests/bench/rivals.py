@@ -61,7 +61,8 @@ def ours(method: str) -> Callable[[Problem, float], Answer]:
     return run
 
 
-def _whole_lp(problem: Problem) -> Any:
+def whole_lp(problem: Problem) -> Any:
+    """Return the whole linear program for HiGHS, and its matrix."""
     import highspy
     from scipy.sparse import coo_array
 
@@ -97,7 +98,7 @@ def highs(kind: str) -> Callable[[Problem, float], Answer]:
     def run(problem: Problem, limit: float) -> Answer:
         import highspy
 
-        model, _ = _whole_lp(problem)
+        model, _ = whole_lp(problem)
         solver = highspy.Highs()
         for option, value in (
             ("output_flag", False),
@@ -124,7 +125,7 @@ def cbc(problem: Problem, limit: float) -> Answer:
     import highspy
     import mip
 
-    model, _ = _whole_lp(problem)
+    model, _ = whole_lp(problem)
     with tempfile.TemporaryDirectory() as folder:
         writer = highspy.Highs()
         writer.setOptionValue("output_flag", False)
@@ -148,7 +149,7 @@ def clarabel(problem: Problem, limit: float) -> Answer:
     import clarabel as solver
     from scipy.sparse import csc_matrix, eye_array, vstack
 
-    _, matrix = _whole_lp(problem)
+    _, matrix = whole_lp(problem)
     n, k = problem["cost"].shape
     rows = len(problem["pairs"]) * 2 * k
     stacked = csc_matrix(vstack([matrix[rows:], matrix[:rows], -eye_array(n * k)]))
@@ -169,7 +170,7 @@ def clarabel(problem: Problem, limit: float) -> Answer:
 def scipy_linprog(problem: Problem, limit: float) -> Answer:
     from scipy.optimize import linprog
 
-    _, matrix = _whole_lp(problem)
+    _, matrix = whole_lp(problem)
     rows = matrix.shape[0] - len(problem["cost"])
     began = clock(limit)
     answer = linprog(
