@@ -60,7 +60,7 @@ class _Directions:
         return np.asarray(way - (self.products[used] @ way) @ self.ways[used])
 
     def keep(self, way: Floats, product: Floats, square: float) -> bool:
-        """Keep one more, of ``w' T w`` as given; whether there was room."""
+        """Keep one more, of ``w' T w`` as given; False where as many are kept already."""
         if self.count == len(self.ways):
             return False
         self.ways[self.count], self.products[self.count] = way / square**0.5, product / square**0.5
@@ -77,7 +77,7 @@ class Coupling:
         rough: about ``T^-1``, times a vector.
         exact: whether it is ``T^-1``.
         loose: whether conjugate gradients may end before they are done.
-        known: directions of the solves so far; no room for any where ``rough`` leaves few steps to do.
+        known: directions of the solves so far; none are kept where ``rough`` leaves few steps to do.
     """
 
     state: State

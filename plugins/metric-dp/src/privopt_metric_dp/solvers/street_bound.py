@@ -123,7 +123,7 @@ def solve_street_bound(
         data: of a problem whose outputs are chosen among records on streets.
         priced: (J,) as `priced_records` found them.
         gap: relative gap to stop at.
-        room: bytes that may be taken.
+        room: bytes of memory to take at most.
         seconds: after which the best so far are taken; None for no limit.
         progress: called with lower bound, loss, iteration and phase.
 
