@@ -97,6 +97,17 @@ def test_chosen_outputs_lose_less_than_those_far_apart(tmp_path, text):
     assert solved(Instance.of(data)).lower_bound <= best < far
 
 
+def test_of_more_than_half_of_what_is_tried_at_most_those_far_apart_are_taken(tmp_path, monkeypatch):
+    data = data_of(tmp_path, GRID + CHOOSE + PLANE + REST)
+    monkeypatch.setattr("privopt_metric_dp.solvers.choose_outputs.CANDIDATES", (4, 9, 17))
+    monkeypatch.delattr("privopt_metric_dp.solvers.choose_outputs.solve")
+    found = choose_outputs(data)
+    assert len(set(found.tolist())) == 9
+    assert (np.diff(found) > 0).all()
+    far = data.metric.between(np.repeat(found, 9), np.tile(found, 9)).reshape(9, 9)
+    assert far[~np.eye(9, dtype=bool)].min() >= 2.0
+
+
 def test_a_sample_of_everybody_is_the_problem_itself(tmp_path):
     data = data_of(tmp_path, STREETS + CHOOSE + ROADS + REST)
     pairs, lengths = data.needed

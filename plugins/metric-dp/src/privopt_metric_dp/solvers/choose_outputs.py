@@ -59,6 +59,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, records)))
     listed = seeds[seeds < own]  # a region's further vertices are not outputs
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(own), listed))[:tried])
+    if tried == count:
+        return candidates
     weighted = data.with_outputs(candidates).weighted
     instance, prior = sampled(weighted, data.prior, pairs, lengths, seeds, Instance.solved(data.epsilon))
 
