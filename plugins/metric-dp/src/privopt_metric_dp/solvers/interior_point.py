@@ -25,7 +25,7 @@ from privopt_metric_dp.proof.multipliers import Block, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_state import Engine, State, begin
-from privopt_metric_dp.solvers.normal_equations import ROOMS, STEPS, Coupling, couple
+from privopt_metric_dp.solvers.normal_equations import RECYCLED, ROOMS, STEPS, Coupling, couple
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -305,8 +305,8 @@ class InteriorPoint:
         Doubles an output: one an entry of the factor, nine a record (costs, mechanism and the one kept, direction,
         extra one and its right side, pivots, scales, the answer), ten a pair (slacks, multipliers and those kept,
         direction, extra one). Of a coupling that is formed, singles: `ROOMS` matrices, and five more while they are
-        put together and factored; of another, doubles: entries of the pattern for each of as many parts, and eight
-        outputs' at work.
+        put together and factored; of another, doubles: entries of the pattern for each of as many parts, eight outputs'
+        at work, and directions.
         """
         n, k, pairs = part.instance.records, part.instance.outputs, len(part.instance.pairs)
         if _dense(n, k):
@@ -315,7 +315,8 @@ class InteriorPoint:
         full = 2 * pairs > every  # half of all pairs fill all of a factor
         entries = every if full else part.elimination.entries
         formed = n <= FORMED or full or _formed(part, TIGHT)
-        coupling = 4.0 * n**2 * (ROOMS + 5) if formed else 8.0 * (n + entries) * (ROOMS + 8 * allowed_threads())
+        rough = 8.0 * ((n + entries) * (ROOMS + 8 * allowed_threads()) + 2 * RECYCLED * n)
+        coupling = 4.0 * n**2 * (ROOMS + 5) if formed else rough
         return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
 
     def solve(self, part: Part, offers: PartOffers) -> None:

@@ -18,7 +18,7 @@ from privopt.arrays import Floats, Singles
 from privopt.execution.clock import check
 from privopt_metric_dp.solvers.interior_point_state import Outputs, State
 
-__all__ = ["ROOMS", "STEPS", "Coupling", "couple"]
+__all__ = ["RECYCLED", "ROOMS", "STEPS", "Coupling", "couple"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal that are added one after the other until a matrix in single precision has a factor."""
