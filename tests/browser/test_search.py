@@ -21,14 +21,14 @@ def test_search_finds_pages_when_opened_from_a_folder(site, watched):
     assert seen.outside == []
 
 
-@pytest.mark.parametrize("words", ["zyzzyva", "epsilon: +~*^", "<script>alert(1)</script>"])
-def test_search_ends_whatever_is_asked(site, watched, words):
+def test_search_ends_whatever_is_asked(site, watched):
     seen = watched()
     page = seen.open(site / "search.html")
-    page.wait_for_selector("#mkdocs-search-results > p")
-    page.fill("#mkdocs-search-query", words)
-    page.wait_for_timeout(200)
-    text = page.locator("#mkdocs-search-results").inner_text()
-    assert text
-    assert "Searching" not in text
-    assert seen.complaints == []
+    for words in ("zyzzyva", "epsilon: +~*^", "<script>alert(1)</script>"):
+        page.wait_for_selector("#mkdocs-search-results > p")
+        page.fill("#mkdocs-search-query", words)
+        page.wait_for_timeout(200)
+        text = page.locator("#mkdocs-search-results").inner_text()
+        assert text
+        assert "Searching" not in text
+        assert seen.complaints == []
