@@ -2,11 +2,10 @@
 
 import math
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from helpers.command import run
 
 from privopt.errors import InputError
 from privopt.report.write_report import write_report
@@ -121,7 +120,7 @@ def test_records_without_a_neighbour_are_named(tmp_path):
 
 def test_solve_says_it_in_the_terminal(tmp_path):
     problem = written(tmp_path / "far", line(3, 20.0), 1.0)
-    command = [sys.executable, "-m", "privopt", "solve", "exponential", str(problem), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=3000)
+    done = run("solve", "exponential", problem, "--out", tmp_path / "out")
+    assert done.exit_code == 0
     assert "warning: the promise hides next to nothing" in done.stderr
     assert "One report changes the odds" in done.stderr

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from privopt.command.new import new_plugin
 from privopt.registry import registry
 
@@ -38,6 +40,7 @@ PROBLEM = GeneratedProblem(toml="", secrets=["a"])
 """
 
 
+@pytest.mark.slow
 def test_plugins_type_check_under_strict(tmp_path):
     """One process for all of them: the time goes into reading privopt, 10 s of a processor."""
     files = [new_plugin(f"acme-{kind}", tmp_path, kind) / "src" for kind in registry().of("template")]

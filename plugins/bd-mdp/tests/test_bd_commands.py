@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
+from helpers.command import run
 from helpers.whole_program import optimum
 
 TOML = """
@@ -28,16 +27,11 @@ neighbours_within = 2.0
 GRID = "grid = {{ rows = {}, cols = {}, cell_km = 1.0 }}"
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    call = [sys.executable, "-m", "privopt", *map(str, arguments)]
-    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=3000)
-
-
 def solve(folder: Path, text: str, *options: object, name: str = "p") -> dict:
     (folder / f"{name}.toml").write_text(text)
     ended = run("solve", "bd-mdp", folder / f"{name}.toml", "--out", folder / name, "--quiet", *options)
-    assert ended.returncode == 0, ended.stderr
-    assert run("verify", folder / name).returncode == 0
+    assert ended.exit_code == 0, ended.stderr
+    assert run("verify", folder / name).exit_code == 0
     return json.loads((folder / name / "result.json").read_text())
 
 
@@ -112,7 +106,7 @@ def test_faults_of_the_table_are_named(tmp_path):
     )
     (tmp_path / "p.toml").write_text(text)
     ended = run("solve", "bd-mdp", tmp_path / "p.toml", "--out", tmp_path / "out")
-    assert ended.returncode == 2
+    assert ended.exit_code == 2
     assert "bd-mdp.partition" in ended.stderr
     assert "bd-mdp.subsets" in ended.stderr
     assert not (tmp_path / "out").exists()
@@ -122,7 +116,7 @@ def test_the_report_shows_the_decomposition(tmp_path):
     table = 'partition = "records"\nsubsets = 2\nstart = "cold"\nlagrangian_steps = 0'
     text = TOML.format(records=GRID.format(2, 3), epsilon=1.0, utility='kind = "distance"', table=table)
     solve(tmp_path, text, "--solver", "highs")
-    assert run("report", tmp_path / "p").returncode == 0
+    assert run("report", tmp_path / "p").exit_code == 0
     page = (tmp_path / "p" / "report.html").read_text("utf-8")
     assert "The decomposition" in page
     assert "partitioned by records" in page

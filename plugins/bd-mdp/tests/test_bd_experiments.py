@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -15,12 +13,8 @@ from bd_mdp_paper.losses import exponential
 from bd_mdp_paper.runs import Cell, Runs
 from bd_mdp_paper.sizes import Sizes
 from bd_mdp_paper.tables import size_tables
+from experiments.tables import read_rows
 from privopt.errors import InputError, UsageError
-
-
-def rows_of(file):
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 @pytest.mark.slow
@@ -29,7 +23,7 @@ def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(t
     main(["--quick", "--out", str(tmp_path), "--limit", "2"])
     first = capsys.readouterr().err
     assert "no source for text: left out" in first
-    runs = rows_of(tmp_path / "runs.csv")
+    runs = read_rows(tmp_path / "runs.csv")
     assert {row["kind"] for row in runs} == {"grid", "synthetic"}
     assert {row["method"] for row in runs} == {
         "cold",
@@ -44,28 +38,28 @@ def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(t
         if row["lower_bound"]:
             assert float(row["lower_bound"]) <= float(row["loss"]) * (1 + 1e-9)
         assert row["shown"] == (row["seconds"] if row["status"] == "optimal" else "> 2")
-    for row in rows_of(tmp_path / "losses.csv"):
+    for row in read_rows(tmp_path / "losses.csv"):
         assert float(row["benders"]) < float(row["exponential"])
     for number in (1, 2, 3, 4):
-        assert rows_of(tmp_path / f"table-{number}.csv")
+        assert read_rows(tmp_path / f"table-{number}.csv")
     drawn = {file.stem for file in (tmp_path / "figures").glob("*.png")}
     wanted = {f"fig-{number:02}" for number in (6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20)}  # no roads, no words here
     assert drawn == wanted | {"convergence"}
     assert all(file.stat().st_size < 100_000 for file in (tmp_path / "figures").glob("*.png"))
     main(["--quick", "--out", str(tmp_path), "--limit", "2"])
     assert "method" not in capsys.readouterr().err
-    assert rows_of(tmp_path / "runs.csv") == runs
+    assert read_rows(tmp_path / "runs.csv") == runs
 
 
 def test_a_run_that_was_killed_before_its_row_leaves_no_block_twice(tmp_path):
     cell = Cell(kind="grid", records=8, epsilon=1.0, method="cold", limit=4.0, subsets=2)
     Runs(Kinds(), tmp_path).do(cell)
-    before = {name: rows_of(tmp_path / name) for name in ("blocks.csv", "masters.csv")}
+    before = {name: read_rows(tmp_path / name) for name in ("blocks.csv", "masters.csv")}
     assert all(before.values())
     (tmp_path / "runs.csv").unlink()
     Runs(Kinds(), tmp_path).do(cell)
-    assert len(rows_of(tmp_path / "runs.csv")) == 1
-    assert {name: rows_of(tmp_path / name) for name in before} == before
+    assert len(read_rows(tmp_path / "runs.csv")) == 1
+    assert {name: read_rows(tmp_path / name) for name in before} == before
 
 
 def test_the_exponential_mechanism_keeps_metric_dp():

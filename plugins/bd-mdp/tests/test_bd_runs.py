@@ -1,4 +1,4 @@
-"""From the command line: where the blocks run changes nothing; a lost worker and a killed run end well."""
+"""From the command line: where the blocks run changes nothing; a killed run ends well."""
 
 from __future__ import annotations
 
@@ -35,16 +35,6 @@ def first(*given):
 
 benders.write_checkpoint = first
 main()
-"""
-CLUSTER = """
-import sys
-from distributed import LocalCluster
-if __name__ == "__main__":
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
-    address = cluster.scheduler_address.removeprefix("tcp://")
-    print(address, *sorted(worker.pid for worker in cluster.workers.values()), flush=True)
-    sys.stdin.read()
-    cluster.close()
 """
 
 
@@ -87,42 +77,10 @@ def alone(tmp_path_factory):
     return weights(folder, "serial"), result
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """Address of a Dask cluster of two workers, and their process ids."""
-    pytest.importorskip("distributed")
-    script = tmp_path / "cluster.py"
-    script.write_text(CLUSTER)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, script], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        address, *pids = process.stdout.readline().split()
-        yield f"dask://{address}", [int(pid) for pid in pids]
-        process.stdin.close()
-        process.wait(timeout=3000)
-
-
 def test_two_processes_release_the_same_bit_for_bit(alone, tmp_path):
     two = finished(tmp_path, "two", begun(tmp_path, "two", "--gap", "1e-4", "--jobs", "2"))
     assert (weights(tmp_path, "two") == alone[0]).all()
     assert two["objective"] == alone[1]["objective"]
-
-
-@pytest.mark.slow
-def test_a_cluster_releases_the_same_and_bears_the_loss_of_a_worker(alone, tmp_path, cluster):
-    address, pids = cluster
-    there = finished(tmp_path, "there", begun(tmp_path, "there", "--gap", "1e-4", "--executor", address))
-    assert (weights(tmp_path, "there") == alone[0]).all()
-    assert there["objective"] == alone[1]["objective"]
-    process = paused(tmp_path, "lost", "--gap", "1e-4", "--executor", address)
-    os.kill(pids[0], signal.SIGKILL)
-    process.send_signal(signal.SIGCONT)
-    lost = finished(tmp_path, "lost", process)
-    assert subprocess.run([sys.executable, "-m", "privopt", "verify", tmp_path / "lost"], check=False).returncode == 0
-    assert lost["status"] == "optimal"
-    assert lost["certificate"]["holds"] is True
-    assert (weights(tmp_path, "lost") == alone[0]).all()
 
 
 def test_a_killed_run_resumes_and_ends_with_the_same_bound(alone, tmp_path):

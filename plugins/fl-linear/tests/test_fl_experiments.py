@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import doctest
 from importlib import import_module
 
 import pytest
 
+from experiments.tables import read_rows
 from fl_linear_paper import command
 from fl_linear_paper.command import COLUMNS, main
 from privopt.testing.data import data_path
 
 
-def table(path):
-    with path.open() as stream:
-        return list(csv.DictReader(stream))
-
-
+@pytest.mark.slow
 def test_chiang_mai_quick(tmp_path):
     """Figure 7: reconnection below Laplace where the paper says, and auto at the best (10 draws of the costs)."""
     data = data_path("flldp_chiang_mai", "chiang_mai.csv")
     main(["--quick", "--only", "fig6", "fig7", "--out", str(tmp_path), "--data", str(data)])
-    rows = table(tmp_path / "fig7.csv")
+    rows = read_rows(tmp_path / "fig7.csv")
     assert list(rows[0]) == list(COLUMNS)
     assert {r["quick"] for r in rows} == {"True"}
     cost = {(r["method"], r["margin"], r["x"]): float(r["mean"]) for r in rows}
@@ -43,11 +39,12 @@ def test_figures_without_data_are_left_out(tmp_path, capsys):
     assert (tmp_path / "fig1.png").exists()
 
 
+@pytest.mark.slow
 def test_what_figure_2_shows_quick(tmp_path):
     """Reconnection wins at every delta with the paper's margin, not with the exact one; more so without free places."""
     main(["--quick", "--only", "fig2", "--out", str(tmp_path)])
     cost = {}
-    for row in table(tmp_path / "fig2.csv"):
+    for row in read_rows(tmp_path / "fig2.csv"):
         cost.setdefault((row["series"], row["margin"]), {})[row["x"]] = float(row["mean"])
     gains = []
     for (series, margin), by_delta in cost.items():
@@ -61,10 +58,11 @@ def test_what_figure_2_shows_quick(tmp_path):
     assert gains == sorted(gains)
 
 
+@pytest.mark.slow
 def test_auto_over_the_mean_counts_quick(tmp_path):
     """Figure 5: auto within 1.05 of the best of Laplace and the grid of radii (6 instances)."""
     main(["--quick", "--only", "fig5", "--out", str(tmp_path)])
-    rows = table(tmp_path / "fig5.csv")
+    rows = read_rows(tmp_path / "fig5.csv")
     cost = {(r["method"], r["margin"], r["x"]): float(r["mean"]) for r in rows}
     means = {r["x"] for r in rows}
     assert len(means) == 10

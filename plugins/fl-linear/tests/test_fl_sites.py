@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.grids import by_pairs
 from helpers.mended_sums import edit
 
 from fl_linear_paper.trials import draw_noise
@@ -46,7 +47,7 @@ def program(site, noisy, line, chosen):
     return total
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, 6))])
 def test_the_chosen_plan_is_the_best_of_its_program(block):
     """Three hundred small cases, against every set of facilities."""
     for seed in range(50 * block, 50 * (block + 1)):
@@ -69,11 +70,10 @@ def context_of(gap):
     return SolveContext(method="laplace", gap=gap)
 
 
-@pytest.mark.parametrize("mean", [None, 3.0])
-@pytest.mark.parametrize("heavy", [True, False])
+@by_pairs("mean, heavy", [None, 3.0], [True, False])
 def test_no_facility_overflows_more_often_than_promised(mean, heavy, rng):
-    """Four of the sixteen settings of bench_sites.py, 400 runs each."""
-    size, runs = 20, 400
+    """Four of the sixteen settings of bench_sites.py, 200 runs each."""
+    size, runs = 20, 200
     clients = np.minimum(rng.pareto(1.2, size) * 20, 5_000).astype(np.int64) if heavy else rng.poisson(30, size)
     server = server_of(rng, size, epsilon=1.0, mean_clients=mean, max_facilities=4)
     failed, chosen = 0, set()

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 from helpers.grids import by_pairs
+from helpers.mended_sums import mend
 
 from privopt.declare import load_problem
 from privopt.errors import InfeasibleError, InputError
-from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -111,7 +111,7 @@ def test_a_release_out_of_bounds_is_found(tmp_path, method):
         by = {("a", "1"): 1, ("c", "1"): -1}.get((region, size), 0)
         lines[place] = line if not by else ",".join((region, parent, size, str(max(0, int(groups) + by))))
     (out / "release.csv").write_text("\n".join(lines) + "\n")
-    (out / "SHA256SUMS").write_text(sums_text(out))
+    mend(out)
     assert any(
         "region 'a' has 21 groups; hierarchy.bounds allows from 20 to 20" in line for line in verify(out).complaints
     )
@@ -189,7 +189,7 @@ def test_tables_keep_bounds_on_numbers_of_individuals(tmp_path, relation, seed):
     *cells, count, low, high = lines[place].split(",")
     lines[place] = ",".join([*cells, str(int(count) + 1), low, str(max(int(high), int(count) + 1))])
     table.write_text("\n".join(lines) + "\n")
-    (out / "SHA256SUMS").write_text(sums_text(out))
+    mend(out)
     assert any("'a' has 10 individuals; hierarchy.bounds allows from 9 to 9" in line for line in verify(out).complaints)
 
 

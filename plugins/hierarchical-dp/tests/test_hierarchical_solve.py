@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from helpers.mended_sums import mend
 
 from privopt.declare import File
 from privopt.errors import InputError, StoppedError, UsageError
-from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -210,9 +210,7 @@ def test_a_changed_count_is_found_out(tmp_path):
     lines = path.read_text().splitlines()
     lines[1] = lines[1].rsplit(",", 1)[0] + ",77"
     path.write_text("\n".join(lines) + "\n")
-    sums = tmp_path / "out" / "SHA256SUMS"
-
-    sums.write_text(sums_text(tmp_path / "out"))
+    mend(tmp_path / "out")
     complaints = verify(tmp_path / "out").complaints
     assert any("sums of their children" in line for line in complaints)
 
@@ -364,7 +362,7 @@ def test_sums_that_wrap_are_no_sums(tmp_path, method):
     forged = pl.when(pl.col("region") == "d").then(2**62 + top).otherwise(2**62)
     own = pl.when(one & (pl.col("region") != "US")).then(forged).otherwise(pl.col("groups"))
     frame.with_columns(groups=own).write_csv(tmp_path / "out" / "release.csv")
-    (tmp_path / "out" / "SHA256SUMS").write_text(sums_text(tmp_path / "out"))
+    mend(tmp_path / "out")
     assert "release.csv: level 2 has numbers that add up to 2^61 or more" in " ".join(
         verify(tmp_path / "out").complaints
     )

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 from helpers.grids import by_pairs
+from helpers.mended_sums import mend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privopt.files.release_folder import sums_text
 from privopt.numbers.noise import discrete_laplace
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -123,7 +123,7 @@ def test_intervals_are_written_and_a_narrowed_one_is_found(tmp_path):
 def _rewrite(out, before, rows):
     lines = [before.splitlines()[0], *(",".join(row) for row in rows)]
     (out / "intervals.csv").write_text("\n".join(lines) + "\n")
-    (out / "SHA256SUMS").write_text(sums_text(out))
+    mend(out)
 
 
 def test_an_end_that_is_whole_may_be_rounded_either_way_and_no_other():

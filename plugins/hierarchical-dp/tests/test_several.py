@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from helpers.command import run as privopt
 from helpers.grids import first_alone
+from helpers.mended_sums import mend
 
-from privopt.files.release_folder import sums_text
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -129,7 +129,7 @@ def test_verify_says_what_was_changed(town, name, change, words):
     ).folder
     assert verify(folder).holds
     change(pl.read_csv(folder / name)).write_csv(folder / name)
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    mend(folder)
     done = privopt("verify", folder)
     assert done.exit_code in (1, 2)
     assert words in done.output
@@ -192,7 +192,7 @@ def test_sums_that_wrap_and_scales_without_end_are_refused(town, forged):
         arrays["scales.1"] = np.array([forged, *arrays["scales.1"][1:]])
         np.savez_compressed(out / "noisy.npz", **arrays)
         words = "rationals above 0"
-    (out / "SHA256SUMS").write_text(sums_text(out))
+    mend(out)
     done = privopt("verify", out)
     assert done.exit_code == (1 if isinstance(forged, int) else 2), done.output
     assert words in " ".join(done.output.split())

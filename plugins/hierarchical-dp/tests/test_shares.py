@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from helpers.command import run
 from helpers.grids import by_pairs
+from helpers.mended_sums import mend
 from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.declare import load_problem
-from privopt.files.release_folder import sums_text
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -209,7 +209,7 @@ def test_a_level_without_a_share_is_the_sum_of_the_one_below(tmp_path, method, r
     assert done.result.certificate.worst <= 2.0
     noisy["level_2"] = by_state + 1
     np.savez_compressed(tmp_path / "out" / "noisy.npz", **noisy)
-    (tmp_path / "out" / "SHA256SUMS").write_text(sums_text(tmp_path / "out"))
+    mend(tmp_path / "out")
     assert any("level 2 is not measured" in line for line in verify(done.folder).complaints)
 
 

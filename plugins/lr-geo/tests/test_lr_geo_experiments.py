@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-
 import numpy as np
 import pytest
 
+from experiments.tables import read_rows
 from lr_geo_paper.cities import AIR, Settings, rome
 from lr_geo_paper.command import main
 from lr_geo_paper.matching import matches
@@ -20,17 +19,12 @@ from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 
 
-def rows_of(path):
-    with path.open() as stream:
-        return list(csv.DictReader(stream))
-
-
 @pytest.mark.slow
 def test_the_quick_form_makes_every_table_and_picture(tmp_path):
     assert main(["--quick", "--limit", "30", "--out", str(tmp_path)]) == 0
     for name in ("6", "9a", "9b", "10a", "10b", "11", "12", "13"):
         assert (tmp_path / f"figure{name}.png").stat().st_size > 1000
-    rows = rows_of(tmp_path / "tables.csv")
+    rows = read_rows(tmp_path / "tables.csv")
     assert {row["method"] for row in rows} == set(METHODS)
     for row in rows:
         if not row["seconds"].startswith(">"):
@@ -38,9 +32,9 @@ def test_the_quick_form_makes_every_table_and_picture(tmp_path):
             assert float(row["cost"]) > 0
         if row["lower"]:
             assert float(row["lower"]) <= float(row["value"]) <= float(row["upper"]) * (1 + 1e-9)
-    ratios = [float(row["ratio"]) for row in rows_of(tmp_path / "side.csv")]
+    ratios = [float(row["ratio"]) for row in read_rows(tmp_path / "side.csv")]
     assert ratios[0] < ratios[-1]
-    for row in rows_of(tmp_path / "rounds.csv"):
+    for row in read_rows(tmp_path / "rounds.csv"):
         assert float(row["lower"]) <= float(row["upper"]) * (1 + 1e-6)
 
 
@@ -58,7 +52,7 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
     assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
     assert asked.count("LP") == 1
     assert asked.count("LR-Geo") == 2
-    later = [row for row in rows_of(tmp_path / "tables.csv") if row["method"] == "LP"]
+    later = [row for row in read_rows(tmp_path / "tables.csv") if row["method"] == "LP"]
     assert [row["seconds"] for row in later] == ["> 1", "> 1 (already at K = 16)"]
     asked.clear()
     assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
@@ -82,6 +76,7 @@ def test_rome_by_air_is_stricter_than_by_road(tmp_path):
     assert (by_air <= by_road * (1 + 1e-3)).all()
 
 
+@pytest.mark.slow
 def test_exponent_one_beside_one_half(tmp_path):
     """On random maps of 36 places, epsilon 2: the full form costs less than the paper's half one, over all of them."""
     losses = {1.0: 0.0, 0.5: 0.0}
@@ -102,6 +97,7 @@ def test_exponent_one_beside_one_half(tmp_path):
     assert losses[1.0] < 0.8 * losses[0.5]  # measured: 3.587 and 4.902 km
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gap", "published"), [(0.05, "column_weights"), (1e-3, "weights")])
 def test_exact_meets_the_gap_also_where_the_star_is_feasible(tmp_path, gap, published):
     """Rome's first 100 cells at epsilon 3: the star is a mechanism there, 2.35 % above the optimum."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 
 import exifread
 import pytest
+from helpers.command import run
 from helpers.mended_sums import mend
 from PIL import Image
 
@@ -87,15 +86,11 @@ def test_without_copies_it_says_what_tells_the_place(album):
 
 
 def test_the_command_ends_0_and_verify_6_and_no_allow_unsafe_is_asked_for(album):
-    def run(*words):
-        command = [sys.executable, "-m", "privopt", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=album)
-
-    done = run("solve", "photo-censor", "album.toml", "--out", "out")
-    assert done.returncode == 0, done.stderr
-    checked = run("verify", "out")
-    assert checked.returncode == 6
-    assert checked.stdout.startswith("none out: no privacy guarantee")
+    done = run("solve", "photo-censor", album / "album.toml", "--out", album / "out")
+    assert done.exit_code == 0, done.stderr
+    checked = run("verify", album / "out")
+    assert checked.exit_code == 6
+    assert checked.stdout.startswith(f"none {album / 'out'}: no privacy guarantee")
 
 
 def test_the_report_has_list_map_and_guesses(album):

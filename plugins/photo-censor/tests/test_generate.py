@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-
 import numpy as np
 import pytest
 
+from experiments.tables import read_rows
 from photo_censor_paper import command
 from photo_censor_paper.command import main
 from photo_censor_paper.generate import COLLECTIONS, collections, sizes
@@ -42,31 +41,27 @@ def test_scores_are_log_probabilities_and_repeat():
         next(collections("R-17", 1))
 
 
-def rows(path):
-    with path.open() as stream:
-        return list(csv.DictReader(stream))
-
-
+@pytest.mark.slow
 def test_every_table_and_picture_from_one_command_and_nothing_twice(tmp_path, monkeypatch):
     assert main(["--quick", "--out", str(tmp_path)]) == 0
     for name in ("figure1", "figure2", "figure3", "table3"):
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
-    table2 = rows(tmp_path / "table2.csv")
+    table2 = read_rows(tmp_path / "table2.csv")
     assert [row["type"] for row in table2] == list(COLLECTIONS)
     for row in table2[:4]:
         assert 0 < float(row["top1_optimal"]) <= float(row["top1_greedy"]) <= 1
         assert float(row["top1_optimal"]) <= float(row["top5_optimal"]) <= float(row["top5_greedy"])
-    table3 = rows(tmp_path / "table3.csv")
+    table3 = read_rows(tmp_path / "table3.csv")
     for best, base in zip(table3[::2], table3[1::2], strict=True):
         for share in ("12.5%", "25.0%"):
             assert float(best[share]) >= float(base[share])
-    assert [int(row["optimal"]) for row in rows(tmp_path / "table5.csv")] == [2] * 5
-    assert all(int(row["greedy"]) > int(row["N"]) for row in rows(tmp_path / "table5.csv"))
-    assert {row["type"] for row in rows(tmp_path / "figure2.csv")} == {"R-16", "R-32"}
-    assert {row["k"] for row in rows(tmp_path / "figure3.csv")} == {"1", "5"}
-    assert len(rows(tmp_path / "table4.csv")) == 4
-    assert len(rows(tmp_path / "figure1.csv")) == 3
-    proofs = rows(tmp_path / "proofs.csv")
+    assert [int(row["optimal"]) for row in read_rows(tmp_path / "table5.csv")] == [2] * 5
+    assert all(int(row["greedy"]) > int(row["N"]) for row in read_rows(tmp_path / "table5.csv"))
+    assert {row["type"] for row in read_rows(tmp_path / "figure2.csv")} == {"R-16", "R-32"}
+    assert {row["k"] for row in read_rows(tmp_path / "figure3.csv")} == {"1", "5"}
+    assert len(read_rows(tmp_path / "table4.csv")) == 4
+    assert len(read_rows(tmp_path / "figure1.csv")) == 3
+    proofs = read_rows(tmp_path / "proofs.csv")
     assert {row["what"] for row in proofs} >= {"table5", "figure1", "table2 R-16 top-1", "table3 Albums 25.0%"}
     assert all(0 <= int(row["unproved_within_limit"]) <= int(row["solved"]) for row in proofs)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
