@@ -127,7 +127,16 @@ class PhotoInstance:
 
     @classmethod
     def scored(
-        cls, declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int, **more: Any
+        cls,
+        declared: PhotoProblem,
+        file: str,
+        scores: Floats,
+        names: Sequence[str],
+        true: int,
+        *,
+        seen: Seen | None = None,
+        places: tuple[str, ...] = (),
+        model: Classifier | None = None,
     ) -> PhotoInstance:
         """Return a problem with these scores, checked against all that speaks of their rows and columns.
 
@@ -137,7 +146,7 @@ class PhotoInstance:
             scores: (photos, locations).
             names: of the photos.
             true: column of the true location.
-            more: the other attributes.
+            seen, places, model: as of the attributes.
 
         Raises:
             InputError: every fault found.
@@ -154,7 +163,7 @@ class PhotoInstance:
             keep_at_least=photos.keep_at_least,
             margin=declared.privacy.margin,
         )
-        return cls(declared=declared, file=file, names=tuple(names), album=album, **more)
+        return cls(declared=declared, file=file, names=tuple(names), album=album, seen=seen, places=places, model=model)
 
 
 @frozen(kw_only=True, eq=False)
