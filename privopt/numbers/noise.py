@@ -234,7 +234,7 @@ def stated_scale(text: str) -> Fraction:
     Fraction(10, 3)
     >>> stated_scale("1e30000000")
     Traceback (most recent call last):
-    ValueError: '1e30000000': wanted a whole number or a ratio, 2**-1000 to 2**128
+    ValueError: a budget must be a whole number or a ratio, 2**-1000 to 2**128, got '1e30000000'
     """
     scale = Fraction(text) if _RATIONAL.fullmatch(text) else Fraction(0)
     if _NARROWEST <= scale < _WIDEST:
