@@ -18,7 +18,15 @@ def _module(path):
 MODULES = sorted(_module(path) for path in SOURCES if ">>>" in path.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("path", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+LONG = {ROOT / "docs" / "papers" / name for name in ("fl-linear.md", "hierarchical-dp.md")}
+"""Pages whose blocks take more than ten seconds of a processor, and run what no other page rests on."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path in LONG)) for path in pages()],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
 def test_every_block_runs(path, tmp_path):
     Page(path, tmp_path).run()
 
