@@ -1,8 +1,9 @@
-"""The pictures of docs/reports.md and of a client's page: ``python tests/browser/screenshots.py`` takes them again."""
+"""The pictures of docs/: ``python tests/browser/screenshots.py`` solves the examples and takes them again."""
 
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from helpers.albums import write_album  # noqa: E402
 from helpers.client_exports import release_of  # noqa: E402
 from helpers.examples import EXAMPLES  # noqa: E402
 
-from privopt.report.write_report import write_report  # noqa: E402
+from privopt.report.write_report import write_figures, write_report  # noqa: E402
 from privopt.run.options import Options  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
 from privopt_clients.export import export  # noqa: E402
@@ -48,6 +49,20 @@ def report_of(name: str, folder: Path) -> Path:
     found = EXAMPLES[name]
     solved = solve(found.mechanism, found.write(folder / "problem"), folder / "out", Options(**found.options))
     return write_report(solved.folder)
+
+
+def album_map(folder: Path) -> Path:
+    """Solve the example of docs/used-for/album.md, a folder without a classifier, and draw its map."""
+    page = (OUT.parent / "used-for" / "album.md").read_text("utf-8")
+    here = Path.cwd()
+    os.chdir(folder)  # the page's code writes its photos into the working folder
+    try:
+        exec(page.split("```python\n")[1].split("```")[0], {})
+    finally:
+        os.chdir(here)
+    (folder / "album.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    solved = solve("photo-censor", folder / "album.toml", folder / "out")
+    return next(path for path in write_figures(solved.folder, folder / "pictures") if path.name == "map.png")
 
 
 def shoot(page: Any, first: int | None, count: int) -> bytes:
@@ -112,6 +127,9 @@ def main() -> None:
             save(shoot_client(page), f"client-{scheme}")
             page.close()
         browser.close()
+        if asked("album-map"):
+            (Path(work) / "folder").mkdir()
+            shutil.copy(album_map(Path(work) / "folder"), OUT / "album-map.png")
 
 
 if __name__ == "__main__":
