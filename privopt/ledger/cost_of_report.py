@@ -101,7 +101,7 @@ def limit_text(limit: Limit, unit: str) -> str:
             pair, exponent = f"two places {float(APART):g} km apart{way}", amount * APART
         elif distance == unit:
             pair = "two values"
-        text += f"; someone who knows all {of_them} of a subject tells {pair} by {_factor(exponent)}"
+        text += f"; all {of_them} of a subject together change the odds between {pair} by {_factor(exponent)}"
     return text if within == "in all" else f"{text}; what longer times add up to has no limit"
 
 

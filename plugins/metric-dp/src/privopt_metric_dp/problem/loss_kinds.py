@@ -155,7 +155,7 @@ class TravelCost(LossKind):
 
     @property
     def measures_outputs(self) -> bool:
-        """Measure outputs only if the loss has no roads of its own."""
+        """Whether distances to outputs are used: only if the loss has no roads of its own."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
