@@ -1,12 +1,13 @@
 """Sites chosen from the reports against the prior's sites, and against exhaustive swaps, on the same noisy draws.
 
-Run: ``python plugins/fl-linear/tests/bench/bench_sites.py CHIANG_MAI.csv [--seeds 20] [--overflow RUNS]``. Four sets of
-sites (Chiang Mai and three drawn here) at three epsilons, alpha = .1, 12 stations of 431 sites (Chiang Mai), 8 of 150
-else. Each line: mean cost at the noisy counts over the seeds, with standard errors, of the prior's plan at alpha, of
-what is published, and of the best set that swaps find at the same any-set margins (from the published set and from
-random ones, every swap tried until none helps); its greatest distance below the published program's value; the margins'
+Run: ``python bench_sites.py CHIANG_MAI.csv [--seeds 20] [--overflow RUNS] [--part P]``. Four sets of sites (Chiang
+Mai and three drawn here) at three epsilons, alpha = .1, 12 stations of 431 sites (Chiang Mai), 8 of 150 else. Each
+line: mean cost at the noisy counts over the seeds, with standard errors, of the prior's plan at alpha, of what is
+published, and of the best set that swaps find at the same any-set margins (from the published set and from random
+ones, every swap tried until none helps); its greatest distance below the published program's value; the margins'
 cost; and costs at the true counts. With --overflow the share of runs with an overflow instead, in 16 settings: each
-keeps one choice of public data, and plans are made anew in each run.
+keeps one choice of public data, and plans are made anew in each run. --part runs a piece: the sites of that name, or
+of that number from 0 among the settings of --overflow.
 """
 
 from __future__ import annotations
@@ -116,11 +117,13 @@ def compare(name: str, site: Site, clients: np.ndarray, stations: int, epsilon: 
           f"{seconds / seeds:.2f} s", flush=True)  # fmt: skip
 
 
-def overflow(runs: int) -> None:
+def overflow(runs: int, part: str) -> None:
     """Share of runs with an overflow where sites follow the reports, promised ALPHA."""
     size, error = 20, math.sqrt(ALPHA * (1 - ALPHA) / runs)
     settings = itertools.product((0.1, 1.0), (2, 5), (None, 3.0), ("heavy", "many"))
     for number, (epsilon, stations, mean, kind) in enumerate(settings):
+        if part not in ("", str(number)):
+            continue
         rng = np.random.default_rng([9, number])
         heavy = np.minimum(rng.pareto(1.2, size) * 20, 5_000).astype(np.int64)
         clients = heavy if kind == "heavy" else rng.poisson(30, size)
@@ -143,12 +146,13 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--overflow", type=int)
+    parser.add_argument("--part", default="")
     given = parser.parse_args()
     if given.overflow:
-        overflow(given.overflow)
+        overflow(given.overflow, given.part)
         return
     for case in cases(given.data):
-        for epsilon in EPSILONS:
+        for epsilon in EPSILONS if given.part in ("", case[0]) else ():
             compare(*case, epsilon, given.seeds)
 
 
