@@ -152,10 +152,12 @@ def test_what_is_no_package_is_refused_and_the_round_goes_on(started, write, tmp
 
 
 def test_a_round_without_all_its_users_ends_and_says_so(started, tmp_path):
+    """Whether the client comes in time to hear it or finds nobody any more, it ends without a matrix."""
     serving = started("serve", "--users", 2, "--method", "full", "--seconds", 6)
-    client = started("ask", "--user", USERS[0], "--server", address_of(serving), "--out", tmp_path / "own")
-    assert serving.wait(60) == 5
-    assert client.wait(60) == 5
+    url = address_of(serving)
+    client = started("ask", "--user", USERS[0], "--server", url, "--out", tmp_path / "own", "--seconds", 15)
+    assert serving.wait(120) == 5
+    assert client.wait(120) == 5
     assert not (tmp_path / "own" / "mechanism.npz").exists()
 
 
