@@ -4,6 +4,16 @@
 checkout, runs the test files of the module's own folder (those that import it first) until one fails, and puts the
 module back: use a checkout that nobody else works in. A run that was stopped goes on where it was; ``--before FILE``
 tries first the test that killed the same mutant in another run, so that two states of the suite are compared cheaply.
+
+Measured on 2026-11-26, the first 20 mutants of seed 39 (of 35,015 places), 40 processor seconds each on a busy machine:
+
+| suite | killed | survived | time was up |
+| --- | ---: | ---: | ---: |
+| before kits were tried for one method of a family alone | 14 | 3 | 3 |
+| after: the tests that killed them stand, or the same check of the kit kills them | 14 | - | - |
+
+Survivors: which units ``budget`` calls a distance (ledger_accounts.py), 61 digits for 60 (declare/tables.py), a graph
+with directions where it has none (column_weights.py). One of those whose time was up never ends.
 """
 
 from __future__ import annotations
