@@ -45,8 +45,8 @@ def register(
             argument: the subject of the row. Rows without one, and rows that would pass the limit, give NULL.
 
     Raises:
-        UsageError: no release, no connection to DuckDB, a blank name, a release without a report for a row,
-            or a ledger by the calendar.
+        UsageError: no release, no connection to DuckDB, a name that is blank or taken, a release without a report for a
+            row, or a ledger by the calendar.
         InputError, DoesNotHoldError: a ledger that will not do.
     """
     from privopt.api.released import Released

@@ -104,8 +104,10 @@ def budget(
         if forget_batch is not None:
             _forget_batch(book, forget_batch)
         hours = window if wanted is None else None
-        if hours is not None and book.limit is not None and book.limit.calendar is not None:
-            raise UsageError(f"--window must be omitted: {ledger} counts by {book.limit.calendar}")
+        for own in book.units if hours is not None else ():
+            held = book.limit_of(own)
+            if held is not None and held.calendar is not None:
+                raise UsageError(f"--window must be omitted: {ledger} counts {own} by {held.calendar}")
         units = {
             own: book.accounts(hours=hours, unit=own) if subject is None else _accounts(book, subject, hours, own)
             for own in book.units

@@ -26,57 +26,54 @@ LISTED: Final = 2_000
 
 
 @themed
-def map_figure(made: Estimate, places: Floats, *, degrees: bool) -> Figure:
+def map_figure(made: Estimate, channel: Channel) -> Figure:
     """Draw two maps in one scale of colours: what was reported, and the estimate of the truth.
 
     Args:
         made: an estimate over all records whose outputs are the records.
-        places: (N, 2) latitude and longitude, or x and y.
-        degrees: which of the two.
+        channel: of records with coordinates.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 4.2), layout="compressed")
     assert made.reported is not None
-    x, y = (places[:, 1], places[:, 0]) if degrees else (places[:, 0], places[:, 1])
-    size = dot_size(places, 2.6)
     most = float(max(np.quantile(made.reported, 0.995), np.quantile(made.shares, 0.995), 1e-12))
-    for place, (title, shares) in enumerate((("reported", made.reported), ("estimated", made.shares))):
-        axes = figure.add_subplot(1, 2, place + 1)
-        order = np.argsort(shares, kind="stable")
-        dots = axes.scatter(x[order], y[order], c=shares[order], s=size, vmin=0, vmax=most, cmap="viridis", **RIM)
-        axes.set_title(title)
-        axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
-        axes.set_xlabel("longitude" if degrees else "x (km)")
-        axes.set_ylabel("latitude" if degrees else "y (km)")
-    figure.colorbar(dots, ax=figure.axes, label="share", shrink=0.8, extend="max")
-    return figure
+    return _maps({"reported": made.reported, "estimated": made.shares}, channel, most, "share", height=4.2)
 
 
 @themed
-def district_figure(shares: Mapping[str, Floats], places: Floats, *, degrees: bool) -> Figure:
+def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
     """Draw three maps in one scale of colours: each record in its district's share, and in the ends of its interval.
 
     Args:
         shares: (N,) the figures of each record's district, by name; NaN of a record without one.
-        places: (N, 2) latitude and longitude, or x and y.
-        degrees: which of the two.
+        channel: of records with coordinates.
     """
+    most = max(float(np.nanmax(values)) for values in shares.values()) or 1.0
+    return _maps(shares, channel, most, "share of the district", height=3.4)
+
+
+def _maps(shares: Mapping[str, Floats], channel: Channel, most: float, label: str, *, height: float) -> Figure:
+    """Draw maps next to one another, the records as dots over the streets between them."""
+    from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.4, 3.4), layout="compressed")
-    x, y = (places[:, 1], places[:, 0]) if degrees else (places[:, 0], places[:, 1])
-    size = dot_size(places, 1.9)
-    most = max(float(np.nanmax(values)) for values in shares.values()) or 1.0
+    figure = Figure(figsize=(8.4, height), layout="compressed")
+    assert channel.coordinates is not None  # the caller looked
+    places, degrees = channel.coordinates, channel.geographic
+    at = places[:, ::-1] if degrees else places
+    size = dot_size(places, 5.4 / len(shares))
     for place, (title, values) in enumerate(shares.items()):
         axes = figure.add_subplot(1, len(shares), place + 1)
-        dots = axes.scatter(x, y, c=values, s=size, vmin=0, vmax=most, cmap="viridis", **RIM)
+        if channel.streets is not None:
+            axes.add_collection(LineCollection(list(at[channel.streets]), colors="0.6", linewidths=0.5, zorder=0))
+        order = np.argsort(values, kind="stable")
+        x, y = at[order].T
+        dots = axes.scatter(x, y, c=values[order], s=size, vmin=0, vmax=most, cmap="viridis", **RIM)
         axes.set_title(title)
         axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
         axes.set_xlabel("longitude" if degrees else "x (km)")
         if not place:
             axes.set_ylabel("latitude" if degrees else "y (km)")
-    figure.colorbar(dots, ax=figure.axes, label="share of the district", shrink=0.8)
+    extend = "max" if any(np.nanmax(values) > most for values in shares.values()) else "neither"
+    figure.colorbar(dots, ax=figure.axes, label=label, shrink=0.8, extend=extend)
     return figure
 
 
@@ -170,12 +167,11 @@ def _map(made: Estimate, opened: Opened, groups: Mapping[str, Ints] | None) -> s
     channel = opened.mechanism.channel(opened.problem, opened.release)
     if not isinstance(channel, Channel) or channel.coordinates is None:
         return ""
-    places, degrees = channel.coordinates, channel.geographic
     if groups is not None:
-        figure = district_figure(_by_record(made, channel, groups), places, degrees=degrees)
+        figure = district_figure(_by_record(made, channel, groups), channel)
         title = "Districts: share, and the ends of its interval"
     elif made.reported is not None and list(channel.inputs) == list(made.ids):
-        figure, title = map_figure(made, places, degrees=degrees), "Estimated and reported"
+        figure, title = map_figure(made, channel), "Estimated and reported"
     else:
         return ""
     return f"<section>{drawing(title, figure)}</section>"

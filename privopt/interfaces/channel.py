@@ -28,6 +28,7 @@ class Channel:
         unit: of ``distances``.
         coordinates: (N, 2) of the secrets on a map, latitude and longitude or x and y; None without a map.
         geographic: whether they are degrees.
+        streets: (E, 2) numbers of secrets that a street joins, for maps; None without streets.
     """
 
     inputs: Sequence[str]
@@ -38,6 +39,7 @@ class Channel:
     unit: str = ""
     coordinates: Floats | None = None
     geographic: bool = False
+    streets: Ints | None = None
 
     def __attrs_post_init__(self) -> None:
         shape, wanted = self.probabilities.shape, (len(self.inputs), len(self.outputs))

@@ -311,16 +311,19 @@ class Booking:
         found = self.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind LIKE 'charge%'")
         return [purpose for (purpose,) in found if isinstance(purpose, str)]
 
-    def charges_for(self, purpose: str) -> dict[str, tuple[int, Fraction]]:
-        """Count each account's charges for a purpose and add up their epsilon, or rho, by the account's name."""
+    def charges_for(self, purpose: str) -> dict[str, list[Fraction]]:
+        """Return epsilon, or rho, of each charge for a purpose, oldest first, by the account's name."""
         query = (
-            "SELECT s.name, t.amount, count(*) FROM entries e JOIN terms t ON t.id = e.terms JOIN subjects s "
-            "ON s.id = e.subject WHERE t.kind LIKE 'charge%' AND t.purpose = ? GROUP BY s.name, t.amount"
+            "SELECT s.name, t.amount FROM entries e JOIN terms t ON t.id = e.terms JOIN subjects s ON s.id = e.subject "
+            "WHERE t.kind LIKE 'charge%' AND t.purpose = ? ORDER BY e.number"
         )
-        found: dict[str, tuple[int, Fraction]] = {}
-        for name, amount, times in self.connection.execute(query, (purpose,)):
-            count, spent = found.get(name, (0, Fraction(0)))
-            found[name] = (count + times, spent + times * sum_of(amount)[0])
+        amounts: dict[str, Fraction] = {}
+        found: dict[str, list[Fraction]] = {}
+        for name, text in self.connection.execute(query, (purpose,)):
+            amount = amounts.get(text)
+            if amount is None:
+                amount = amounts[text] = sum_of(text)[0]
+            found.setdefault(name, []).append(amount)
         return found
 
     # --- what is added ------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ SEQUENCE: Final = (
 
 WITHIN: Final = (
     "a place is a cell of a fixed public map, and its report is given again near the cell's centre: epsilon protects "
-    "the position within one cell, and anyone who knows positions at which reports were or were not renewed learns the "
-    "cell"
+    "the position among those of one cell that are near the same centres, and anyone who knows positions at which "
+    "reports were or were not renewed learns the cell and which centres are near"
 )
 """What remains of that guarantee if a kept report is given again near its cell."""
 

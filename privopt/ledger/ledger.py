@@ -162,7 +162,7 @@ class Ledger:
         cost: Cost,
         periods: Sequence[str] | None = None,
         times: Sequence[int] | None = None,
-        closed: set[str] | None = None,
+        closed: dict[str, int] | None = None,
     ) -> list[bool]:
         """Charge many reports, in order and in one transaction that is durable when this returns.
 
@@ -172,8 +172,8 @@ class Ledger:
             periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
                 now where the limit is by the calendar.
             times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
-            closed: accounts that are charged no more; an account is added at its first refusal. None where a smaller
-                report may be charged after one that was refused.
+            closed: of accounts the least of ``times`` that was refused: no such report, and no dearer one, is charged.
+                Refusals are noted in it. None where each report is asked about anew.
 
         Returns:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
@@ -213,7 +213,7 @@ class Ledger:
         cost: Cost,
         periods: Sequence[str] | None = None,
         times: Sequence[int] | None = None,
-        closed: set[str] | None = None,
+        closed: dict[str, int] | None = None,
     ) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
@@ -228,9 +228,10 @@ class Ledger:
             marks: list[Mark | None] = []
             for each, count in zip(whose, times or [1] * len(whose), strict=True):
                 account = accounts[each]
-                good = account not in (closed or ()) and book.charge(account, costs[count], priced[count], limit)
+                least = count + 1 if closed is None else closed.get(account, count + 1)
+                good = count < least and book.charge(account, costs[count], priced[count], limit)
                 if closed is not None and not good:
-                    closed.add(account)
+                    closed[account] = min(count, least)
                 marks.append((book.head.number, book.head.hash) if good and book.head else None)
             return marks
 
@@ -357,8 +358,8 @@ class Ledger:
         with self._reading() as book:
             return book.purposes()
 
-    def charges_for(self, purpose: str) -> dict[str, tuple[int, Fraction]]:
-        """Count each account's charges for a purpose and add up their epsilon, or rho, by the account's name."""
+    def charges_for(self, purpose: str) -> dict[str, list[Fraction]]:
+        """Return epsilon, or rho, of each charge for a purpose, oldest first, by the account's name."""
         with self._reading() as book:
             return book.charges_for(purpose)
 

@@ -1,5 +1,6 @@
 """Polars: each row has a draw of its own each time that the expression stands in a query, in memory and streaming."""
 
+import random
 from collections import Counter
 
 import polars as pl
@@ -34,9 +35,10 @@ def lazy(trips, tmp_path):
     return pl.scan_parquet(tmp_path / "trips.parquet")
 
 
-def charges(book):
+def charges(book, *, check=True):
     with po.Ledger(book) as ledger:
-        ledger.check()
+        if check:
+            ledger.check()
         accounts = ledger.accounts()
     assert all(account.spent * 2 == account.reports for account in accounts)
     return Counter({account.subject: account.reports for account in accounts})
@@ -113,3 +115,53 @@ def test_a_fault_in_a_column_comes_as_it_is_said(release, trips, book, engine):
     named = trips.lazy().with_columns(who=pl.lit("a\x07b")).with_columns(expr)
     with pytest.raises(UsageError, match=r"^table: column subject: found a name with U\+0007"):
         named.collect(engine=engine)
+
+
+SOURCES = {
+    "file": lambda lf: lf,
+    "sorted": lambda lf: lf.sort("place", "trip"),
+    "joined": lambda lf: lf.join(pl.LazyFrame({"g": [0, 2, 4], "area": ["a", "b", "c"]}), on="g"),
+    "crossed": lambda lf: lf.join(pl.LazyFrame({"n": [1, 2]}), how="cross"),
+    "in parts": lambda lf: pl.concat([lf.filter(pl.col("g") < 2), lf.filter(pl.col("g") > 2)]),
+}
+FILTERS = [pl.lit(True), pl.col("g") == 2, pl.col("trip") % 7 < 3, pl.col("lat").is_not_null(), pl.lit(False)]
+ENDS = {
+    "as it is": lambda lf: lf,
+    "some reports": lambda lf: lf.filter(field("r0").is_in(["p1", "p2"])),
+    "by report": lambda lf: lf.sort(field("r0")),
+    "distinct": lambda lf: lf.unique(),
+    "counted": lambda lf: lf.group_by(pl.col("^r.$")).len(),
+    "limited": lambda lf: lf.head(13),
+}
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_random_queries_draw_what_they_select(release, trips, lazy, book, count):
+    expr = release.expr("lat", "lon", ledger=book, subject="who")
+    chance, seen, places, before = random.Random(count), Counter(), Counter(), Counter()
+    for _ in range(count):
+        source, rule, end = (chance.choice(list(each)) for each in (SOURCES, FILTERS, ENDS))
+        calls, engine = chance.randint(1, 3), chance.choice(["in-memory", "streaming"])
+        kept = [f"r{n}" for n in range(calls) if n == 0 or chance.random() < 0.7]
+        given = SOURCES[source](lazy).filter(rule)
+        query = given.with_columns(expr.alias(f"r{n}") for n in range(calls)).select("place", "who", *kept)
+        got = ENDS[end](query).collect(engine=engine)
+        after = charges(book, check=False)
+        rows = SOURCES[source](trips.lazy()).filter(rule).collect()
+        most = Counter({who: len(kept) * times for who, times in Counter(rows["who"].drop_nulls()).items()})
+        about = (source, str(rule), end, calls, kept, engine)
+        if end == "limited":  # a limit may spare draws, and never lets two rows have one
+            assert after - before <= most, about
+            assert (after - before).total() >= len(kept) * got["who"].count(), about
+        else:
+            assert after - before == most, about
+        if end in ("as it is", "by report"):
+            for name in kept:
+                for place, report in got.select("place", name).drop_nulls().iter_rows():
+                    seen[report["id"]] += 1
+                    places[place] += 1
+        before = after
+    charges(book)  # the whole chain holds
+    wanted = expected(release, places)
+    assert seen.total() > 40 * count
+    assert chisquare([seen[name] for name in wanted], list(wanted.values())).pvalue > 1e-6

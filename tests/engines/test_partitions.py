@@ -1,30 +1,21 @@
-"""Partitions: tasks are killed, repeated and run twice at a time, and each row has one report and one charge."""
+"""Partitions: whatever parts a table comes in, each row has one report and one charge."""
 
-import os
 import pickle
-import random
-import signal
-import sys
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
-from multiprocessing import get_context
 
 import polars as pl
 import pytest
-from helpers.lake import NOTES, expected, killed_at_random, reported, tallied
+from helpers.lake import COLUMNS, NOTES, charges, drawn, expected, reported, tallied
 from scipy.stats import chisquare
 
 import privopt as po
 from privopt.errors import DoesNotHoldError, InputError, UsageError
-from privopt_metric_dp.tables.partitions import TALLY
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.filterwarnings(NOTES)
-
-COLUMNS = {"subject": "who", "row": "trip", "lat": "lat", "lon": "lon"}
 
 
 def split(trips, parts):
@@ -32,20 +23,6 @@ def split(trips, parts):
     where = pl.col("who").hash(7) % parts
     found = [trips.filter(where.fill_null(0) == part) for part in range(parts)]
     return [part.to_arrow().to_batches(max_chunksize=97) for part in found]
-
-
-def charges(folder):
-    with po.Ledger(folder / "book") as ledger:
-        ledger.check()
-        return {account.subject: (account.spent, account.reports) for account in ledger.accounts()}
-
-
-def drawn(tables):
-    """Return the report of each row by its id; a row that comes twice must have the same one."""
-    reports = {}
-    for row, report in pl.concat(map(pl.from_arrow, tables)).select("trip", "report").iter_rows():
-        assert reports.setdefault(row, report) == report
-    return reports
 
 
 def both_passes(release, partitions, folder, run=map):
@@ -178,32 +155,6 @@ def test_a_subject_in_two_partitions_is_refused_and_a_row_more_in_the_second_pas
         reported(plan, more.to_arrow().to_batches())
 
 
-def stubborn(task, parts):
-    """Run tasks in processes that are killed, twice each at least, until all have an answer of each run."""
-    answers, left = [], [part for part in parts for _ in range(2)]
-    while left:
-        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:  # Polars survives no fork
-            futures = [(part, pool.submit(killed_at_random, task, part)) for part in left]
-            done = [(part, future) for part, future in futures if future.exception() is None]
-            answers += [(part, future.result()) for part, future in done]
-            left = [part for part, future in futures if future.exception() is not None]
-    return answers
-
-
-@pytest.mark.slow
-def test_killed_and_repeated_processes_give_each_row_one_report_and_one_charge(release, trips, tmp_path):
-    trips = trips.head(900)
-    parts = split(trips, 3)
-    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
-        tallies = {id(part): table for part, table in stubborn(partial(tallied, batch.tally), parts)}
-        plan = batch.charge(pa.concat_tables(list(tallies.values())))
-        made = drawn([table for _, table in stubborn(partial(reported, plan), parts)])
-    assert made == drawn([reported(plan, part) for part in parts])
-    assert len(made) == len(trips)
-    rows = Counter(trips["who"].drop_nulls())
-    assert charges(tmp_path) == {name: (Fraction(count, 2), 1) for name, count in rows.items()}
-
-
 def test_what_workers_get_can_be_pickled_and_does_not_show_its_key(release, trips, tmp_path):
     with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
         key = batch.batch.key()
@@ -228,65 +179,3 @@ def test_dask_gives_each_row_one_report_and_one_charge(release, trips, tmp_path)
     assert got.sort_values("trip")["g"].to_list() == trips["g"].to_list()
     rows = Counter(trips["who"].drop_nulls())
     assert charges(tmp_path) == {name: (Fraction(count, 2), 1) for name, count in rows.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("spark")
-@pytest.mark.filterwarnings("ignore")
-def test_spark_gives_each_row_one_report_though_its_workers_are_killed(release, trips, tmp_path, spark):
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    trips.write_parquet(tmp_path / "trips.parquet")
-    frame = spark.read.parquet(str(tmp_path / "trips.parquet")).repartition(12, "who")
-    died = tmp_path / "died"
-    died.mkdir()
-
-    def dying(run):
-        """Run a task; half of the first attempts, and a sixth of the second, die after their first batch."""
-
-        def task(batches):
-            from pyspark import TaskContext
-
-            context = TaskContext.get()
-            attempt, chance = context.attemptNumber(), random.SystemRandom().random()
-            for batch in run(batches):
-                yield batch
-                if chance < (0.5, 0.17, 0.0, 0.0)[attempt]:
-                    (died / f"{random.SystemRandom().random()}").touch()
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        return task
-
-    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
-        counted = frame.mapInArrow(dying(batch.tally), TALLY).toArrow()
-        plan = batch.charge(counted)
-        schema = from_arrow_schema(plan.schema(frame.limit(0).toArrow().schema))
-        safe = frame.mapInArrow(dying(partial(release.map_arrow, plan=plan)), schema)
-        got = drawn([safe.toArrow()])
-        assert drawn([safe.toArrow()]) == got
-    assert len(list(died.iterdir())) > 5
-    assert sorted(got) == trips["trip"].to_list()
-    rows = Counter(trips["who"].drop_nulls())
-    assert charges(tmp_path) == {name: (Fraction(count, 2), 1) for name, count in rows.items()}
-
-
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
-    """Spark on this machine: four slots, tasks that are tried four times, and a second try of slow ones."""
-    sql = pytest.importorskip("pyspark.sql")
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    builder = sql.SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
-    options = {
-        "spark.speculation": "true",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.1",
-        "spark.driver.memory": "1g",
-        "spark.local.dir": str(tmp_path / "spark"),
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-    }
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()

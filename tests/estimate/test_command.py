@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from helpers.command import run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 
 import privopt as po
 from privopt.api.released import PrivoptWarning
@@ -280,7 +281,7 @@ def test_of_every_point_the_shares_are_of_the_vertices(tmp_path):
 def test_labels_of_maps_lie_in_the_picture_and_apart():
     """Coordinates of many digits on a map that is wider than high."""
     at = np.array([(lat, lon) for lat in np.linspace(41.886, 41.902, 4) for lon in np.linspace(12.466, 12.495, 5)])
-    figure = map_figure(shares_of(np.full(20, 0.05)), at, degrees=True)
+    figure = map_figure(shares_of(np.full(20, 0.05)), SimpleNamespace(coordinates=at, geographic=True, streets=None))
     drawn = FigureCanvasAgg(figure).get_renderer()
     figure.draw(drawn)
     whole = figure.bbox.padded(1)
@@ -290,6 +291,19 @@ def test_labels_of_maps_lie_in_the_picture_and_apart():
         ticks = [text.get_window_extent(drawn) for text in axes.get_xticklabels()]
         assert len(ticks) >= 3
         assert all(one.x1 < other.x0 for one, other in pairwise(ticks))
+
+
+def test_maps_show_the_streets_between_records():
+    places = po.records(
+        {"id": list("abc"), "lat": [45.0, 45.01, 45.01], "lon": [7.0, 7.0, 7.01]}, id="id", lat="lat", lon="lon"
+    )
+    roads = po.roads({"from": ["a", "b", "x"], "to": ["b", "x", "c"], "km": [1.2, 0.4, 0.5]})
+    release = po.solve("exponential", po.metric_problem(places, distance=roads, epsilon="1/km"))
+    channel = release.opened.mechanism.channel(release.opened.problem, release.opened.release)
+    assert channel.streets.tolist() == [[0, 1]]  # x is no record: no place of it is known
+    for axes in map_figure(shares_of(np.full(3, 1 / 3)), channel).axes[:2]:
+        [lines] = [each for each in axes.collections if isinstance(each, LineCollection)]
+        assert [line.tolist() for line in lines.get_segments()] == [[[7.0, 45.0], [7.0, 45.01]]]
 
 
 def test_one_share_stands_on_an_axis_from_nothing_to_all():

@@ -1,14 +1,14 @@
 """Nine places of a town for tests of engines, and how often each report is expected."""
 
-import os
-import random
-import signal
+import polars as pl
 
+import privopt as po
 from privopt.numbers import TOTAL
 from privopt_metric_dp.api.released_matrix import ReleasedMatrix
 
 PLACES = {f"p{n}": (45.0 + 0.01 * (n // 3), 7.0 + 0.012 * (n % 3)) for n in range(9)}
 TRIPS = 3000
+COLUMNS = {"subject": "who", "row": "trip", "lat": "lat", "lon": "lon"}
 NOTES = "ignore::privopt.api.released.PrivoptWarning"
 
 
@@ -38,9 +38,16 @@ def reported(plan, part):
     return pyarrow.Table.from_batches(ReleasedMatrix.map_arrow(iter(part), plan))
 
 
-def killed_at_random(run, part):
-    """Run a task, and die without a word three times in ten after its work."""
-    made = run(part)
-    if random.SystemRandom().random() < 0.3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return made
+def charges(folder):
+    """Check the whole ledger; return what each subject has spent, and in how many charges."""
+    with po.Ledger(folder / "book") as ledger:
+        ledger.check()
+        return {account.subject: (account.spent, account.reports) for account in ledger.accounts()}
+
+
+def drawn(tables):
+    """Return the report of each row by its id; a row that comes twice must have the same one."""
+    reports = {}
+    for row, report in pl.concat(map(pl.from_arrow, tables)).select("trip", "report").iter_rows():
+        assert reports.setdefault(row, report) == report
+    return reports

@@ -211,6 +211,15 @@ def test_limits_of_different_periods_come_to_no_epsilon_together(tmp_path):
     assert Fraction(found["epsilon"]) > 1
 
 
+@pytest.mark.parametrize("unit", [EPSILON, RHO])
+def test_a_window_is_refused_where_any_unit_has_a_calendar(tmp_path, unit):
+    with Ledger(tmp_path / "l") as book:
+        for own in (EPSILON, RHO):
+            book.set_limit(1, per="day" if own == unit else None, unit=own)
+    done = run("budget", str(tmp_path / "l"), "--window", "24")
+    assert (done.exit_code, f"counts {unit} by day" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("delta", ["1e-9999999999999999", "1e999999999999", "1e-41"])
 def test_a_delta_of_endless_digits_is_refused(tmp_path, delta):
     with Ledger(tmp_path / "l") as book:
@@ -274,14 +283,16 @@ def test_a_batch_is_charged_once_in_any_unit(tmp_path, cost):
         assert len(book.charges()) == 3
 
 
-def test_a_closed_account_is_charged_no_more(tmp_path):
+def test_after_a_refusal_a_closed_account_is_charged_for_smaller_reports_alone(tmp_path):
     with Ledger(tmp_path / "l") as book:
         book.set_limit(2)
         asked = ["anna", "anna", "ben", "anna"], PURE, None, [3, 2, 1, 1]
         assert book.charge_each(*asked) == [True, False, True, True]
     with Ledger(tmp_path / "m") as book:
         book.set_limit(2)
-        closed: set[str] = set()
-        assert book.charge_each(*asked, closed) == [True, False, True, False]
-        assert closed == {"anna"}
-        assert book.charge_each(["anna", "ben"], PURE, closed=closed) == [False, True]
+        closed: dict[str, int] = {}
+        assert book.charge_each(*asked, closed) == [True, False, True, True]
+        assert closed == {"anna": 2}
+        book.set_limit(9)
+        again = ["anna", "ben", "anna"], PURE, None, [2, 2, 1]
+        assert book.charge_each(*again, closed) == [False, True, True]

@@ -9,6 +9,7 @@ import pytest
 from helpers.charging import charged, said
 from scipy.stats import chisquare
 
+import privopt as po
 from privopt.command.new import new_plugin
 from privopt.errors import UsageError
 from privopt.ledger.charge import Charge
@@ -67,6 +68,16 @@ def test_each_row_is_charged_before_it_is_drawn(line, tmp_path):
     done = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"), asked)
     assert done.refused == {"unknown id": 1, "budget spent": 2}
     assert Counter(name for name, _ in charged(tmp_path / "book")) == {"anna": 3, "bert": 1}
+
+
+def test_the_release_in_python_protects_tables(line):
+    release, frame = po.open(line), pl.DataFrame({"n": range(50), "place": ["0", "1"] * 25})
+    made = release.apply(frame, id="place")
+    assert made.columns == ["n", "report"]
+    assert set(made["report"]) <= set(release.opened.release.records)
+    for more, words in (({"x": "n", "y": "n"}, "must be id"), ({"id": "place", "seed": 1}, "has no matrix")):
+        with pytest.raises(UsageError, match=words):
+            release.apply(frame, **more)
 
 
 def test_in_memory_and_what_takes_a_matrix(line, tmp_path):

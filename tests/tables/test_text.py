@@ -2,9 +2,12 @@
 
 import json
 import re
+import tempfile
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
@@ -14,12 +17,16 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from privopt.errors import StoppedError, UsageError
+from privopt.ledger.batches import Batch, Digest
 from privopt.ledger.charge import Charge
+from privopt.ledger.entries import Cost
+from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
+from privopt_metric_dp.tables.charge_rows import Charging
 from privopt_metric_dp.tables.protect_text import MASK
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.words_of_text import split_words, vocabulary, word_number
@@ -154,6 +161,37 @@ def test_each_known_word_is_charged_and_a_shorter_sentence_that_fits_is_reported
     assert not any("tell nothing of it" in note for note in done.notes)
 
 
+LONGEST = 4
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["anna", "bert"]), st.integers(0, LONGEST)), min_size=1, max_size=24),
+    st.lists(st.integers(0, 24), max_size=3),
+    st.lists(st.integers(0, 20), min_size=4, max_size=4),
+)
+def test_a_batch_that_goes_on_finds_which_sentences_were_charged(rows, stops, limits):
+    """After each stop the limit is another one; what was granted stays so, and each granted word has its charge."""
+    with tempfile.TemporaryDirectory() as place:
+        book, cost = Path(place, "book"), Cost(epsilon="0.5", unit="per word")
+        frame = nw.from_native(pl.DataFrame({"who": [who for who, _ in rows]}), eager_only=True)
+        times, before = np.array([count for _, count in rows]), np.zeros(len(rows), dtype=bool)
+        for stop, limit in zip([*stops, len(rows)], limits, strict=False):
+            with Ledger(book) as ledger:
+                ledger.set_limit(limit)
+            charging = Charging(to=Charge(ledger=book, subject="who"), cost=cost)
+            with Batch(ledger=book, name="one").opened() as batch, charging.opened():
+                charging.begin(batch)
+                batch.begin(Digest(batch.key()))
+                granted, _ = charging.granted(frame[:stop], times[:stop])
+            assert (granted >= before[:stop]).all()
+            before[:stop] = granted
+            with Ledger(book) as ledger:
+                spent = {account.subject: account.spent for account in ledger.accounts()}
+            for who in ("anna", "bert"):
+                mine = np.array([name == who for name, _ in rows])
+                assert spent.get(who, 0) == Fraction(int(times[before & mine].sum()), 2)
+
+
 def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_path, monkeypatch):
     said("budget", tmp_path / "book", "--set", "3")
     texts = ["cat cat", "30", "the cat sat", "Rome", "sat sat"] * 3
@@ -177,6 +215,8 @@ def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_p
     assert charged(tmp_path / "book") == before
     out = pl.read_csv(tmp_path / "o.csv")["said"].to_list()
     assert out == drawn[0]["said"].to_list()
+    of_anna = [text is not None for text, who in zip(out, pl.read_csv(rows)["who"], strict=True) if who == "anna"]
+    assert of_anna == [True, True, False, False, False, False, False, False, False]
     assert done.counts["words"] == sum(len(text.split(" ")) for text in out if text)
     whose = pl.read_csv(rows)["who"].to_list()
     for name in ("anna", "bert"):

@@ -12,39 +12,51 @@ from privopt.report.disclose.statements import Statement
 
 FORMATS: Final = ("registry", "nist", "dpia", "card")
 
-SCHEMA: Final = "arXiv:2509.13509"
-"""Nanayakkara, Ghazi, Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, 2025."""
+SCHEMA: Final = "arXiv:2509.13509; github.com/opendp/deployments-registry-data"
+"""Nanayakkara, Ghazi, Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, 2025; and the
+form of the registry's records, as it was in 2026."""
 
 REGISTRY: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "tier_1": {
+    "basic": {
         "name": ("owner.name",),
-        "data_curator": ("owner.curator",),
+        "data_curators": ("owner.curator",),
+        "description": ("owner.description",),
         "intended_use": ("owner.purpose",),
         "data_product_type": ("owner.product",),
         "data_product_region": ("owner.region",),
-        "description": ("owner.description",),
+        "data_product_sector": ("owner.sector",),
         "publication_date": ("owner.published",),
-        "links": ("owner.links",),
     },
-    "tier_2": {
-        "flavor": ("release.kind", "release.promise", "release.verdict"),
-        "privacy_loss_parameters": ("release.epsilon", "release.parameter"),
-        "privacy_unit": ("release.unit",),
-        "deployment_model": ("limit.trust", "owner.drawn_where"),
-    },
-    "tier_3": {
+    "dp_variant": {
+        "variant_name": ("release.kind", "release.verdict"),
         "data_domain": ("maker.domain", "owner.collected"),
         "unprotected_quantities": ("limit.unchecked", "limit.private"),
-        "privacy_unit_description": ("release.neighbours", "release.statement", "limit.person"),
-        "post_processing": ("release.after",),
-        "composition": ("limit.total", "owner.budget"),
-        "implementation": ("maker.made", "release.checked", "release.files"),
-        "security": ("limit.timing", "limit.machine", "owner.access", "owner.incidents"),
-        "utility": ("release.loss", "release.bound", "owner.utility"),
-        "rationale": ("owner.why_epsilon",),
     },
+    "privacy_loss": {
+        "privacy_unit": ("release.unit",),
+        "privacy_unit_details": ("release.neighbours", "release.statement", "limit.person"),
+        "privacy_parameters": ("release.epsilon", "release.parameter"),
+        "privacy_parameters_details": ("release.promise",),
+    },
+    "deployment_model": {
+        "model_name": ("limit.trust",),
+        "model_name_details": ("owner.drawn_where",),
+        "trust_assumptions": ("limit.timing", "limit.machine"),
+        "actors": ("owner.access",),
+        "release_type": ("owner.releases",),
+    },
+    "implementation": {
+        "preprocessing_and_hyperparameter_tuning": ("owner.preparation",),
+        "mechanisms": ("maker.made", "release.checked", "release.files"),
+        "composition": ("limit.total", "owner.budget"),
+        "post_processing": ("release.after",),
+        "justification": ("owner.why_epsilon",),
+        "utility": ("release.loss", "release.bound", "owner.utility"),
+        "additional_information": ("owner.incidents",),
+    },
+    "administrative": {"evidence_sources": ("owner.links",)},
 }
-"""Fields of an entry by tier of transparency, as the registry groups them, each with the sentences that fill it."""
+"""Fields of a record by its groups, as the registry's form has them, each with the sentences that fill it."""
 
 PROPERTIES: Final = (
     "release.verdict",
@@ -136,9 +148,11 @@ def _chosen(told: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statem
 
 def _entry(told: Sequence[Statement]) -> str:
     """Return a registry entry as JSON: each field a list of sentences, each with its claim; open ones have no text."""
-    entry: dict[str, Any] = {"schema": SCHEMA}
-    for tier, fields in REGISTRY.items():
-        entry[tier] = {name: [_field(each) for each in _chosen(told, starts)] for name, starts in fields.items()}
+    deployment = {
+        group: {name: [_field(each) for each in _chosen(told, starts)] for name, starts in fields.items()}
+        for group, fields in REGISTRY.items()
+    }
+    entry: dict[str, Any] = {"schema": SCHEMA, "deployment": deployment}
     entry["open_questions"] = {each.values["name"]: each.values["question"] for each in told if each.claim == "open"}
     entry["claims"] = {name: words for name, words in CLAIMS.items() if name in _claims(entry)}
     return dump_json(entry)
@@ -151,7 +165,7 @@ def _field(statement: Statement) -> dict[str, Any]:
 
 
 def _claims(entry: Mapping[str, Any]) -> set[str]:
-    return {each["claim"] for tier in REGISTRY for field in entry[tier].values() for each in field}
+    return {each["claim"] for group in entry["deployment"].values() for field in group.values() for each in field}
 
 
 def _markdown(name: str, told: Sequence[Statement]) -> str:

@@ -25,7 +25,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     """Register a function over Arrow batches that no optimiser may repeat or share.
 
     Raises:
-        UsageError: no connection to DuckDB, a name that will not do, or DuckDB or pyarrow is not installed.
+        UsageError: no connection to DuckDB, a name that will not do or is taken, or DuckDB or pyarrow is not installed.
     """
     try:
         import duckdb
@@ -37,6 +37,12 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         raise UsageError(f"connection must be one to DuckDB, got {type(connection).__name__}")
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"name must be that of a function, got {cut(repr(name))}")
+    taken = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?)"
+    if connection.execute(taken, [name]).fetchone():
+        raise UsageError(
+            f"name must be one that the connection has no function of, got {name}: give another name, or "
+            f"connection.remove_function({name!r}) before"
+        )
     types = {pl.Float64: pa.float64(), pl.String: pa.string()}
     form = pa.struct([(part, types[kind]) for part, kind in rows.fields.items()])
 

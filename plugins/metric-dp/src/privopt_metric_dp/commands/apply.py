@@ -89,7 +89,7 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
     metavar="KM",
     help="With --sticky, against the noise of GPS: a kept report is repeated while the position is at most KM from the "
     "centre of its cell. A cell is all that one record is nearest to. KM is half a cell's diagonal plus the noise, or "
-    "more. Who knows where reports were renewed learns the cell.",
+    "more. Who knows where reports were renewed learns the cell, and which centres are near.",
 )
 @click.option(
     "--text",

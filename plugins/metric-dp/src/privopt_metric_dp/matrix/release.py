@@ -21,6 +21,7 @@ from privopt.interfaces import Channel, Release, SolveContext
 from privopt.numbers.sampling import TOTAL, draw
 from privopt_metric_dp.matrix.repair import Repaired, repair
 from privopt_metric_dp.region.region import ARRAYS, Region, region_of
+from privopt_metric_dp.space.road_metric import RoadMetric
 from privopt_metric_dp.traces.draw_trace import Walker
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ class MatrixRelease(Release):
             unit=data.unit,
             coordinates=data.records.on_map,
             geographic=data.records.kind == "geographic",
+            streets=data.metric.joined if isinstance(data.metric, RoadMetric) else None,
         )
 
     def rows_of_outputs(self, whole: MetricData) -> Ints:

@@ -72,6 +72,14 @@ class RoadMetric(Metric):
         known = self.roads.streets
         return None if known is None else (known, len(self.roads), self._places)
 
+    @property
+    def joined(self) -> Ints:
+        """(E, 2) records that a road joins; roads to other nodes are omitted."""
+        record_of = np.full(len(self.roads), -1, dtype=np.int64)
+        record_of[self._places] = np.arange(len(self._places))
+        ends = record_of[self.roads.ends]
+        return ends[(ends >= 0).all(axis=1)]
+
     def no_less(self, distances: Floats) -> Floats:
         """Return doubles that the lengths of paths over the roads as given do not exceed."""
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)

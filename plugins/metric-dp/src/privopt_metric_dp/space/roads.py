@@ -97,6 +97,11 @@ class Roads:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    @property
+    def ends(self) -> Ints:
+        """(E, 2) numbers of the nodes at both ends of each edge."""
+        return self._ends.T
+
     @cached_property
     def counted(self) -> tuple[Roads, Fraction] | None:
         """These roads in whole numbers of a unit (in km), with exact sums; None where their lengths have no such unit.

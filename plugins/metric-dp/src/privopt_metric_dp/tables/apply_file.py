@@ -72,8 +72,12 @@ def apply(
 
 
 def _source_text(folder: Path, table: Path) -> str:
-    """Describe the source of a finished batch without a digest of secrets: release, file and its size in bytes."""
-    return f"{sha256(folder / SUMS)} {table.name} {table.stat().st_size}"
+    """Describe the source of a finished batch without a digest of secrets: release, and name, size and time of a file.
+
+    With a digest every candidate for a row's secret could be tried.
+    """
+    status = table.stat()
+    return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
 
 
 def _check_same(batch: Batch, folder: Path, table: Path) -> None:
@@ -83,7 +87,8 @@ def _check_same(batch: Batch, folder: Path, table: Path) -> None:
         UsageError: it is another.
     """
     if batch.record.get("source") != _source_text(folder, table):
-        raise UsageError(f"batch {batch.name} must be of the table and release that it was finished with, got others")
+        found = "another or one that was written since"
+        raise UsageError(f"batch {batch.name} must be of the table and release that it was finished with, got {found}")
 
 
 def _apply_file(

@@ -6,9 +6,10 @@ visits of a subject that share a place, and on nothing else: rows without a posi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from fractions import Fraction
 from functools import partial
 from itertools import repeat
 from typing import Any, Self
@@ -53,18 +54,19 @@ class Charging:
         cost: of each row.
         time: column of when each row was, which a ledger whose limit is by the calendar charges it to.
         charged: rows that were charged so far.
-        paid: of a batch, how many rows of each account earlier runs have charged; None without a batch.
+        paid: of a batch, what earlier runs have charged to each account and no row was found for yet, in their order;
+            None without a batch.
     """
 
     to: Charge
     cost: Cost
     time: str | None = None
-    paid: Counter[str] | None = None
+    paid: Mapping[str, deque[Fraction]] | None = None
     charged: int = 0
     _ledger: Ledger = field(init=False)
     _kept: Sticky | None = field(init=False)
     _calendar: Calendar | None = field(init=False)
-    _refused: set[str] = field(factory=set, init=False)
+    _refused: dict[str, int] = field(factory=dict, init=False)
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Self]:
@@ -95,7 +97,7 @@ class Charging:
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)
-        self.paid = Counter({account: count for account, (count, _) in self._ledger.charges_for(purpose).items()})
+        self.paid = {account: deque(charges) for account, charges in self._ledger.charges_for(purpose).items()}
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
         """Return whom each row is about, each name in its one form; None for no one."""
@@ -186,7 +188,7 @@ class Charging:
 
     def _pay(
         self,
-        paid: Counter[str],
+        paid: Mapping[str, deque[Fraction]],
         whose: Sequence[str],
         cost: Cost,
         periods: Sequence[str],
@@ -194,8 +196,9 @@ class Charging:
     ) -> list[bool]:
         """Charge the rows of a batch that no earlier run has charged.
 
-        All rows of an account are charged in order, and none after one that was refused. So what earlier runs charged
-        are its first rows that cost anything, and how many they are is in the ledger.
+        Rows of an account are charged in order, and none that costs as much as one that was refused before it. So the
+        first row that costs what the first charge does is the row that was charged, and so on; rows between them were
+        refused, and still are.
         """
         called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
         accounts = [
@@ -205,12 +208,16 @@ class Charging:
         granted = [False] * len(whose)
         due: list[int] = []
         for number, account in enumerate(accounts):
-            free = times is not None and not times[number]
-            if free or paid[account]:
-                paid[account] -= not free
+            count, charges = 1 if times is None else times[number], paid.get(account)
+            if not count:
+                granted[number] = True
+            elif not charges:
+                due.append(number)
+            elif charges[0] == count * cost.amount[0]:
+                charges.popleft()
                 granted[number] = True
             else:
-                due.append(number)
+                self._refused[account] = min(count, self._refused.get(account, count))
         allowed = self.charge(
             [whose[number] for number in due],
             cost,

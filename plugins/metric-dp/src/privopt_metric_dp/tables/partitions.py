@@ -317,7 +317,7 @@ class PartitionedBatch:
         self.batch.begin(digest)
         rows_of = dict(counts.iter_rows())
         granted = self._granted(
-            rows_of, {name: int(spent / self.cost.amount[0]) for name, (_, spent) in before.items()}
+            rows_of, {name: int(sum(charged) / self.cost.amount[0]) for name, charged in before.items()}
         )
         self.charged = True
         few = {name: (rows, granted[name]) for name, rows in rows_of.items() if granted[name] < rows}

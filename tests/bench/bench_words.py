@@ -1,0 +1,78 @@
+"""What words cost: a release over 5,000 of 300 dimensions, with all outputs and with 600 chosen ones; sentences.
+
+Run as ``python tests/bench/bench_words.py [--words 5000] [--sentences 1000]``. Seconds by the clock and by the
+processors, of whole commands; the folder's size on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from bench_city import PRIVOPT, run_command
+
+DIMENSIONS = 300
+WORDS_OF_A_SENTENCE = 20
+PROBLEM = """
+[records]
+vectors = "words.npy"
+ids = "words.txt"
+{outputs}
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 10.0
+[utility]
+kind = "distance"
+"""
+
+
+def run(name: str, words: list[str | Path]) -> None:
+    """Run a command, and print what it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code, seconds, peak, _ = run_command([*PRIVOPT, *words, "--quiet"])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    about = f"load {os.getloadavg()[0]:.0f}" if code == 0 else f"exit {code}"
+    print(f"| {name} | {seconds:.1f} | {used:.1f} | {peak:.2f} | {about} |", flush=True)
+
+
+def size(folder: Path) -> float:
+    """MB on disk."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def main() -> None:
+    """Write words and sentences, solve, and protect."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--words", type=int, default=5_000)
+    parser.add_argument("--sentences", type=int, default=1_000)
+    asked = parser.parse_args()
+    rng = np.random.default_rng(0)
+    print("| command | seconds | processor seconds | GB | |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        words = [f"w{chr(97 + n % 26)}{n}" for n in range(asked.words)]
+        np.save(folder / "words.npy", rng.normal(size=(asked.words, DIMENSIONS)) / DIMENSIONS**0.5)
+        (folder / "words.txt").write_text("\n".join(words) + "\n")
+        texts = [" ".join(rng.choice(words, WORDS_OF_A_SENTENCE)) for _ in range(asked.sentences)]
+        pl.DataFrame({"who": range(asked.sentences), "said": texts}).write_csv(folder / "said.csv")
+        for name, outputs in (("all outputs", ""), ("600 outputs", "[outputs]\nchoose = 600")):
+            (folder / "problem.toml").write_text(PROBLEM.format(outputs=outputs))
+            out = folder / name.replace(" ", "-")
+            run(f"solve exponential, {name}", ["solve", "exponential", folder / "problem.toml", "--out", out])
+            print(
+                f"| {name}: {size(out):.0f} MB, of them {size(out / 'problem'):.0f} the vectors and the words | | | | |"
+            )
+            given = ["apply", out, folder / "said.csv", "--text", "said", "--out", folder / f"{out.name}.csv"]
+            run(f"{asked.sentences:,} sentences of {WORDS_OF_A_SENTENCE} words, {name}", list(given))
+
+
+if __name__ == "__main__":
+    main()
