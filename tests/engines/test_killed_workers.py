@@ -43,9 +43,9 @@ class Fate:
         if chance.random() < 0.25:
             whom = executor_of() if chance.random() < self.executor else os.getpid()
             threading.Timer(chance.uniform(0, 0.5), self.die, [whom]).start()
-        elif name and chance.random() < 0.1:
+        elif name and chance.random() < 0.15:
             (self.marks / f"slow {name} {attempt}").touch()
-            time.sleep(2)
+            time.sleep(10)
 
     def die(self, whom):
         """Kill a process, and note it."""

@@ -148,9 +148,11 @@ def test_what_cannot_be_registered_is_said(lake, release, tmp_path):
     for name in (" ", None):
         with pytest.raises(UsageError, match="name must be that of a function"):
             po.sql.register(lake, release, name)
+    unread = lake.execute("FROM range(3)")
     for name in ("report", "Free", "count", "abs"):
         with pytest.raises(UsageError, match=f"no function of, got {name}"):
             po.sql.register(lake, release, name)
+    assert len(unread.fetchall()) == 3
     lake.remove_function("free")
     po.sql.register(lake, release, "free")
 

@@ -75,7 +75,7 @@ def test_the_release_in_python_protects_tables(line):
     made = release.apply(frame, id="place")
     assert made.columns == ["n", "report"]
     assert set(made["report"]) <= set(release.opened.release.records)
-    for more, words in (({"x": "n", "y": "n"}, "must be id"), ({"id": "place", "seed": 1}, "has no matrix")):
+    for more, words in (({"x": "n", "y": "place"}, "must be id"), ({"id": "place", "seed": 1}, "has no matrix")):
         with pytest.raises(UsageError, match=words):
             release.apply(frame, **more)
 

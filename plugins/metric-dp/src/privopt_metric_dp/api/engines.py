@@ -37,8 +37,8 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         raise UsageError(f"connection must be one to DuckDB, got {type(connection).__name__}")
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"name must be that of a function, got {cut(repr(name))}")
-    taken = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?)"
-    if connection.execute(taken, [name]).fetchone():
+    taken = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
+    if connection.cursor().execute(taken, [name]).fetchall():  # a result of the connection's own may be unread
         raise UsageError(
             f"name must be one that the connection has no function of, got {name}: give another name, or "
             f"connection.remove_function({name!r}) before"
