@@ -172,8 +172,8 @@ class Ledger:
             periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
                 now where the limit is by the calendar.
             times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
-            closed: of accounts the least of ``times`` that was refused: no such report, and none that costs more, is charged.
-                Refusals are noted in it. None where each report is asked about anew.
+            closed: of accounts the least of ``times`` that was refused: no report of that cost, or of more, is charged.
+                Refusals are added to it. None where each report is looked at by itself.
 
         Returns:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
