@@ -105,6 +105,7 @@ def test_dask_gives_each_row_one_report_though_its_workers_are_killed(release, t
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster),
     ):
+        cluster.adapt(minimum=2, maximum=2, interval="500ms")  # a nanny whose worker dies as it starts ends with it
         while fate.deaths() < KILLS:
             table = frames.from_pandas(trips.to_pandas(), npartitions=6).shuffle("who")
             with release.batch(f"round {rounds}", ledger=tmp_path / "book", **COLUMNS) as batch:
