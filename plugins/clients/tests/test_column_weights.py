@@ -86,6 +86,12 @@ def test_places_apart_or_at_one_place_have_no_columns():
     assert column_weights(pairs[:1], np.zeros(1), 2, Fraction(1)) is None
 
 
+def test_streets_go_both_ways_whichever_end_is_named_first():
+    made = column_weights(np.array([[0, 2], [1, 2]]), np.ones(2), 3, Fraction(1))
+    assert made is not None
+    assert made.apart[0, 1] == made.apart[1, 0] == 2 * made.apart[0, 2]
+
+
 def test_reports_follow_the_weights(exported):
     client = open_artefact((exported["columns"] / "mechanism.bin").read_bytes())
     source, count = random.Random(3), 20_000
