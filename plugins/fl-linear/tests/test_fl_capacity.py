@@ -96,7 +96,7 @@ def test_or_library_with_capacities_of_15000(name):
     if len(opening) == 16:
         assert by_highs(cost, opening, weight, room, whole=False) == pytest.approx(BEASLEY[name], rel=1e-8)
         assert found.objective == pytest.approx(by_highs(cost, opening, weight, room), rel=2e-6)
-    with pytest.raises(InfeasibleError, match="room for 12912, and no facility has more than 5000"):
+    with pytest.raises(InfeasibleError, match="needs a capacity of 12912, and no facility has more than 5000"):
         assign(cost, opening, weight, room / 3)  # cap41 and its like split customers
 
 
