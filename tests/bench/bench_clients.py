@@ -1,4 +1,4 @@
-"""Sizes of clients, and how long a draw takes: ``python tests/bench/bench_clients.py`` takes some minutes.
+"""Sizes of clients, and how long a draw takes: ``python tests/bench/bench_clients.py [SIDE ...]`` takes some minutes.
 
 A town of streets of 100 to 200 m, epsilon 4 per km, its column weights made as ``export`` makes them; and the small
 releases that tests export, for any point of streets and of a mesh.
@@ -29,7 +29,7 @@ from privopt_clients.column_weights import column_weights  # noqa: E402
 from privopt_clients.export import CLIENT, MODULES, export  # noqa: E402
 
 SIDES = (45, 71)
-"""Crossings along a side: 2,025 and 5,041 places."""
+"""Crossings along a side, where none are given: 2,025 and 5,041 places."""
 DRAWS = 500
 
 
@@ -57,14 +57,15 @@ def main() -> None:
         print(f"{name}: {len(gzip.compress((CLIENT / name).read_bytes(), mtime=0)):,} bytes gzipped")
     with tempfile.TemporaryDirectory() as work:
         folders = {}
-        for side in SIDES:
+        for side in map(int, sys.argv[1:] or SIDES):
             began = time.perf_counter()
             folder = Path(work) / f"{side * side:,} places"
             folder.mkdir()
             (folder / "mechanism.bin").write_bytes(town(side))
             (folder / MODULES[0]).write_bytes((CLIENT / MODULES[0]).read_bytes())
             folders[folder.name] = folder
-            print(f"{folder.name}: made in {time.perf_counter() - began:.1f} s")
+            zipped = len(gzip.compress((folder / "mechanism.bin").read_bytes(), mtime=0))
+            print(f"{folder.name}: {zipped:,} bytes gzipped, made in {time.perf_counter() - began:.1f} s", flush=True)
         for name in ("earth", "streets anywhere", "mesh anywhere"):
             release, options = EXPORTS[name]
             (Path(work) / name).mkdir()
