@@ -1,17 +1,24 @@
-"""How reports look, measured in a browser: nothing cut off, nothing printed over, nothing lost in the dark."""
+"""Every kind of report in a browser: nothing cut off, printed over or lost in the dark; axe and the keyboard."""
+
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.albums import write_album
+from helpers.browser_axe import faults
 from helpers.examples import EXAMPLES
+from helpers.page_checks import clipped, keyboard_faults
 
 import privopt as po
 from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt_metric_dp.studies.curve import Curves, Point
+from privopt_metric_dp.studies.curve_page import curve_page
 
 pytestmark = pytest.mark.xdist_group("reports")
 
-WIDTHS = (360, 768, 1280)
+WIDTHS = (360, 768, 1440)
 LONG = [f"node-12345678901{n}" for n in range(8)]
 
 
@@ -60,7 +67,23 @@ def estimated(folder):
     return folder / "e.html"
 
 
-MAKERS = {"long ids": long_ids, "degrees": degrees, "estimate": estimated}
+def album(folder):
+    return write_report(solve("photo-censor", write_album(folder / "album"), folder / "out").folder)
+
+
+def curves(folder):
+    names, epsilons = ("optimal-lp", "exponential"), [Fraction(n, 2) for n in range(1, 7)]
+    points = [
+        Point(mechanism=name, epsilon=epsilon, loss=float((1 + number) / epsilon), lower_bound=float(1 / epsilon))
+        for number, name in enumerate(names)
+        for epsilon in epsilons
+    ]
+    page = curve_page(Curves(points=points, notes=("a note",), unit="km", distance_unit="km"), "city.toml")
+    (folder / "c.html").write_text(page)
+    return folder / "c.html"
+
+
+MAKERS = {"long ids": long_ids, "degrees": degrees, "estimate": estimated, "album": album, "curves": curves}
 PAGES = [*EXAMPLES, *MAKERS]
 
 WIDE = """[...document.querySelectorAll('.scroll, figure, pre')].filter(e => e.scrollWidth > e.clientWidth + 1)
@@ -115,7 +138,7 @@ def test_nothing_is_cut_off_too_small_printed_over_or_faint(name, looks, watched
         wide = page.evaluate(WIDE)
         assert all(bar >= 6 for _, bar in wide), wide  # a bar to scroll by, in pixels
         assert width == 360 or not [what for what, _ in wide if what == "scroll"]
-        assert width < 1280 or not [what for what, _ in wide if what == "FIGURE"]
+        assert width < 1440 or not [what for what, _ in wide if what == "FIGURE"]
         assert min(page.evaluate(TEXT), default=9) >= 9, width
     assert page.evaluate(OVERPRINTED) == []
     for scheme in ("light", "dark"):
@@ -124,4 +147,18 @@ def test_nothing_is_cut_off_too_small_printed_over_or_faint(name, looks, watched
         dots = page.evaluate(DOTS)
         # 3 to 1, as WCAG 2.2 (1.4.11) asks of graphics, by their filling or their rim
         assert [d for d in dots if max(contrast(*d[:2], ground), contrast(*d[2:], ground)) < 3] == [], scheme
-        assert dots or name in ("hierarchical-dp", "photo-censor")
+        assert dots or name in ("hierarchical-dp", "photo-censor", "album", "curves")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_it_begins_with_title_purpose_and_units_and_passes_axe_and_the_keyboard(name, looks, watched, axe):
+    page = watched().open(looks(name))
+    header = page.locator("header")
+    title, purpose = header.locator("h1").inner_text(), header.locator("p").first.inner_text()
+    assert len(title.split()) >= 2
+    assert [part.endswith(".") for part in purpose.split(" Units: ")] == [True, True]
+    assert keyboard_faults(page) == []
+    for width, scheme in ((360, "dark"), (1440, "light")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        assert (clipped(page), faults(page, axe, all_of_them=True)) == ([], []), f"{width} pixels, {scheme}"

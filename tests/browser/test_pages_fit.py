@@ -1,4 +1,7 @@
-"""The documentation at three widths, light and dark: pages fit, tables wrap or scroll, text has enough contrast."""
+"""The 12 most read pages at three widths, light and dark: they fit, can be read, and pass axe and the keyboard."""
+
+from helpers.browser_axe import faults
+from helpers.page_checks import clipped, keyboard_faults
 
 PAGES = [
     "index",
@@ -44,13 +47,28 @@ MEASURE = """() => {
 }"""
 
 
+VIEWS = tuple((width, scheme) for width in (360, 768, 1440) for scheme in ("light", "dark"))
+
+
 def test_pages_fit_and_can_be_read(browser, site):
     page = browser.new_page()
     for name in PAGES:
         page.goto((site / f"{name}.html").as_uri())
-        for width, scheme in ((360, "dark"), (768, "light"), (1440, "light"), (1440, "dark")):
+        for width, scheme in VIEWS:
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme=scheme)
             wider, cut, faint = page.evaluate(MEASURE)
-            assert (wider <= 0, cut, faint) == (True, 0, []), f"{name} at {width} pixels, {scheme}"
+            assert (wider <= 0, cut, faint, clipped(page)) == (True, 0, [], []), f"{name} at {width} pixels, {scheme}"
+    page.close()
+
+
+def test_axe_and_the_keyboard_find_no_fault(browser, site, axe):
+    page = browser.new_page()
+    for name in PAGES:
+        page.goto((site / f"{name}.html").as_uri())
+        assert keyboard_faults(page) == [], name
+        for width, scheme in ((360, "dark"), (1440, "light")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            assert faults(page, axe, all_of_them=True) == [], f"{name} at {width} pixels, {scheme}"
     page.close()

@@ -76,14 +76,6 @@ def test_the_map_says_what_the_release_holds(report, watched):
         assert float(told.split()[0]) / 100 == pytest.approx(best, rel=0.03)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_no_serious_fault_of_accessibility(name, report, watched, axe):
-    page = watched("light").open(report(name))
-    assert faults(page, axe) == []
-    page.emulate_media(color_scheme="dark")
-    assert faults(page, axe) == []
-
-
 @pytest.mark.parametrize("name", OWNED)
 def test_the_owners_report_too(name, report, watched, axe):
     seen = watched()
