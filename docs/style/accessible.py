@@ -1,7 +1,7 @@
 """A hook of MkDocs: what the theme leaves out for the keyboard and for screen readers.
 
-Code that scrolls must take the keyboard, and all of a page must be in a landmark: the footer is one of the page, the
-list of versions a region. The theme marks neither.
+Code and tables that scroll must take the keyboard, and all of a page must be in a landmark: the footer is one of the
+page, the list of versions a region. The theme marks neither.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 REPLACED: Final = {
     "<span></span><code>": '<span></span><code tabindex="0">',
+    "<table>": '<table tabindex="0">',
     "<footer>": '<footer role="contentinfo">',
     '<div role="contentinfo">': "<div>",
     'class="rst-versions" role="note"': 'class="rst-versions" role="region"',

@@ -64,7 +64,7 @@ def figure_section(title: str, figure: Figure, lead: str = "") -> Section:
 def drawing(title: str, figure: Figure, caption: str = "") -> str:
     """Return the markup of one figure; ``title`` is what a screen reader calls it."""
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<figure>{svg(figure, title)}{below}</figure>"
+    return f'<figure tabindex="0">{svg(figure, title)}{below}</figure>'
 
 
 def pair_section(title: str, drawings: Sequence[str], lead: str = "") -> Section:
@@ -86,7 +86,7 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> s
         for name, right in zip(header, numeric, strict=True)
     )
     body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in kept)
-    html = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title, quote=True)}">'
+    html = f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {escape(title, quote=True)}">'
     return html + f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
