@@ -112,7 +112,7 @@ def test_what_is_stopped_goes_on_with_the_same_reports(job, tmp_path, monkeypatc
 
 
 def kill_at(words, seconds, begun=None):
-    """Run a command and kill it after some time: from its start, or from when a batch's folder is there."""
+    """Run a command and kill it after some time: from its start, or from when a file of its batch is there."""
     process = subprocess.Popen(
         [sys.executable, "-m", "privopt", *map(str, words), "--quiet"],
         stdout=subprocess.DEVNULL,
@@ -147,8 +147,9 @@ def test_after_kills_every_row_has_its_one_report(job, tmp_path, kills, seed):
         name = f"{NAME}, {number // 4}"
         words = [name if word == NAME else word for word in job]
         folder = tmp_path / "book.batches" / hashlib.sha256(name.encode()).hexdigest()[:32]
-        if number % 4:
-            ended = kill_at(words, chance.uniform(0, 0.3) * whole, folder)
+        if number % 4:  # from the folder on, or from just before the first charge
+            since, longest = (folder, 0.3) if number % 4 == 1 else (folder / "record.json", 0.1)
+            ended = kill_at(words, chance.uniform(0, longest) * whole, since)
         else:
             ended = kill_at(words, chance.uniform(0, 1.2) * whole)
         found[state_of(folder, tmp_path / "book", name) if ended == -signal.SIGKILL else "ended before"] += 1
