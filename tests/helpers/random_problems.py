@@ -171,9 +171,6 @@ def _file(
             folder / "p.csv", "id,p", [(i, repr(p)) for i, p in zip(ids, (shares / shares.sum()).tolist(), strict=True)]
         )
         utility += '\nprior = "p.csv"'
-    people = rng.spawn(1)[0]  # all else is drawn as without
-    if everywhere and people.random() < 0.5:
-        utility = utility.replace('\nprior = "p.csv"', "") + _people(folder, people, ids, distance)
     within = (
         f"\nneighbours_within = {rng.uniform(1.0, 3.0):.2f}" if rng.random() < 0.3 and "vectors" not in records else ""
     )
@@ -181,7 +178,7 @@ def _file(
         within = "\neverywhere = true"
         if loss != "matrix":  # vertices that are added have no costs
             within += rng.choice(["", "\nsplit_km = 0.4", f"\nsplit_km = {rng.uniform(0.2, 1):.3f}"])
-    if rng.spawn(1)[0].random() < 0.25:
+    if rng.spawn(2)[1].random() < 0.25:
         utility += "\nremap = true"
     own = "\n[const-opt]\nradius = 1.0" if mechanism == "const-opt" else ""
     own = "\n[bd-mdp]\nsubsets = 2" if mechanism == "bd-mdp" else own
@@ -190,29 +187,6 @@ def _file(
     )
     (folder / "problem.toml").write_text(f"{text}[utility]\n{utility}{own}\n")
     return folder / "problem.toml"
-
-
-def _people(folder: Path, rng: np.random.Generator, ids: list[str], distance: str) -> str:
-    """People on records, near them and far off, some of them twice; nodes of streets have coordinates then."""
-    degrees = "haversine" in distance if "graph" not in distance else rng.random() < 0.5
-    head, middle, wide = ("lat,lon", (41, 12), 0.02) if degrees else ("x,y", (0, 0), 1.0)
-
-    def near(count: int, digits: int) -> list[str]:
-        far = rng.choice([1.0, 1.0, 1.0, 100.0], (count, 1))
-        return [",".join(f"{x:.{digits}f}" for x in at) for at in middle + rng.normal(0, wide, (count, 2)) * far]
-
-    if "graph" in distance:
-        nodes = near(len(ids), 3)
-        _csv(folder / "points.csv", f"id,{head}", list(zip(ids, nodes, strict=True)))
-    people = near(int(rng.integers(1, 20)), int(rng.integers(1, 10)))
-    if (folder / "points.csv").exists():
-        people += [line.partition(",")[2] for line in (folder / "points.csv").read_text().split()[1:4]]
-    people += people[: int(rng.integers(0, 3))]
-    weighed = bool(rng.random() < 0.5)
-    weights = [1, *rng.integers(0, 9, len(people) - 1).tolist()]
-    rows = [(at, weight) if weighed else (at,) for at, weight in zip(people, weights, strict=True)]
-    _csv(folder / "people.csv", head + ",weight" * weighed, rows)
-    return '\npositions = "people.csv"'
 
 
 def _photos(folder: Path, rng: np.random.Generator) -> Path:

@@ -210,18 +210,6 @@ def test_a_prior_means_that_people_stand_on_records(tmp_path):
     assert release.loss == pytest.approx(float(matrix.probabilities[0] @ np.hypot(*at.T)))
 
 
-def test_positions_that_mean_nothing_are_refused(tmp_path):
-    (tmp_path / "people.csv").write_text("x,y\n0,0\n")
-    (tmp_path / "prior.csv").write_text("id,p\n0-0,1\n")
-    with pytest.raises(InputError, match=r"positions without privacy\.everywhere"):
-        loss_of(tmp_path, "positions = 'people.csv'\n", privacy="")
-    with pytest.raises(InputError, match="positions with a prior"):
-        loss_of(tmp_path, "positions = 'people.csv'\nprior = 'prior.csv'\n")
-    (tmp_path / "people.csv").write_text("lat,lon\n0,0\n")
-    with pytest.raises(InputError, match=r"people\.csv.*columns lat,lon"):
-        loss_of(tmp_path, "positions = 'people.csv'\n")
-
-
 def test_targets_left_out_are_the_problems_records(tmp_path):
     """Not the vertices that divide streets."""
     (tmp_path / "points.csv").write_text("id\na\nb\n")

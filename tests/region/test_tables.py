@@ -167,22 +167,18 @@ def test_streets_without_places_take_ids_alone(tmp_path):
 
 
 def test_a_problem_in_memory_holds_everywhere(tmp_path):
-    """A polygon with a hole, people of a table, and what file and memory say of the same problem."""
+    """A polygon with a hole, and what file and memory say of the same problem."""
     hole = [[1.0, 1.0], [2.0, 1.0], [2.0, 2.0], [1.0, 2.0], [1.0, 1.0]]
     ring = [[0, 0], [3, 0], [3, 3], [0, 3], [0, 0]]
     region = {"type": "Polygon", "coordinates": [ring, hole]}
-    people = {"x": [0.2, 2.7, 0.4], "y": [0.3, 2.2, 2.9], "weight": [1.0, 2.0, 1.0]}
     mesh = po.mesh(region, 0.5, planar=True)
-    problem = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True, positions=people)
+    problem = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True)
     release = po.solve("exponential", problem)
     assert release.guarantee.scope == "everywhere"
     data = release.opened.problem.data
-    places = data.records.coordinates
     mean = (release.opened.release.probabilities * data.weighted).sum()
     assert release.loss == pytest.approx(mean)
     assert data.prior.sum() == pytest.approx(1.0)
-    middle = np.average(np.array([people["x"], people["y"]]).T, axis=0, weights=people["weight"])
-    assert data.prior @ places == pytest.approx(middle)  # barycentric coordinates
     fine = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True, split_km="400 m")
     assert len(po.solve("exponential", fine).opened.problem.data.records) > len(data.records)
     same = gpd.GeoDataFrame(geometry=[shapely.Polygon(ring, [hole])])

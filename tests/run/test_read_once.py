@@ -69,14 +69,14 @@ PROBLEMS = {
         """,
         {"vectors.npy": np.eye(3), "ids.txt": "a\nb\nc\n", "distances.npy": EVEN},
     ),
-    "streets, people": (
+    "streets": (
         """
         records = { points = "points.csv" }
         distance = { kind = "graph", edges = "edges.csv" }
         privacy = { epsilon = 1.0, everywhere = true }
-        utility = { kind = "distance", positions = "people.csv" }
+        utility = { kind = "distance" }
         """,
-        {"points.csv": POINTS, "edges.csv": EDGES, "people.csv": "x,y\n0.1,0.1\n0.5,0.0\n"},
+        {"points.csv": POINTS, "edges.csv": EDGES},
     ),
 }
 

@@ -9,17 +9,16 @@ from pathlib import Path
 
 from helpers.forgeries.archives import archives_of
 from helpers.forgeries.arrays import arrays_of, planes_of, regions_of
-from helpers.forgeries.bases import BASES, LISTED, METRIC, PLANES, REGIONS, make
+from helpers.forgeries.bases import BASES, METRIC, PLANES, REGIONS, make
 from helpers.forgeries.changes import Forgery
 from helpers.forgeries.claims import claims_of, files_of
 from helpers.forgeries.guesses import guesses_of, restated
-from helpers.forgeries.people import people_of
 from helpers.forgeries.photos import photos_of
 from helpers.forgeries.problems import problems_of
 from helpers.forgeries.proofs import proofs_of
 from privopt.files.release_folder import sums_text
 
-__all__ = ["BASES", "LISTED", "METRIC", "REGIONS", "Forgery", "forge", "forgeries", "make", "restated"]
+__all__ = ["BASES", "METRIC", "REGIONS", "Forgery", "forge", "forgeries", "make", "restated"]
 
 
 def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
@@ -36,8 +35,6 @@ def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
         yield from proofs_of(folder)
     elif base == "guesses":
         yield from guesses_of()
-    elif base in LISTED:
-        yield from people_of(base)
     else:
         yield from photos_of(folder)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from helpers.examples import EXAMPLES
-from helpers.forgeries.people import PEOPLE, write_riders
 from helpers.forgeries.planes import SQUARES, TRIANGLES
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -73,13 +72,6 @@ def _guesses(folder: Path) -> Path:
     return problem
 
 
-def _people(folder: Path) -> Path:
-    problem = _plane(TRIANGLES.replace("prior", "positions").replace("positions.csv", "people.csv"))(folder)
-    (folder / "prior.csv").unlink()
-    (folder / "people.csv").write_text(PEOPLE)
-    return problem
-
-
 def _table(folder: Path) -> Path:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(3)
@@ -121,15 +113,12 @@ BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "triangles": ("optimal-lp", _plane(TRIANGLES)),
     "squares": ("optimal-lp", _plane(SQUARES)),
     "guesses": ("optimal-lp", _guesses),
-    "people": ("optimal-lp", _people),
-    "riders": ("optimal-lp", write_riders),
     "soft": ("optimal-lp", _town),
     "fewest": ("photo-censor", _photos("top_k = 5")),
     "highest": ("photo-censor", _photos("deletion_budget = 4")),
 }
 METRIC = ("town", "twins", "roads", "table", "grid", "soft")
 PLANES = ("triangles", "squares")
-LISTED = ("people", "riders")
 REGIONS = ("streets", *PLANES)
 
 

@@ -226,7 +226,6 @@ def metric_problem(
     neighbours_within: str | float | None = None,
     everywhere: bool = False,
     split_km: str | float | None = None,
-    positions: object = None,
     notion: str = "metric-dp",
     **tables: object,
 ) -> Problem:
@@ -239,15 +238,14 @@ def metric_problem(
             or is in km.
         utility: name of a kind, :func:`travel_cost` or :func:`cost`.
         prior: how likely each record is: a mapping from ids to weights, a table with columns id and p, weight
-            or count, or an array in the records' order; weights are divided by their sum. Uniform by default.
+            or count, or an array in the records' order; weights are divided by their sum. Uniform by default, and
+            with ``everywhere`` anywhere in the region, equally.
         remap: whether each output is replaced by the best guess under the prior, which costs no privacy.
         outputs: what may be released; the records by default.
         neighbours_within: greatest distance of a pair that is promised anything: ``"2 km"``, ``"500 m"``; every pair
             by default.
         everywhere: whether the promise holds between any two points of the region, not only records.
         split_km: with it, the length up to which streets and sides of triangles stay whole.
-        positions: with it, in place of a prior: a public table of where people are, with columns lat and lon, or x and
-            y in km, and maybe weight. Anywhere, equally, where both are omitted.
         notion: of privacy.
         tables: of single mechanisms: ``lr_geo={"users": "all", ...}``.
 
@@ -277,8 +275,6 @@ def metric_problem(
     files, more = dict(loss.files), dict[str, object]({"remap": True} if remap else {})
     if prior is not None:
         more["prior"] = keep("prior.csv", _prior(prior, places), files)
-    if positions is not None:
-        more["positions"] = keep("positions.csv", csv_bytes(text_frame(frame_of(positions, "positions"))), files)
     if outputs is not None:
         outputs = _moved(outputs, "outputs")
     return problem(

@@ -188,7 +188,7 @@
     return [cells.id, whole, whole.reduce((a, b) => a + b, 0n)];
   }
   function losses(of) { // by output: each at most the true one
-    const given = table("utility", "kind prior cost edges directed targets remap" + (tables.privacy.everywhere ? " positions" : ""));
+    const given = table("utility", "kind prior cost edges directed targets remap");
     readable(typeof (given.remap ?? false) === "boolean", "utility.remap: neither true nor false");
     const records = of.records.ids, outputs = of.outputs.ids;
     of.lossUnit = of.unit.replace("unit of", "units of");
@@ -238,7 +238,7 @@
     readable(within === null || within > 0, "neighbours_within is not above 0");
     limit = within && low(exactly(above(within))) - 1n; // distances, rounded down to doubles, pass no limit's double
     readable(epsilon[0] > 0n, "epsilon is not above 0");
-    area = regions({ need, readable, div, up, low, lcm, root, cosine, radians, ways, PI, ONE, ROOM, RADIUS, tables, data });
+    area = regions({ need, readable, div, up, low, root, cosine, radians, ways, PI, ONE, ROOM, RADIUS, tables, data });
   }
   function step([n, d], unit) { // an odd multiple of half a unit that a rational is rounded down to
     const [top, bottom] = exactly(unit);

@@ -1,9 +1,9 @@
-// Regions whose every point is kept, and where people in them are: what privopt/checker.py, check_planes.py and
-// check_positions.py do with streets in pieces and triangles of a plane. Places there are whole millimetres.
+// Regions whose every point is kept, and where people in them are: what streets.py, plane.py and lattice.py of the
+// checker do with streets in pieces and triangles of a plane. Places there are whole millimetres.
 "use strict";
 const regions = (tools) => {
-  const { need, readable, div, up, low, abs, lcm, root, cosine, radians, ways, PI, ONE, ROOM, RADIUS, tables, data } = tools;
-  const { decimal, exactly, nearest, above, even, csv, words, numbers, bytes } = reading;
+  const { need, readable, div, up, low, root, cosine, radians, ways, PI, ONE, ROOM, RADIUS, tables, data } = tools;
+  const { exactly, nearest, above, even, words, numbers, bytes } = reading;
   const TURN = 3600000000n, POINTS = 20000, EDGE = 2 ** 50; // of 1e-7 degrees; that stand for a plane; mm
   const max = (list) => list.reduce((a, b) => (a > b ? a : b)), min = (list) => list.reduce((a, b) => (a < b ? a : b));
   const mod = (a, b) => ((a % b) + b) % b;
@@ -284,104 +284,12 @@ const regions = (tools) => {
   }
 
   // ---- where people are
-  function listed(of) { // rows of a table: part of all, where somebody stands, and that in millimetres
-    const name = tables.utility.positions, columns = csv(name), earth = of.records.kind === "geographic";
-    const named = [["lat", "lon"], ["x", "y"]].filter((pair) => pair.every((key) => columns[key])), degrees = named[0]?.[0] === "lat";
-    const flattened = of.streets ? straight(of, earth) : of.records.projection;
-    readable(named.length === 1 && (degrees ? flattened : !earth), `${name}: wanted lat and lon, or x and y, as the region has`);
-    const [one, other] = named[0].map((key) => columns[key].map(decimal));
-    const weights = columns.weight ? columns.weight.map(decimal) : one.map(() => [1n, 1n]);
-    const shared = lcm(weights.map(([, d]) => d)), whole = weights.map(([n, d]) => (n * shared) / d), total = whole.reduce((a, b) => a + b, 0n);
-    const ends = degrees ? [[-90n, 90n], [-180n, 360n]] : [1, 2].map(() => [-(10n ** 150n), 10n ** 150n]);
-    const within = ([n, d], [least, most]) => least * d <= n && n <= most * d;
-    readable(total > 0n && whole.every((x, n) => x >= 0n && within(one[n], ends[0]) && within(other[n], ends[1])),
-      `${name}: no position, or a weight below 0`);
-    return whole.map((weight, n) => {
-      const at = [nearest(one[n]), nearest(other[n])], mm = degrees ? flattened.millimetres(...at) : millimetres(...at);
-      const stands = earth ? [radians(one[n]), radians(other[n])] : mm.map((x) => [x, 10n ** 6n]);
-      return { often: (weight << ROOM) / total, stands, mm };
-    }).filter(({ often }) => often);
-  }
-  function straight(of, earth) { // pieces of streets between known ends; how degrees come onto their plane
-    const known = new Map(doubles(of.records).map((at, i) => [i, at])), place = new Map(of.points.map((id, i) => [id, i]));
-    let at = 0;
-    for (const [tail, head] of of.streets) {
-      const chain = [place.get(tail)];
-      do chain.push(of.pieces[at++][1]); while (chain[chain.length - 1] !== place.get(head));
-      const [start, end] = [known.get(chain[0]), known.get(chain[chain.length - 1])];
-      if (!start || !end) continue;
-      const north = end[0] - start[0], turned = end[1] - start[1], east = earth ? turned - 360 * even(turned / 360) : turned;
-      chain.slice(1, -1).forEach((v, n) => {
-        const part = (n + 1) / (chain.length - 1), lon = start[1] + part * east;
-        known.set(v, [start[0] + part * north, earth ? lon - 360 * ((lon > 360) - (lon < -180)) : lon]);
-      });
-    }
-    const made = earth && known.size ? projection([...known.values()], 0) : null;
-    const mm = new Map([...known].map(([v, pair]) => [v, made ? made.millimetres(...pair) : millimetres(...pair)]));
-    of.straight = of.pieces.filter(([a, b]) => mm.has(a) && mm.has(b));
-    readable(of.straight.length, "positions beside streets without coordinates");
-    of.sides = of.straight.map(([a, b]) => [mm.get(a), mm.get(b)]);
-    return made;
-  }
-  function closest(lines) { // finds the first side that is nearest to a position, and the part of its way there
-    const rough = lines.map((ends) => ends.map((at) => at.map(Number))), reach = max(rough.flat(2).map(Math.abs)) + 1;
-    return (p) => {
-      const [x, y] = p.map(Number);
-      const away = rough.map(([[ax, ay], [bx, by]]) => {
-        const [u, v] = [bx - ax, by - ay], way = u * u + v * v || 1, part = Math.min(Math.max(((x - ax) * u + (y - ay) * v) / way, 0), 1);
-        return Math.hypot(ax + part * u - x, ay + part * v - y);
-      });
-      const least = min(away), room = least + (least + reach + Math.abs(x) + Math.abs(y)) * 2 ** -40; // doubles choose, rationals decide
-      let best = null;
-      away.forEach((far, n) => {
-        if (far > room) return;
-        const [a, b] = lines[n], corner = dot(p, a, b) <= 0n || dot(p, b, a) <= 0n;
-        const [top, bottom] = corner ? [min([dot(p, a, p), dot(p, b, p)]), 1n] : [turn(a, b, p) ** 2n, dot(b, a, b)];
-        if (!best || top * best[1] < best[0] * bottom) best = [top, bottom, n];
-      });
-      const [a, b] = lines[best[2]], gone = dot(p, a, b), whole = dot(b, a, b);
-      return [best[2], [gone < 0n ? 0n : gone > whole ? whole : gone, whole || 1n]];
-    };
-  }
   function alongPeople(of) { // [piece, part of the way, mass]
-    if (of.listed) {
-      const find = closest(of.sides);
-      return of.listed.map(({ often, mm }) => { const [n, part] = find(mm); return [of.straight[n], low(part), often]; });
-    }
     const third = root((ONE * ONE) / 3n), parts = [];
     for (let j = 1n; j < 32n; j += 2n) for (const side of [-1n, 1n]) parts.push((j * ONE + side * third) / 32n);
     return of.pieces.flatMap((piece) => parts.map((part) => [piece, part, low(piece[2])]));
   }
   function* overPlane(of) { // [mass, triangle, shares, where ways start]
-    if (of.listed) {
-      const rough = of.triangles.map((t) => t.map((v) => of.vertices[v].map(Number))), once = new Map();
-      for (const [a, b] of of.triangles.flatMap(sides)) {
-        const code = `${Math.min(a, b)} ${Math.max(a, b)}`;
-        once.set(code, once.has(code) ? null : [a, b]);
-      }
-      const rim = [...once.values()].filter(Boolean), find = closest(rim.map((side) => side.map((v) => of.vertices[v])));
-      for (const { often, stands, mm } of of.listed) {
-        const [x, y] = mm.map(Number);
-        const boxed = (t) => [0, 1].every((axis) => {
-          const ends = t.map((at) => at[axis]), here = axis ? y : x;
-          return Math.min(...ends) <= here && here <= Math.max(...ends);
-        });
-        let corners = null, shares;
-        rough.forEach((t, n) => {
-          if (corners || !boxed(t)) return;
-          const [a, b, c] = of.triangles[n].map((v) => of.vertices[v]);
-          shares = [turn(mm, b, c), turn(mm, c, a), turn(mm, a, b)];
-          if (min(shares) >= 0n) corners = of.triangles[n];
-        });
-        if (!corners) {
-          const [n, [gone, whole]] = find(mm);
-          [corners, shares] = [rim[n], [whole - gone, gone]];
-        }
-        const total = shares.reduce((a, b) => a + b);
-        yield [often, corners, shares.map((share) => low([share, total])), of.ready(stands)];
-      }
-      return;
-    }
     const fifteen = root(15n << (2n * ROOM)), seven = [[270n * ONE, [ONE / 3n, ONE / 3n, ONE / 3n]]];
     for (const x of [-fifteen, fifteen]) for (let i = 0; i < 3; i++)
       seven.push([155n * ONE + x, [0, 1, 2].map((j) => (i === j ? ONE - 2n * ((6n * ONE + x) / 21n) : (6n * ONE + x) / 21n))]);
@@ -400,7 +308,6 @@ const regions = (tools) => {
     }
   }
   function anywhere(of, epsilon, vertices, measured) { // losses by output of people all over the region, by whom they are drawn as
-    if (tables.utility.positions !== undefined) of.listed = listed(of);
     const spread = [];
     if (of.pieces) for (const [[a, b, km, factor, t], part, mass] of alongPeople(of)) {
       const nearer = part < ONE - part ? part : ONE - part, gone = (16n * nearer) / ONE, rest = (16n * nearer) % ONE;

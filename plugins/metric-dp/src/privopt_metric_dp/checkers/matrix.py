@@ -34,7 +34,6 @@ from privopt_metric_dp.checkers.bound import (
 from privopt_metric_dp.checkers.losses import Losses, read_losses
 from privopt_metric_dp.checkers.metric import Metric
 from privopt_metric_dp.checkers.plane import Plane
-from privopt_metric_dp.checkers.positions import Listed, read_positions
 from privopt_metric_dp.checkers.roads import shortest
 from privopt_metric_dp.checkers.streets import Streets
 
@@ -86,7 +85,6 @@ class Matrix:
         self.limit: float = math.inf
         if self.within:  # all distances that round down to a double at most the limit's
             self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1
-        listed = self._listed()
         chooses = "choose" in problem.tables.get("outputs", {})
         self.metric = Metric(
             problem, read_texts(folder / "mechanism.npz", "outputs") if chooses else None
@@ -95,25 +93,18 @@ class Matrix:
             why = "distance: roads that do not join all records, and no neighbours_within"
             need(None not in self.metric.own(0), why, 2)
         self.over = "chosen" if chooses else None
-        self.region = self._region(listed) if self.everywhere else None
+        self.region = self._region() if self.everywhere else None
         given = problem.tables.get("given", table).get("matrix")
         problem.used.add(f"problem/{given}")  # as it was given
 
-    def _listed(self) -> list[Listed]:
-        """People at listed positions, where the loss of a region is of them."""
-        utility = self.problem.tables.get("utility", {})
-        if not self.everywhere or "positions" not in utility or "prior" in utility:
-            return []
-        return read_positions(self.problem, utility.pop("positions"))
-
-    def _region(self, listed: list[Listed]) -> Streets | Plane:
+    def _region(self) -> Streets | Plane:
         """Streets, or triangles between places."""
         if self.metric.kind == "graph":
-            return Streets(self.metric, listed)
+            return Streets(self.metric)
         on_plane = self.metric.records.kind in ("planar", "geographic")
         need(on_plane, "privacy.everywhere: neither streets nor places on a plane", 2)
         cols = self.problem.tables["records"].get("grid", {}).get("cols", 0)
-        return Plane(self.metric, listed, cols)
+        return Plane(self.metric, cols)
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
         """Return the claims to check, in order."""

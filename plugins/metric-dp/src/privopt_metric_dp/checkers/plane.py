@@ -11,11 +11,10 @@ from operator import mul
 from typing import Any
 
 from privopt.checker.arrays import Array
-from privopt.checker.exact import BITS, ONE, cosine, low, need, radians
+from privopt.checker.exact import BITS, ONE, cosine, need
 from privopt_metric_dp.checkers.lattice import Corners
 from privopt_metric_dp.checkers.losses import Losses
 from privopt_metric_dp.checkers.metric import Metric
-from privopt_metric_dp.checkers.positions import Listed, nearest, need_same_kind, rim_of, within
 from privopt_metric_dp.checkers.projection import Point, Projection, in_millimetres
 from privopt_metric_dp.checkers.triangles import (
     quarters,
@@ -52,9 +51,9 @@ class Plane:
 
     arrays = "vertices:i8:2"
 
-    def __init__(self, metric: Metric, listed: list[Listed], cols: int) -> None:
-        """Take the places of a metric, rows of ``cols`` of a grid, and the people listed there."""
-        self.metric, self.listed, self.cols = metric, listed, cols
+    def __init__(self, metric: Metric, cols: int) -> None:
+        """Take the places of a metric, rows of ``cols`` of a grid."""
+        self.metric, self.cols = metric, cols
         self.at: list[Point] = []
         self.triangles: list[Corners] = []
         self.projection = metric.records.projection
@@ -181,7 +180,7 @@ class Plane:
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
         """Return losses of people in the region, each drawn as the corners of their triangle."""
         metric, vertices, count = self.metric, losses.column, len(self.metric.points)
-        people = list(self._listed() if self.listed else self._evenly())
+        people = list(self._evenly())
         total = sum(mass for mass, *_ in people)
 
         def column(k: int) -> list[int]:
@@ -217,27 +216,6 @@ class Plane:
                 thin = cosine(self.projection.radians(x, y)[0]) if self.projection else ONE
                 mass = turn(*corners) * weight * thin >> BITS
                 yield mass, t, shares, self.metric.ready(self._place(x, y))
-
-    def _listed(self) -> Iterator[Person]:
-        """People at listed positions; those outside take the shares of the rim's nearest point."""
-        earth = self.metric.records.kind == "geographic"
-        need_same_kind(self.listed, earth=earth, projected=self.projection is not None)
-        find, rim = within(self.at, self.triangles), rim_of(self.triangles)
-        ends = [(self.at[a], self.at[b]) for a, b in rim]
-        for one in self.listed:
-            place = one.place(self.projection)
-            corners: tuple[int, ...]
-            if (found := find(place)) is not None:
-                corners, shares = found
-            else:
-                n, part = nearest(place, ends)
-                corners, shares = rim[n], [part.denominator - part.numerator, part.numerator]
-            if earth:
-                stands: Any = tuple(map(radians, one.at))
-            else:
-                stands = tuple(Fraction(mm, MILLION) for mm in place)
-            whole = [low(Fraction(share, sum(shares))) for share in shares]
-            yield one.mass, corners, whole, self.metric.ready(stands)
 
 
 def _ends(side: tuple[int, int]) -> tuple[int, int]:

@@ -13,7 +13,6 @@ from privopt.checker.arrays import Array
 from privopt.checker.exact import BITS, ONE, down, low, need
 from privopt_metric_dp.checkers.losses import Losses
 from privopt_metric_dp.checkers.metric import Metric
-from privopt_metric_dp.checkers.positions import Listed, along_pieces
 
 __all__ = ["Piece", "Streets"]
 
@@ -38,9 +37,9 @@ class Streets:
 
     arrays = "lengths:f8:1"
 
-    def __init__(self, metric: Metric, listed: list[Listed]) -> None:
-        """Take the streets of a metric, and the people listed there; none: people all over."""
-        self.metric, self.listed = metric, listed
+    def __init__(self, metric: Metric) -> None:
+        """Take the streets of a metric."""
+        self.metric = metric
         self.pieces: list[Piece] = []
 
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
@@ -121,9 +120,7 @@ class Streets:
         return replace(losses, prior=[1] * count, whole=whole, column=column)
 
     def _people(self) -> list[tuple[Piece, int, int]]:
-        """List where people are: piece, part of it, mass; by default at Gauss points."""
-        if self.listed:
-            return along_pieces(self.metric, self.pieces, self.listed)
+        """List where people are: piece, part of it, mass; at Gauss points."""
         root = math.isqrt(ONE * ONE // 3)
         middles = [(j, side) for j in range(1, 2 * POINTS, 2) for side in (-1, 1)]
         parts = [(j * ONE + side * root) // (2 * POINTS) for j, side in middles]

@@ -168,11 +168,6 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
     for name, found, wanted in problem.utility.faults():
         gather.note(f"utility.{name}", found, wanted)
     privacy, utility = problem.privacy, problem.utility
-    if utility.positions is not None:
-        if not (isinstance(privacy, MetricPrivacy) and privacy.everywhere):
-            gather.note("utility.positions", "positions without privacy.everywhere", "a prior, or everywhere = true")
-        if utility.prior is not None:
-            gather.note("utility.positions", "positions with a prior", "one of the two: where people are")
     if outputs is not None and outputs.choose is not None and not utility.measures_outputs:
         wanted = "a loss that is worked out, as distance is; or no choose"
         gather.note("utility.kind", f"{utility.kind} with outputs.choose", wanted)
@@ -190,14 +185,11 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
 def _spread(problem: MetricProblem, ground: Ground) -> Spread | None:
     """Return where people are, in a region; None if they are at records, as often as a prior says."""
-    from privopt_metric_dp.problem.loss_over_region import evenly, listed
+    from privopt_metric_dp.problem.loss_over_region import evenly
 
-    utility, epsilon = problem.utility, problem.privacy.epsilon
-    if utility.prior is not None:
+    if problem.utility.prior is not None:
         return None
-    if utility.positions is not None:
-        return listed(ground.region, epsilon, ground.records, utility.positions)
-    return evenly(ground.region, epsilon, ground.records)
+    return evenly(ground.region, problem.privacy.epsilon, ground.records)
 
 
 def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread: Spread | None) -> Floats:

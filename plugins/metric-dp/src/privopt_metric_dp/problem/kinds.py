@@ -144,7 +144,6 @@ class LossKind(ABC):
         kind: its name in problem files.
         of_distances: whether it is made of the distances to the outputs alone, so that it is known between records too.
         prior: of the records, by which the loss is weighed.
-        positions: of people, by which it is weighed where the promise holds between records too.
         remap: whether each output is replaced by its best guess under the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         kit: strategy of problems that name it, as of a distance; default: other problems, with its name alone.
@@ -154,9 +153,6 @@ class LossKind(ABC):
     kit: ClassVar[str] = ""
     of_distances: ClassVar[bool] = False
     prior: File | None = key(None, help="CSV: id,p; default: uniform (with privacy.everywhere: over the region)")
-    positions: File | None = key(
-        None, help="with privacy.everywhere, for prior: CSV of public positions, lat,lon or x,y (km), maybe weight"
-    )
     remap: bool = key(False, help="whether each output is replaced by the best guess under the prior; costs no privacy")
 
     @classmethod

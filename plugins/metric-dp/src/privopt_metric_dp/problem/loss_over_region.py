@@ -1,9 +1,8 @@
 """The loss of a release for people anywhere in a region: C_ck = E[lambda_c(X) c(X, k)] (mathematics C6).
 
-The position X is spread evenly over the region, or over positions that a public table lists; lambda_c(X) is how
-likely vertex c is drawn there. The loss is the sum of C_ck z_ck over vertices c and outputs k: linear in the rows, as
-with a prior over records. With weights p_c at the vertices in place of it a segment with z = 1 - x and the cost x would
-seem to cost nothing; it costs 1/6.
+The position X is spread evenly over the region; lambda_c(X) is how likely vertex c is drawn there. The loss is the sum
+of C_ck z_ck over vertices c and outputs k: linear in the rows, as with a prior over records. With weights p_c at the
+vertices in place of it a segment with z = 1 - x and the cost x would seem to cost nothing; it costs 1/6.
 
 A loss made of distances is measured at X. Any other is known at the vertices alone, and taken to be linear on each
 simplex, in the part of the way or in barycentric coordinates.
@@ -18,19 +17,16 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from attrs import evolve, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.declare.schema import File
-from privopt.declare.tables import Column, read_table
-from privopt.errors import Fault, InputError, UsageError
 from privopt_metric_dp.problem.kinds import DistanceKind, LossKind, Spaces
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
-from privopt_metric_dp.region.snap_to_region import Snapper, far_shares
+from privopt_metric_dp.region.snap_to_region import far_shares
 from privopt_metric_dp.space.metrics import Metric
-from privopt_metric_dp.space.places import LARGEST, Space
+from privopt_metric_dp.space.places import Space
 
-__all__ = ["Spread", "evenly", "expected_cost", "listed"]
+__all__ = ["Spread", "evenly", "expected_cost"]
 
 PIECES: Final = 16
 """Pieces of a street, at least, on each of which two points represent all."""
@@ -38,17 +34,7 @@ PIECES: Final = 16
 POINTS: Final = 20_000
 """Points that represent a plane, at least: seven in each triangle, or in each of its even parts."""
 
-LEAST: Final = 1e-200
-"""The sum of weights of a table is above it, so that each that matters is a double with all its bits."""
-
 _STEP: Final = 512  # points at once
-_COLUMNS: Final = (
-    Column(name="lat", optional=True, unit="degrees", least=-90.0, most=90.0),
-    Column(name="lon", optional=True, unit="degrees", least=-180.0, most=360.0),
-    Column(name="x", optional=True, unit="km", least=-LARGEST, most=LARGEST),
-    Column(name="y", optional=True, unit="km", least=-LARGEST, most=LARGEST),
-    Column(name="weight", optional=True, least=0.0),
-)
 _FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
 _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
@@ -178,47 +164,6 @@ def _on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floa
         mass=mass,
         streets=streets,
         places=np.zeros((0, 2)),
-    )
-
-
-def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spread:
-    """Place people at the positions of a table: lat,lon in degrees or x,y in km, weighted by a column weight.
-
-    A position next to the streets counts at the point that it is matched to. One outside a plane's region counts where
-    it is, but is drawn from the nearest point of the boundary. Of equally near points the one on the first street in
-    ``simplices``, or on the first side of the triangles there, is taken. On a plane a position is rounded to the
-    millimetre, on the earth it is where the table says.
-    """
-    table = read_table(file, _COLUMNS, any_of=[("lat", "lon"), ("x", "y")])
-    degrees = {"lat", "lon"} <= table.keys()
-    names = ("lat", "lon") if degrees else ("x", "y")
-    positions = np.column_stack([table[name] for name in names])
-    weight = table.get("weight", np.ones(len(positions)))
-    if not LEAST < weight.sum() < np.inf:
-        wanted = f"a finite sum above {LEAST:g}"
-        raise InputError([Fault(file.name, "column weight", f"a sum of {weight.sum():g}", wanted)])
-    try:
-        snapper = Snapper.of(region, epsilon)
-    except UsageError:
-        wanted = "records with coordinates, between which streets run straight"
-        raise InputError([Fault(file.name, "", "positions next to streets without coordinates", wanted)]) from None
-    earth = region.geographic if isinstance(region, Streets) else records.kind == "geographic"
-    if (degrees and snapper.projection is None) or (not degrees and earth):
-        wanted = "x and y in km" if degrees else "lat and lon in degrees"
-        raise InputError([Fault(file.name, "header", f"columns {','.join(names)}", f"{wanted}, as the records have")])
-    snapper = snapper if degrees else evolve(snapper, projection=None)
-    read = snapper.read(positions)
-    snapped, mass = snapper.exactly(read), weight / weight.sum()
-    linear = snapped.linear
-    if isinstance(region, Streets):
-        return _on_streets(region, epsilon, streets=snapped.streets, part=linear[:, 1], mass=mass)
-    return Spread(
-        corners=snapped.corners,
-        shares=linear,
-        linear=linear,
-        mass=mass,
-        streets=np.zeros(0, dtype=np.int64),
-        places=positions if records.kind == "geographic" else read / MM_PER_KM,
     )
 
 
