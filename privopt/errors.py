@@ -11,7 +11,7 @@
     ├── RegistryError         2   plugins that clash or hook up wrongly
     ├── ModelError            2   a model that the DSL cannot accept (not linear, unknown index, ...)
     ├── InfeasibleError       3   the problem has no solution; the clashing families are named
-    ├── UnboundedError        3   the objective has no bound; a direction is named where known
+    ├── UnboundedError        3   the objective has no bound
     ├── StoppedError          5   stopped early with nothing feasible
     ├── SolverError           5   a solver died, refused or lied
     │   └── SolverDiedError   5   its process ended in the middle: no other solver is asked instead

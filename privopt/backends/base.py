@@ -157,16 +157,14 @@ class Backend(ABC):
         """
         return ColdSession(self, form)
 
-    def explain(self, form: StandardForm, outcome: Outcome, time_limit: float = 20.0) -> str:
-        """Explain why a form has no solution (families, or rows, that clash) or in which direction it is unbounded.
+    def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
+        """Explain why a form has no solution: the families, or rows, that clash.
 
         Raises:
             SolverError: the form has a solution after all.
         """
-        from privopt.backends.diagnose import clash, direction
+        from privopt.backends.diagnose import clash
 
-        if outcome is Outcome.UNBOUNDED:
-            return str(direction(form, time_limit=time_limit))
         found = clash(form, time_limit=time_limit)
         if found.contradicted:
             raise SolverError("one solver calls the model infeasible, but highs finds a point that satisfies every row")

@@ -1,4 +1,4 @@
-"""Explain why a model is infeasible or unbounded, in terms of its families, rows and variables."""
+"""Explain why a model is infeasible, in terms of its families, rows and variables."""
 
 from __future__ import annotations
 
@@ -60,20 +60,6 @@ class Clash:
 def _short(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-@frozen(kw_only=True)
-class Direction:
-    """Where an unbounded objective runs off to: columns and how they move."""
-
-    moves: tuple[tuple[str, float], ...]
-
-    def __str__(self) -> str:
-        if not self.moves:
-            return "the objective improves without end, in a direction that the solver does not name"
-        shown = ", ".join(f"{name} by {step:+.6g}" for name, step in self.moves[:SHOWN])
-        more = f" and {len(self.moves) - SHOWN} more" if len(self.moves) > SHOWN else ""
-        return f"the objective improves without end as {shown}{more}"
 
 
 def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
@@ -196,33 +182,3 @@ def _subsystem(conditioned: Conditioned, families: list[str]) -> tuple[tuple[str
     free = np.array([int(b) for b in found.col_bound_], dtype=np.int64)
     bounded = columns[free > 1] if len(free) == len(columns) else columns
     return rows, tuple(form.column_name(int(c)) for c in bounded)
-
-
-def direction(form: StandardForm, *, time_limit: float = 20.0) -> Direction:
-    """Return a direction in which an unbounded model (or its LP relaxation) improves for ever."""
-    free = _in_no_row(form)
-    if free:  # HiGHS has no ray of a model without rows
-        return Direction(moves=free)
-    conditioned = condition(form, BEARING)
-    solver = new_solver(tolerance=TOLERANCE, method="simplex")
-    for name, value in (("presolve", "off"), ("time_limit", time_limit)):
-        solver.setOptionValue(name, value)
-    load(solver, conditioned, integers=False)
-    run(solver)
-    _, found, ray = solver.getPrimalRay()
-    if not found:
-        return Direction(moves=())
-    ray = np.array(ray)
-    columns = np.flatnonzero(np.abs(ray) > 1e-9 * np.abs(ray).max(initial=0.0))
-    order = columns[np.argsort(-np.abs(ray[columns]), kind="stable")]
-    return Direction(moves=tuple((form.column_name(int(c)), float(ray[c])) for c in order))
-
-
-def _in_no_row(form: StandardForm) -> tuple[tuple[str, float], ...]:
-    """Return the columns that no row holds and whose objective improves without a bound, with their steps."""
-    sign = 1.0 if form.sense == "max" else -1.0
-    steps = np.sign(sign * form.c)
-    ends = np.where(steps > 0, form.col_upper, form.col_lower)
-    empty = np.diff(form.A.tocsc().indptr) == 0
-    found = np.flatnonzero(empty & (steps != 0) & np.isinf(ends))
-    return tuple((form.column_name(int(column)), float(steps[column])) for column in found)

@@ -270,10 +270,9 @@ class HighsSession(Session):
     def _answer(self, outcome: Outcome, seconds: float) -> Answer:
         info = self._solver.getInfo()
         iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
-        if outcome in (Outcome.INFEASIBLE, Outcome.UNBOUNDED):
-            ray = self._ray(outcome)
-            return Answer(outcome=outcome, ray=ray, iterations=iterations, seconds=seconds)
-        if outcome is Outcome.STOPPED:
+        if outcome is Outcome.INFEASIBLE:
+            return Answer(outcome=outcome, ray=self._ray(), iterations=iterations, seconds=seconds)
+        if outcome in (Outcome.UNBOUNDED, Outcome.STOPPED):
             return Answer(outcome=outcome, iterations=iterations, seconds=seconds)
         solution = self._solver.getSolution()
         known = outcome is Outcome.OPTIMAL and bool(solution.dual_valid)
@@ -294,16 +293,9 @@ class HighsSession(Session):
         run(self._solver)
         call(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
-    def _ray(self, outcome: Outcome) -> Floats | None:
-        ask = self._solver.getDualRay if outcome is Outcome.INFEASIBLE else self._solver.getPrimalRay
-        _, found, ray = ask()
-        if not found and outcome is Outcome.UNBOUNDED:
-            self._without_presolve()
-            _, found, ray = ask()
-        if not found:
-            return None
-        ray = np.array(ray, dtype=np.float64)
-        return ray * self._row_scale if outcome is Outcome.INFEASIBLE else ray
+    def _ray(self) -> Floats | None:
+        _, found, ray = self._solver.getDualRay()
+        return np.array(ray, dtype=np.float64) * self._row_scale if found else None
 
 
 def _bounds(places: Any, lower: Floats | float, upper: Floats | float) -> tuple[Any, Floats, Floats]:

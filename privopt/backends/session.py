@@ -41,7 +41,7 @@ class Answer:
         x, objective: where optimal or feasible.
         duals, reduced: where optimal.
         ray: where infeasible, Farkas multipliers y of the rows: for no x within its bounds does
-            ``min over rows of y A x`` reach ``y b`` (signs as of duals of a minimum). Where unbounded, a direction.
+            ``min over rows of y A x`` reach ``y b`` (signs as of duals of a minimum).
         iterations, seconds: of this solve.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from attrs import evolve
 
-from privopt.backends import Outcome, get
+from privopt.backends import get
 from privopt.decompose.split import Split
 from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError, UnboundedError
@@ -31,4 +31,4 @@ def tell_unbounded(split: Split, solver: str, what: str, largest: float) -> None
 
 def explained(split: Split) -> str:
     """Name the families that clash."""
-    return get("highs").explain(split.form, Outcome.INFEASIBLE)
+    return get("highs").explain(split.form)

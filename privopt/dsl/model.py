@@ -275,7 +275,7 @@ class Model:
             options: of ``Backend.solve``: time_limit (seconds), gap (relative), method, threads, seed.
 
         Raises:
-            InfeasibleError: naming the families that clash. UnboundedError: naming a direction.
+            InfeasibleError: naming the families that clash. UnboundedError.
             StoppedError: a limit came before anything feasible. SolverError: the solver died or lied.
         """
         return solve_form(self.compile(), backend, name=self.name, **options)

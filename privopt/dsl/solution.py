@@ -11,7 +11,7 @@ from attrs import frozen
 from privopt.arrays import Floats, read_only
 from privopt.dsl.condition import Tightening
 from privopt.dsl.form import StandardForm
-from privopt.dsl.outcome import Outcome, Result
+from privopt.dsl.outcome import Result
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
 from privopt.registry import registry
 
@@ -34,8 +34,8 @@ class Solver(Protocol):
     def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
         """Solve a form."""
 
-    def explain(self, form: StandardForm, outcome: Outcome, time_limit: float) -> str:
-        """Return why a form has no solution, or where it is unbounded."""
+    def explain(self, form: StandardForm, time_limit: float) -> str:
+        """Return why a form has no solution."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -131,9 +131,9 @@ def solve_form(
     patience = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
     if outcome == "infeasible":
         cut = f" (after {result.tightening.rows} privacy rows were tightened)" if result.tightening else ""
-        raise InfeasibleError(f"{name} has no solution{cut}: {solver.explain(form, result.outcome, patience)}")
+        raise InfeasibleError(f"{name} has no solution{cut}: {solver.explain(form, patience)}")
     if outcome == "unbounded":
-        raise UnboundedError(f"{name} is unbounded: {solver.explain(form, result.outcome, patience)}")
+        raise UnboundedError(f"{name} is unbounded: the objective improves without end")
     if outcome == "stopped":
         raise StoppedError(
             f"{name}: {result.solver} stopped after {result.seconds:.1f} s with nothing feasible"

@@ -18,7 +18,8 @@ from privopt.estimate.page import estimate_page, share_layer
 from privopt.estimate.shares import Asked, Estimate, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.report.map_files import write_layer
-from privopt.run.publish import check_files, new_file
+from privopt.run.publish import new_file
+from privopt.run.targets import check_files
 from privopt.run.verify import Opened, open_verified
 
 

@@ -16,7 +16,6 @@ from attrs.converters import optional
 
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
-from privopt.ledger import exports as events
 from privopt.ledger.accounts import Account, Charge, account_parts, refused
 from privopt.ledger.balances import SCHEMA, Booking, Mark
 from privopt.ledger.check_chain import check_chain, head_of
@@ -362,14 +361,6 @@ class Ledger:
         """Return epsilon, or rho, of each charge for a purpose, oldest first, by the account's name."""
         with self._reading() as book:
             return book.charges_for(purpose)
-
-    def to_opendp(self, subject: str) -> events.Measurement:
-        """Return a subject's charges as one OpenDP measurement: see :func:`privopt.ledger.exports.to_opendp`."""
-        return events.to_opendp(charge.cost for charge in self.charges(subject))
-
-    def to_dp_accounting(self, subject: str) -> object:
-        """Return a subject's charges as a dp-accounting event: :func:`privopt.ledger.exports.to_dp_accounting`."""
-        return events.to_dp_accounting(charge.cost for charge in self.charges(subject))
 
     def name_of(self, subject: str) -> str:
         """Return what the ledger calls a subject: its name in the one form, or a keyed hash of that."""

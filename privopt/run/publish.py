@@ -8,8 +8,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,94 +19,10 @@ from privopt.errors import UsageError
 from privopt.execution.hard_limit import settling
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 from privopt.files.working_folder import claimed
+from privopt.run.targets import check_file, check_new, check_parent, check_target, parents_made
 
 CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
-
-
-def check_target(
-    folder: Path, *, force: bool, called: tuple[str, str] = ("--out", "--force"), known_by: str = RESULT
-) -> None:
-    """Refuse a target that must not be replaced; ``called`` are the caller's names of folder and ``force``.
-
-    A folder without a file ``known_by`` was not written by privopt.
-
-    Raises:
-        UsageError: it exists and ``force`` is not given, or privopt did not write it, or its folder cannot be made.
-    """
-    option, cure = called
-    _check_parent(folder, option)
-    if folder.is_symlink():
-        raise UsageError(f"{option} {folder}: is a link; name the folder itself")
-    if not folder.exists():
-        return
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if not force:
-        raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
-    if not (folder / known_by).is_file():
-        raise UsageError(f"{option} {folder}: exists and was not written by privopt, so {cure} will not replace it")
-
-
-def _check_parent(target: Path, option: str = "--out") -> None:
-    """Refuse a target whose folder is not there and cannot be made, or cannot be written."""
-    nearest = next(folder for folder in target.absolute().parents if folder.exists() or folder.is_symlink())
-    if not nearest.is_dir():
-        raise UsageError(f"{option} {target}: {nearest} is not a folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"{option} {target}: the folder {nearest} cannot be written")
-
-
-@contextmanager
-def _parents(target: Path) -> Iterator[None]:
-    """Make the folders that a target lies in; those that were made go again where nothing came of it."""
-    missing = [folder for folder in target.parents if not folder.exists()]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        for folder in missing:
-            with suppress(OSError):  # it holds something meanwhile, a checkpoint say
-                folder.rmdir()
-        raise
-
-
-def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
-    """Refuse a file that must not be written.
-
-    Raises:
-        UsageError: it exists and ``force`` is not given, or it is not a regular file, or its folder cannot be made.
-    """
-    _check_parent(target, option)
-    if target.is_symlink() or (target.exists() and not target.is_file()):
-        raise UsageError(f"{option} {target}: is not a regular file")
-    if target.exists() and not force:
-        raise UsageError(f"{option} {target}: exists already; --force replaces it")
-
-
-def check_files(
-    targets: Mapping[str, Path | None], *, force: bool, read: Iterable[Path] = (), folders: Iterable[Path] = ()
-) -> None:
-    """Refuse files to be written, by their options, that :func:`check_file` refuses, or that others need.
-
-    Raises:
-        UsageError: one is read, lies in a folder of a release, or is to be written twice.
-    """
-    held = {path.absolute().resolve() for path in read}
-    options: dict[Path, str] = {}
-    for option, target in targets.items():
-        if target is None:
-            continue
-        check_file(target.absolute(), force=force, option=option)
-        place = target.absolute().resolve()
-        if place in held:
-            raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
-        for folder in folders:
-            if place.is_relative_to(folder.absolute().resolve()):
-                wanted = "which holds the release alone; name a file elsewhere"
-                raise UsageError(f"{option} {target}: lies in {folder}, {wanted}")
-        if options.setdefault(place, option) != option:
-            raise UsageError(f"{option} {target}: is {options[place]} too; name two files")
 
 
 @contextmanager
@@ -122,7 +38,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
     """
     target = target.absolute()
     check_file(target, force=force, option=option)
-    with _parents(target), claimed(target) as work:
+    with parents_made(target), claimed(target) as work:
         made = work / target.name
         yield made
         _flush(work)
@@ -153,13 +69,6 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
         made.replace(target)
 
 
-def check_new(target: Path) -> None:
-    """Refuse a folder that is there, or that cannot be made."""
-    _check_parent(target, "--out")
-    if target.exists() or target.is_symlink():
-        raise UsageError(f"--out {target}: exists already; name a new folder")
-
-
 @contextmanager
 def new_files(target: Path) -> Iterator[Path]:
     """Yield a folder of files that are not a release; it becomes ``target`` when the block ends well, else it vanishes.
@@ -170,7 +79,7 @@ def new_files(target: Path) -> Iterator[Path]:
     """
     target = target.absolute()
     check_new(target)
-    with _parents(target), claimed(target) as work:
+    with parents_made(target), claimed(target) as work:
         yield work
         check_new(target)  # another run may have finished meanwhile
         Copies(target=target, work=work).place()
@@ -269,7 +178,7 @@ def hidden_folders(
     """
     target = target.absolute()
     check_target(target, force=force, called=called, known_by=known_by)
-    with _parents(target), claimed(target) as home:
+    with parents_made(target), claimed(target) as home:
         yield Place(target, home, force, called, known_by)
 
 
@@ -319,13 +228,13 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UsageError(f"--copy-to {target}: is not a folder")
     target = target.absolute()
-    _check_parent(target, "--copy-to")
+    check_parent(target, "--copy-to")
     if out.absolute() in (target, *target.parents):
         raise UsageError(f"--copy-to {target}: lies in --out {out}")
     if target.exists() and any(target.iterdir()) and not (force and _copied(target) == _listed(out)):
         more = "is not empty; with --force it may hold the copies that DIR lists, unchanged, and nothing else"
         raise UsageError(f"--copy-to {target}: {more}")
-    with _parents(target), claimed(target) as work:
+    with parents_made(target), claimed(target) as work:
         copies = Copies(target=target, work=work)
         try:
             yield copies

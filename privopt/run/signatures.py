@@ -15,7 +15,8 @@ from privopt.files import Unreadable, read_bytes
 from privopt.files.release_folder import LARGEST_TEXT, SIGNATURE, SUMS
 from privopt.interfaces import Progress
 from privopt.run.publish import replace_in_release
-from privopt.run.verify import Verdict, open_verified
+from privopt.run.verdict import Verdict
+from privopt.run.verify import open_verified
 
 NAMESPACE: Final = "privopt-release"
 """What a signature is for: one that was made for another purpose, a commit or a letter, is none of a release."""

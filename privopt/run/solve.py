@@ -40,7 +40,8 @@ from privopt.registry import Registered, registry
 from privopt.run.build_result import conclude, named, warned
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy, with_csv_tables
-from privopt.run.publish import Copies, Place, check_target, discard, discard_partial, hidden_folders, new_copies
+from privopt.run.publish import Copies, Place, discard, discard_partial, hidden_folders, new_copies
+from privopt.run.targets import check_target
 from privopt.run.verify import read_problem, verify
 from privopt.specs import MethodSpec
 

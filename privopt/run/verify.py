@@ -29,16 +29,17 @@ from privopt.files.release_folder import (
     read_document,
     sha256,
 )
-from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Progress, Release, Result
-from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
+from privopt.interfaces import Bounds, Mechanism, Objective, Progress, Release, Result
+from privopt.interfaces.result import LP, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
 from privopt.run.problem_copy import stray_files
 from privopt.run.result_file import TOLERANCE, differences, result_of
+from privopt.run.verdict import Verdict
 from privopt.run.verify_cache import Word, recall, remember
 from privopt.specs import NOTHING, MethodSpec
 from privopt.version import VERSION
 
-__all__ = ["Opened", "Verdict", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
+__all__ = ["Opened", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -73,63 +74,6 @@ class Opened:
     def relation(self) -> str:
         """The relation for which a ledger charges draws (:attr:`PrivacyConstraint.relation`)."""
         return str(self.mechanism.privacy(self.problem, self.method.name).relation)
-
-
-@frozen(kw_only=True)
-class Verdict:
-    """What ``verify`` found.
-
-    Attributes:
-        verdict: ``"proved"``, ``"declared"`` or ``"none"`` (kind "none", or drawn under a seed); None where a sum or
-            a claim does not hold.
-        complaints: a line for each that does not hold; empty where all do.
-        certificate: as measured again, where it came so far.
-        seeded: whether the noise of this release came from a seed.
-        notes: what does not touch the verdict: versions other than those that made the folder.
-        signed_by: who signed the folder, and with which key, where that was asked and is so; None else.
-    """
-
-    verdict: Word | None
-    complaints: tuple[str, ...] = ()
-    certificate: Certificate | None = None
-    seeded: bool = False
-    notes: tuple[str, ...] = ()
-    signed_by: str | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether all that DIR says is so, be it only that it promises nothing."""
-        return self.verdict is not None
-
-    def words(self) -> str:
-        """Say in one line what was found and what it rests on; :attr:`verdict` is the word to put before it."""
-        return self._found() + (f"; signed by {self.signed_by}" if self.signed_by else "")
-
-    def _found(self) -> str:
-        found = self.certificate
-        if self.verdict is None or found is None:
-            return "does not hold"
-        if found.holds is None:
-            return "no privacy guarantee; sums hold"
-        figures = (
-            f"{found.kind}: worst {found.worst:.9g} of {found.allowed:.9g} allowed; {found.checked:,} conditions; "
-            f"{found.arithmetic}"
-        )
-        if self.seeded:
-            return f"{SEEDED} ({figures})"
-        rests = f"; its maker's word: {found.rests_on}" if found.rests_on else ""
-        return f"holds ({figures}{rests})"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that ``privopt verify --json`` prints."""
-        return {
-            "verdict": self.verdict,
-            "seeded": self.seeded,
-            "complaints": list(self.complaints),
-            "notes": list(self.notes),
-            "certificate": None if self.certificate is None else self.certificate.to_json(),
-            **({} if self.signed_by is None else {"signed_by": self.signed_by}),
-        }
 
 
 def read_problem(

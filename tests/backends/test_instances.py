@@ -110,5 +110,5 @@ def test_infeasible_ones_are_so(name: str, backend: str, read_mps: Reader, insta
 
 @pytest.mark.parametrize("backend", ["highs", "cbc"])
 def test_gas11_is_unbounded(backend: str, read_mps: Reader, instances: Path) -> None:
-    with pytest.raises(UnboundedError, match="improves without end as x"):
+    with pytest.raises(UnboundedError, match="improves without end"):
         solve_form(read_mps(instances / "gas11.mps"), backend)

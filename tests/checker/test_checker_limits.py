@@ -55,7 +55,10 @@ def test_places_and_losses_that_are_none_are_named(grid, tmp_path, old, new, why
     assert why in line
 
 
-def test_roads_that_do_not_join_all_records_need_a_limit(tmp_path):
+@pytest.mark.parametrize(
+    ("road", "why"), [("d,c,1.0", "do not join all records"), ("b,d,1.0", "no road begins or ends at ['c']")]
+)
+def test_roads_that_do_not_join_all_records_need_a_limit(tmp_path, road, why):
     (tmp_path / "points.csv").write_text("id\na\nb\nc\n")
     (tmp_path / "roads.csv").write_text("from,to,km\na,b,1.0\nb,c,1.0\n")
     np.save(tmp_path / "c.npy", 1 - np.eye(3))
@@ -65,10 +68,25 @@ def test_roads_that_do_not_join_all_records_need_a_limit(tmp_path):
     folder = solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options()).folder
     assert said(folder)[0] == 0
     roads = folder / "problem" / "roads.csv"
-    roads.write_text(roads.read_text().replace("b,c,1.0", "d,c,1.0"))
+    roads.write_text(roads.read_text().replace("b,c,1.0", road))
     code, line = said(folder)
     assert code == 2
-    assert "do not join all records" in line
+    assert why in line
+
+
+@pytest.mark.parametrize(("outputs", "why"), [(None, "missing, twice, or too large"), (np.zeros(2), "no texts")])
+def test_outputs_that_were_chosen_are_texts(tmp_path, outputs, why):
+    text = "[records]\ngrid = { rows = 2, cols = 2, cell_km = 1.0 }\n[outputs]\nchoose = 2\n[distance]\n"
+    text += 'kind = "euclidean"\n[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
+    (tmp_path / "problem.toml").write_text(text)
+    folder = solve("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", Options()).folder
+    assert said(folder)[0] == 0
+    arrays = dict(np.load(folder / "mechanism.npz"))
+    del arrays["outputs"]
+    np.savez(folder / "mechanism.npz", **arrays, **({} if outputs is None else {"outputs": outputs}))
+    code, line = said(folder)
+    assert code == 2
+    assert why in line
 
 
 def test_more_of_a_member_than_it_states_is_not_unpacked(tmp_path):

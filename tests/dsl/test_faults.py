@@ -130,26 +130,26 @@ def test_a_clash_of_integers_names_families(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["highs", "cbc"])
-def test_an_unbounded_model_names_its_direction(backend: str) -> None:
+def test_an_unbounded_model_is_called_so(backend: str) -> None:
     m = Model("m")
     x = m.variable("x", X)
     m.maximize(total(x[i], over=i))
     m.require("tie", Le(x["a"] - x["b"], 1))
     m.require("cap", Le(x["c"], 1))
-    with pytest.raises(UnboundedError, match=r"x\['b'\] by \+"):
+    with pytest.raises(UnboundedError, match="m is unbounded"):
         m.solve(backend)
 
 
 @pytest.mark.parametrize("backend", ["highs", "cbc"])
 @pytest.mark.parametrize("rows", [0, 1])
-def test_an_unbounded_model_without_rows_names_its_direction(backend: str, rows: int) -> None:
+def test_an_unbounded_model_without_rows_is_called_so(backend: str, rows: int) -> None:
     m = Model("m")
     x = m.variable("x", X, lower=0)
     y = m.variable("y", lower=0, upper=3)
     m.maximize(x["b"] + y - x["a"])
     if rows:
         m.require("cap", Le(y, 1))
-    with pytest.raises(UnboundedError, match=r"the objective improves without end as x\['b'\] by \+1$"):
+    with pytest.raises(UnboundedError, match="m is unbounded: the objective improves without end"):
         m.solve(backend)
 
 

@@ -41,7 +41,6 @@ def test_a_bound_holds_however_few_the_pivots(
     assert bound <= optimum + 1e-9
     assert dual_bound(instance, proof(instance, symmetry, y, trees))[0] <= optimum + 1e-9
     if most > 1_000:
-        assert priced.optimal
         assert (priced.deficit > 0).any() == (priced.value.min() < -1e-12 * np.abs(y).max())
 
 
@@ -58,7 +57,6 @@ def test_prices_lowered_by_the_deficits_price_nothing_out(grid_instance, seed):
     graph = make_graph(instance)
     y = instance.cost.min(axis=1) + rng.random(48) * np.ptp(instance.cost, axis=1)
     priced = price_all(graph, instance, y, star_trees(graph, np.array([0, 47])), most=5)
-    assert not priced.optimal
     i, j = instance.pairs.T
     rows = np.zeros((2 * len(i), 48))
     at = np.arange(len(i))

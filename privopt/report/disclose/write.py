@@ -9,7 +9,8 @@ from privopt.report.disclose.documents import document
 from privopt.report.disclose.facts import questions_text, read_facts
 from privopt.report.disclose.statements import statements
 from privopt.run.audit import audit
-from privopt.run.publish import check_files, new_file
+from privopt.run.publish import new_file
+from privopt.run.targets import check_files
 from privopt.run.verify import open_verified
 
 

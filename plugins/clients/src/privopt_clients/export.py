@@ -19,7 +19,8 @@ from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import CertificationError, UsageError
 from privopt.interfaces import Progress
 from privopt.report.promise_text import claim
-from privopt.run.publish import check_target, new_folder
+from privopt.run.publish import new_folder
+from privopt.run.targets import check_target
 from privopt.run.verify import Opened, open_verified
 from privopt_clients.artefact import Everywhere, Mechanism, Places, Rows, artefact
 from privopt_clients.client import Client, open_artefact

@@ -90,8 +90,11 @@ class Matrix:
             problem, read_texts(folder / "mechanism.npz", "outputs") if chooses else None
         )
         if self.metric.network and self.within is None and not self.everywhere:
-            why = "distance: roads that do not join all records, and no neighbours_within"
-            need(None not in self.metric.own(0), why, 2)
+            need(
+                None not in self.metric.own(0),
+                "distance: roads that do not join all records, and no neighbours_within",
+                2,
+            )
         self.over = "chosen" if chooses else None
         self.region = self._region() if self.everywhere else None
         given = problem.tables.get("given", table).get("matrix")

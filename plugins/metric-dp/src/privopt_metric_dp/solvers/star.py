@@ -209,7 +209,6 @@ def price_all(graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most
         value=np.concatenate([part.value for part in parts]),
         deficit=np.max([part.deficit for part in parts], axis=0),
         ray=np.concatenate([part.ray for part in parts]),
-        optimal=all(part.optimal for part in parts),
         pivots=sum(part.pivots for part in parts),
     )
 

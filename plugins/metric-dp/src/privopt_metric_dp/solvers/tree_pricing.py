@@ -56,14 +56,12 @@ class Priced:
         value: ``(K,)`` least value of ``a . z`` with ``z_root = 1``.
         deficit: ``(N,)`` by how much the price of each record must fall so that no ray of the cone prices below 0.
         ray: ``(K, N)`` logarithms of the optimal rays.
-        optimal: whether all trees are optimal.
         pivots: pivots in all.
     """
 
     value: Floats
     deficit: Floats
     ray: Floats
-    optimal: bool
     pivots: int
 
 
@@ -208,8 +206,8 @@ def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: An
 
 @jit()
 def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
-             side: Any, u: Any, g: Any) -> Any:  # fmt: skip
-    """Optimise one tree in place; returns the pivots and whether it is optimal to `tolerance`."""
+             side: Any, u: Any, g: Any) -> int:  # fmt: skip
+    """Optimise one tree in place, to `tolerance` or so many pivots; returns how many it took."""
     n = len(a)
     first = np.full(n, -1, dtype=np.int32)
     following, previous = first.copy(), first.copy()
@@ -230,7 +228,7 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
             fresh = True
             continue
         if top < 0 or pivots >= most:
-            return pivots, top < 0
+            return pivots
         _pivot(top, start, other, length, parent, entry, side, first, following, previous, order, mark, u, g)
         pivots += 1
         fresh = False
@@ -307,7 +305,7 @@ def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
 
 @jit(few=lambda cost, *_: bool(cost.size <= 200))
 def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any,
-           entry: Any, side: Any, value: Any, ray: Any, good: Any, deficit: Any) -> int:  # fmt: skip
+           entry: Any, side: Any, value: Any, ray: Any, deficit: Any) -> int:  # fmt: skip
     n, columns = cost.shape
     total = 0
     g, lacks, order = np.empty(n), np.empty(n), np.empty(n, dtype=np.int32)
@@ -316,12 +314,11 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
         least, deficit_k = np.inf, np.zeros(n)
         here = (parent[k], entry[k], side[k], ray[k])
         for attempt in range(ANCHORS):
-            pivots, done = _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
-            total += pivots
+            total += _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
             anchored = g[here[0].argmin()]
             _settle(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
             if lacks.sum() < least:  # the first time all is in place already
-                least, value[k], good[k] = lacks.sum(), anchored, done
+                least, value[k] = lacks.sum(), anchored
                 deficit_k = lacks.copy()
                 if attempt > 0:
                     parent[k, :], entry[k, :], side[k, :], ray[k, :] = here
@@ -348,14 +345,14 @@ def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, most: int = 1_
         Values, roots and rays.
     """
     outputs = cost.shape[1]
-    value, good, deficit = np.empty(outputs), np.zeros(outputs, dtype=np.bool_), np.zeros(graph.records)
+    value, deficit = np.empty(outputs), np.zeros(graph.records)
     ray = np.empty((outputs, graph.records))
     scale = max(float(np.abs(cost).max()), float(np.abs(y).max()), 1e-300)
     pivots = _price(
         np.array(cost), np.array(y), TOLERANCE * scale, most, graph.start, graph.other, graph.length,
-        trees.parent, trees.entry, trees.side, value, ray, good, deficit,
+        trees.parent, trees.entry, trees.side, value, ray, deficit,
     )  # fmt: skip
-    return Priced(value=value, deficit=deficit, ray=ray, optimal=bool(good.all()), pivots=int(pivots))
+    return Priced(value=value, deficit=deficit, ray=ray, pivots=int(pivots))
 
 
 @jit(few=lambda a, *_: len(a) <= 32)

@@ -33,7 +33,7 @@ from privopt.numbers.distances import (
 )
 from privopt.numbers.exp_log_bounds import Ball, ball_of
 from privopt_metric_dp.space.exactly import at_most, between_bounds, great_circle_of, place_of, root_of
-from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.places import Space, rests_of
 
 __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
@@ -42,6 +42,7 @@ _BLOCK = 1 << 21  # distances held at once where a table is gone through by bloc
 _TREE_WIDTH = 12  # in more dimensions trees visit nearly everything: go by blocks
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
 """Distances to all outputs while somebody holds them, for anyone who reads the same places again."""
+MORE = 1.0 + 1e-9  # trees are asked for a little more than they are to find
 KM_A_DEGREE = 111.2  # of latitude or, on the equator, of longitude: a little more than pi R / 180
 
 
@@ -283,7 +284,7 @@ class EuclideanMetric(_PointMetric):
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
         super().__init__(records, outputs)
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
-        self._rests, self._sure = _rests(self.records, self.outputs), self._off[0]
+        self._rests, self._sure = rests_of(self.records, self.outputs), self._off[0]
         # the same little off each, as far as doubles go: then collinear steps are no longer than the way over them
         ends = np.concatenate(self._points)
         even = 2.0 * self._far(self.records, 2.0**-53 * float(np.ptp(ends, axis=0).max()))
@@ -335,7 +336,8 @@ class EuclideanMetric(_PointMetric):
         return off * math.sqrt(max(1, _width(space))) * (1.0 + 2.0**-50)
 
     def _tree(self, within: float) -> tuple[Floats, float]:
-        return self.points, _a_little_more(within + self._off[0] + 2.0 * self._far(self.records, self.records.off))
+        more = within + self._off[0] + 2.0 * self._far(self.records, self.records.off)
+        return self.points, more * MORE + 1e-300
 
 
 class HaversineMetric(_PointMetric):
@@ -356,7 +358,7 @@ class HaversineMetric(_PointMetric):
         ]
         steep = max(float(np.abs(part[0]).max()) for part in self._parts)
         off = max(self.records.off, self.outputs.off)
-        self._rests, self._room = _rests(self.records, self.outputs), 0.0
+        self._rests, self._room = rests_of(self.records, self.outputs), 0.0
         if steep > 80.0:  # cosines of latitudes feel what is omitted there: it is taken off
             self._rests = [rests[:0] for rests in self._rests]
             self._off = (2.0 * self._far(self.records, off), 2.0 * self._far(self.records, off))
@@ -391,17 +393,7 @@ class HaversineMetric(_PointMetric):
     def _tree(self, within: float) -> tuple[Floats, float]:
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
         off = (self._off[0] + 2.0 * self._far(self.records, self.records.off)) / EARTH_RADIUS_KM
-        return directions(self.points), _a_little_more(chord) + 1e-14 + off  # the points are rounded
-
-
-def _rests(records: Space, outputs: Space) -> list[Floats]:
-    """Return the rounding errors of coordinates, of records and of outputs; both without rows if neither has any."""
-    known = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
-    return known if any(rests.any() for rests in known) else [rests[:0].copy() for rests in known]
-
-
-def _a_little_more(radius: float) -> float:
-    return radius * (1.0 + 1e-9) + 1e-300
+        return directions(self.points), chord * MORE + 1e-14 + off  # the points are rounded
 
 
 def _width(space: Space) -> int:

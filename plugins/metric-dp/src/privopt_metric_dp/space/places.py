@@ -21,7 +21,7 @@ from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UsageErr
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_metric_dp.space.projection import Projection
 
-__all__ = ["LARGEST", "Kind", "Space", "check_places", "grid_points", "places_at_most"]
+__all__ = ["LARGEST", "Kind", "Space", "check_places", "grid_points", "places_at_most", "rests_of"]
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
@@ -282,3 +282,9 @@ def _halves(rows: int, cols: int) -> Ints:
     place = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
     a, b, c, d = (part.ravel() for part in (place[:-1, :-1], place[:-1, 1:], place[1:, :-1], place[1:, 1:]))
     return np.column_stack([a, b, c, b, d, c]).reshape(-1, 3)
+
+
+def rests_of(records: Space, outputs: Space) -> list[Floats]:
+    """Return the rounding errors of coordinates, of records and of outputs; both without rows if neither has any."""
+    known = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
+    return known if any(rests.any() for rests in known) else [rests[:0].copy() for rests in known]

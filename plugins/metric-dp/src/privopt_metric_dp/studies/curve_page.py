@@ -13,7 +13,8 @@ from privopt.declare.schema import File
 from privopt.report.page import document, drawing, script_json, table
 from privopt.report.theme import save
 from privopt.run.options import Options
-from privopt.run.publish import check_files, new_file
+from privopt.run.publish import new_file
+from privopt.run.targets import check_files
 from privopt_metric_dp.studies.curve import Curves, draw_curves
 from privopt_metric_dp.studies.curve_file import Growing
 from privopt_metric_dp.studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of

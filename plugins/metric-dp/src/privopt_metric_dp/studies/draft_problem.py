@@ -27,7 +27,8 @@ from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
 from privopt.registry import registry
-from privopt.run.publish import check_file, new_file
+from privopt.run.publish import new_file
+from privopt.run.targets import check_file
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.studies.draft_grid import digits, grid_over
