@@ -4,14 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.exact_places import nearest as first_nearest
+from helpers.exact_places import rim_of, within
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from scipy.spatial import Delaunay, QhullError
 from scipy.stats import chisquare
 
 from privopt.numbers.sampling import choose
-from privopt_metric_dp.checkers.positions import nearest as first_nearest
-from privopt_metric_dp.checkers.positions import rim_of, within
 from privopt_metric_dp.region.locate import Sides, Triangles
 from privopt_metric_dp.region.region import street_growth
 from privopt_metric_dp.region.snap_to_region import Snapper, far_share, far_shares, read_positions
