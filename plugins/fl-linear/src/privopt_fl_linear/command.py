@@ -85,7 +85,8 @@ def client(out: Path) -> None:
     """Write the client for browsers: a module that draws a location's line on the device, as report does."""
     from importlib.resources import files
 
-    from privopt.run.publish import check_new, new_files
+    from privopt.run.publish import new_files
+    from privopt.run.targets import check_new
 
     check_new(out)
     with new_files(out) as work:
