@@ -156,7 +156,7 @@ def test_no_link_is_followed_where_private_files_are_written(tmp_path):
     (tmp_path / "mine").write_text("kept")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out.partial").symlink_to("elsewhere")
-    with pytest.raises(UsageError, match="found a link"):
+    with pytest.raises(UsageError, match="got a link"):
         private_folder(tmp_path / "out.partial")
     for name in (".x.npz.part", "x.npz"):
         (tmp_path / name).symlink_to("mine")

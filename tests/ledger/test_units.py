@@ -246,7 +246,7 @@ def test_road_and_crow_do_not_add_up_and_older_ledgers_take_one_of_them(tmp_path
         book.set_limit(2)
         book.check()
     done = run("budget", tmp_path / "old")
-    assert "tells two places 0.5 km apart by road by a factor" in done.stdout
+    assert "the odds between two places 0.5 km apart by road by a factor" in done.stdout
     with Ledger(tmp_path / "people") as book:
         book.charge("anna", Cost(epsilon="0.5", unit="per individual"))
         with pytest.raises(InputError):

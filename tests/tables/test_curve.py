@@ -168,7 +168,7 @@ def test_epsilons_ascend_and_never_leave_their_ends(epsilon, count):
 def test_what_has_no_curve_says_so(source):
     with pytest.raises(UsageError, match="no mechanism is called"):
         draw_curves(source, ["optimal"], epsilons_of("1:2:2"))
-    with pytest.raises(UsageError, match="found none"):
+    with pytest.raises(UsageError, match="got none"):
         draw_curves(source, [], epsilons_of("1:2:2"))
     counts = {"level_1": ["a"], "size": [1], "groups": [3]}
     problem = po.problem(hierarchy={"counts": po.table(counts), "sizes": 2}, privacy={"epsilon": 1.0})

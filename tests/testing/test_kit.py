@@ -115,7 +115,7 @@ class TestStrictness:
         tried = subject(matrix.RightMatrix, guarantee="metric-dp")
         with pytest.raises(UsageError, match="expected failure 'row-sum'"):
             expected_for(tried, {"row-sum": "why"})
-        with pytest.raises(UsageError, match="wanted a reason"):
+        with pytest.raises(UsageError, match="must have a reason"):
             expected_for(tried, {"rows-sum-to-one": " "})
         assert expected_for(tried, {"another:rows-sum-to-one": "why"}) == {}
 
