@@ -162,7 +162,7 @@ def test_without_onnxruntime_one_line_says_what_to_install(tmp_path, classifier,
 def test_a_missing_folder_is_a_fault(tmp_path, classifier):
     problem = tmp_path / "album.toml"
     problem.write_text('[photos]\nfolder = "gone"\nclassifier = "places.toml"\n[privacy]\ntop_k = 1\n')
-    with pytest.raises(InputError, match=r"photos\.folder: found 'gone', which is no folder"):
+    with pytest.raises(InputError, match=r"photos\.folder: found 'gone', which is not a folder"):
         solve("photo-censor", problem, tmp_path / "out", Options())
 
 

@@ -124,9 +124,9 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
             names=problem.names,
             kept=plan.kept,
             seen=problem.seen,
-            scores=None if problem.seen is None else album.scores,
-            true=album.true,
-            places=problem.places,
+            scores=None if problem.seen is None else album.scores,  # of a table they are in the problem
+            true=-1 if problem.seen is None else album.true,
+            places=() if problem.seen is None else problem.places,
             copies=copies,
             copy_scores=copy_scores,
         )
