@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from hashlib import sha256
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 
 import numpy as np
 import pytest
 
 from privopt.declare import load_problem
+from privopt.errors import UsageError
 from privopt.interfaces import SolveContext
-from privopt_lr_geo import server
+from privopt_lr_geo import server, wire
 from privopt_lr_geo.central import clients_of, terms_of
 from privopt_lr_geo.messages import Package, to_bytes
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
@@ -169,3 +170,15 @@ def test_a_round_takes_each_package_once(write):
     assert [int(running.put(name, raw[which])[0]) for name, which in asked] == [202, 202, 409, 202, 403, 202]
     assert running.get("a")[0] == 202
     assert running.get("c")[0] == 404
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1", "127.0.0.1:80", "http://", "http://host:port", "http://[::1"])
+def test_a_server_that_is_no_address_is_refused_before_anything_is_written(url, tmp_path):
+    with pytest.raises(UsageError, match="server must be http"):
+        wire.ask(None, url, tmp_path / "user")
+    assert not (tmp_path / "user").exists()
+
+
+def test_an_address_by_tls_is_not_spoken_to_in_the_clear():
+    """A package in the clear would show where its user is."""
+    assert isinstance(wire._connection("https://127.0.0.1:1"), HTTPSConnection)

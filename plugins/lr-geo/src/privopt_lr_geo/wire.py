@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Unsigned
 from privopt.declare import load_problem
-from privopt.errors import InputError, PrivoptError, StoppedError
+from privopt.errors import InputError, PrivoptError, StoppedError, UsageError
 from privopt.execution.clock import check, in_thread, limit
 from privopt.files import private_folder
 from privopt.interfaces import SolveContext
@@ -205,15 +205,17 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
 
     Args:
         problem: of one user.
-        url: of the server.
+        url: of the server, http:// or https://.
         folder: private to the user: its seed, and then its matrix as ``mechanism.npz``, are kept there.
         seconds: to wait.
 
     Raises:
+        UsageError: the URL is of another form.
         InputError: its answer is none.
         StoppedError: no answer in time, the round ended without one, or the server refused the package.
         CertificationError: the answer could not be made to keep the promise.
     """
+    _connection(url).close()  # a URL that will not do ends here, before anything is written
     private_folder(folder)
     seed = kept_seed(folder, None, resume=True)
     (client,) = clients_of(problem, seed, sets=lr_sets(problem))
@@ -255,15 +257,27 @@ def _accepted(problem: LRGeoInstance, weights: Unsigned, folder: Path) -> Matrix
     return release
 
 
+def _connection(url: str) -> HTTPConnection:
+    """Return a connection, not open yet; one by TLS verifies the server's certificate."""
+    kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # no port, or no address
+        host = None
+    if not host or parts.scheme not in kinds:
+        raise UsageError(f"server must be http://HOST:PORT or https://HOST:PORT, got {url}")
+    return kinds[parts.scheme](host, port, timeout=30)
+
+
 def _requested(url: str, verb: str, path: str, body: bytes | None = None) -> tuple[HTTPStatus | None, bytes]:
     """Return status and body; no status where the server cannot be reached."""
-    parts = urlsplit(url)
-    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    connection = _connection(url)
     try:
         connection.request(verb, path, body)
         answer = connection.getresponse()
         return HTTPStatus(answer.status), answer.read()
-    except (OSError, HTTPException):
+    except (OSError, HTTPException, ValueError):  # ValueError: a status that HTTP does not have
         return None, b""
     finally:
         connection.close()
@@ -275,16 +289,16 @@ def main(given: Sequence[str]) -> int:
     sides = parser.add_subparsers(dest="side", required=True)
     one, other = sides.add_parser("serve"), sides.add_parser("ask")
     for side in (one, other):
-        side.add_argument("problem", type=Path)
-        side.add_argument("--seconds", type=float, default=600.0)
-    one.add_argument("--users", type=int, required=True)
-    one.add_argument("--host", default="127.0.0.1")
-    one.add_argument("--port", type=int, default=0)
-    one.add_argument("--method", choices=["benders", "full"], default="benders")
-    one.add_argument("--largest", type=int, default=64_000_000)
-    other.add_argument("--user", required=True)
-    other.add_argument("--server", required=True)
-    other.add_argument("--out", type=Path, required=True)
+        side.add_argument("problem", type=Path, help="the public problem file")
+        side.add_argument("--seconds", type=float, default=600.0, help="to wait (default: 600)")
+    one.add_argument("--users", type=int, required=True, help="packages of the round")
+    one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    one.add_argument("--port", type=int, default=0, help="default: a free one, which is printed")
+    one.add_argument("--method", choices=["benders", "full"], default="benders", help="default: benders")
+    one.add_argument("--largest", type=int, default=64_000_000, help="bytes of a package (default: 64000000)")
+    other.add_argument("--user", required=True, help="record where the user is; it stays here")
+    other.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
+    other.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
     asked = parser.parse_args(given)
     try:
         declared = load_problem(LRGeoProblem, asked.problem)
@@ -298,7 +312,7 @@ def main(given: Sequence[str]) -> int:
         return 0 if serve(problem, context, limits, (asked.host, asked.port)) else 5
     except PrivoptError as error:
         print(error, file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 5
+        return 2 if isinstance(error, (InputError, UsageError)) else 5
 
 
 if __name__ == "__main__":
