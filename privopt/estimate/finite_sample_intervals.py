@@ -58,7 +58,7 @@ def _by_programs(
 ) -> tuple[Floats, Floats] | None:
     """Solve two programs for each interval, starting each from the basis before."""
     from privopt.backends.choose import get
-    from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, total
+    from privopt.dsl import Eq, Index, IndexSet, Model, total
     from privopt.dsl.outcome import Outcome
 
     count, outputs = columns.shape
@@ -69,8 +69,8 @@ def _by_programs(
     z = m.param("z", np.where(columns < SMALL * columns.max(axis=0), 0.0, columns))  # bounds are evaluated with all
     m.minimize(total(m.param("h", functionals[[0]].toarray()[0])[i] * pi[i], over=i))
     m.require("mass", Eq(total(pi[i], over=i), 1))
-    m.require("at least", Ge(total(z[i, k] * pi[i], over=i), m.param("L", low - SMALL)[k]), forall=k)
-    m.require("at most", Le(total(z[i, k] * pi[i], over=i), m.param("U", high + SMALL)[k]), forall=k)
+    q = m.variable("q", Y, lower=low - SMALL, upper=high + SMALL)  # one row an output: half the basis of two
+    m.require("reported", Eq(total(z[i, k] * pi[i], over=i), q[k]), forall=k)
     session = get("highs").session(m.compile())
     ends = np.zeros((2, functionals.shape[0]))
     every = np.arange(count)
@@ -83,7 +83,7 @@ def _by_programs(
                 return None
             if found.duals is None:
                 raise SolverError(f"an interval's program ended {found.outcome.name.lower()}")
-            y = np.asarray(found.duals)[1:].reshape(2, outputs).sum(axis=0)
+            y = np.asarray(found.duals)[1:]
             ends[side, row] = sign * _least(columns, low, high, sign * h[None], y[:, None])[0]
             if progress is not None:
                 progress(f"interval {side * ends.shape[1] + row + 1:,} of {ends.size:,}", row, None, None)
