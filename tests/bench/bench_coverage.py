@@ -71,7 +71,7 @@ CASES: dict[str, tuple[tuple[int, int, int], int, Callable[[Town, np.ndarray], E
     "9: profile likelihood": (SMALL, 2_000, lambda town, counts: town.by_command(counts, "asymptotic")),
     "9: estimators, finite-sample": (SMALL, 2_000, lambda town, counts: town.by_estimators(counts, finite=True)),
     "9: estimators, asymptotic": (SMALL, 2_000, lambda town, counts: town.by_estimators(counts, finite=False)),
-    "64: estimators, finite-sample": (LARGE, 200, lambda town, counts: town.by_command(counts, "finite-sample")),
+    "64: programs and estimators": (LARGE, 200, lambda town, counts: town.by_command(counts, "finite-sample")),
     "64: estimators, asymptotic": (LARGE, 200, lambda town, counts: town.by_command(counts, "asymptotic")),
 }
 
