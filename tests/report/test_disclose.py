@@ -6,22 +6,29 @@ import shutil
 import tomllib
 
 import pytest
+import yaml
 from helpers.command import run
 from helpers.examples import EXAMPLES
 from helpers.mended_sums import edit
+from helpers.registry_schema import BASIC, SCHEMA
 from helpers.toys import grid_text
+from jsonschema import Draft7Validator
 
 from privopt.errors import InputError
+from privopt.registry import registry
 from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS, TITLES
-from privopt.report.disclose.documents import FORMATS, LAYOUTS, REGISTRY, plain
+from privopt.report.disclose.documents import FORMATS, LAYOUTS, plain
+from privopt.report.disclose.entry import ANSWERS, TEXTS_OF, VARIANTS, _parameters
 from privopt.report.disclose.facts import questions_text, read_facts
-from privopt.report.disclose.statements import statements
+from privopt.report.disclose.statements import Statement, statements
 from privopt.run.audit import audit
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 
 pytestmark = pytest.mark.xdist_group("disclose")
+
+MARKED = re.compile(rf"(?<!\\)\[({'|'.join(CLAIMS)})\]$")
 
 SITES = "id,x,y,facility_cost,clients\na,0,0,1,5\nb,1,0,2,6\nc,9,9,1,7\nd,9,8,1,4\n"
 LOCATED = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 0.5\n'
@@ -43,25 +50,18 @@ RELEASES = {
     "seeded": ("hierarchical-dp", COUNTED, {"c.csv": GROUPS}, {"seed": 3}, "none", "none"),
 }
 
-
-FORM = {
-    "basic": "name data_curators description intended_use data_product_type data_product_region data_product_sector "
-    "publication_date",
-    "dp_variant": "variant_name data_domain unprotected_quantities",
-    "privacy_loss": "privacy_unit privacy_unit_details number_of_privacy_units privacy_parameters "
-    "privacy_parameters_details",
-    "deployment_model": "model_name model_name_details trust_assumptions actors release_type release_type_details "
-    "data_source_type data_source_type_details access_type access_type_details",
-    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms composition post_processing justification "
-    "utility additional_information",
-    "administrative": "evidence_sources status registry_authors tier",
+TOLD = {
+    "name": "A [proved] name",
+    "curator": "The town",
+    "curator_type": "Government",
+    "purpose": "Where to build racks",
+    "description": "Reports of rides",
+    "product": "Dataset",
+    "region": "A town",
+    "published": "2026-05-01",
+    "authors": "Its clerk",
 }
-"""Groups and fields of a record, as the registry's own template has them (opendp/deployments-registry-data, 2026)."""
-
-LEFT_TO_THE_OWNER = {
-    *("number_of_privacy_units", "release_type_details", "data_source_type", "data_source_type_details"),
-    *("access_type", "access_type_details", "status", "registry_authors", "tier"),
-}
+"""What the registry cannot do without."""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_each_sentence_rests_on_what_verify_found(made, name, tmp_path):
     *_, verdict, trust = RELEASES[name]
     opened = open_verified(made(name))
     assert opened.verdict == verdict
-    told = statements(opened, audit(made(name)), {"name": "A [proved] name"})
+    told = statements(opened, audit(made(name)), TOLD)
     allowed = {"release": {verdict}, "maker": {"declared"}, "attack": {"measured"}, "limit": {"not checked"}}
     allowed["owner"] = {"open", "stated by the owner"}
     assert {each.claim for each in told} <= set(CLAIMS)
@@ -98,7 +98,7 @@ def test_each_sentence_rests_on_what_verify_found(made, name, tmp_path):
     assert [each.key for each in told if each.key.startswith("limit.trust")] == [f"limit.trust.{trust}"]
     for form in FORMATS:
         out, facts = tmp_path / form, tmp_path / "facts.toml"
-        facts.write_text('name = "A [proved] name"\n')
+        facts.write_text(questions_text(TOLD), "utf-8")
         assert run("disclose", made(name), "--format", form, "--out", out, "--facts", facts).exit_code == 0
         check_marks(out.read_text("utf-8"), form, verdict)
 
@@ -107,26 +107,84 @@ def check_marks(text, form, verdict):
     """Hold the words of a document to the verdict: what the owner wrote aside, "proved" stands in marks alone."""
     said = text.replace("A [proved] name", "").replace("A \\[proved\\] name", "")
     if form == "registry":
-        entry = json.loads(text)
-        groups = entry["deployment"]
-        assert {group: set(fields) for group, fields in groups.items()} == {
-            group: set(fields.split()) - LEFT_TO_THE_OWNER for group, fields in FORM.items()
-        }
-        fields = [each for group in groups.values() for field in group.values() for each in field]
-        assert {each["claim"] for each in fields} == set(entry["claims"])
-        assert all((each["value"] is None) == (each["claim"] == "open") for each in fields)
-        assert groups["basic"]["name"] == [{"value": "A [proved] name", "claim": "stated by the owner"}]
+        assert yaml.safe_load(text) == json.loads(text)
+        judge = Draft7Validator(SCHEMA, format_checker=Draft7Validator.FORMAT_CHECKER)
+        assert [error.message for error in judge.iter_errors(json.loads(text))] == []
+        groups = json.loads(text)["deployment"]
+        check_fields(groups)
+        marked = groups["implementation"]["additional_information"]
+        said = said.replace("a_proved_name", "").replace("A \\\\[proved\\\\] name", "")
     else:
         assert text.startswith(f"# {TITLES[form]}\n")
-        lines = [line for line in text.splitlines() if line.startswith("- ") and not line.startswith("- [")]
-        assert lines
-        assert all(re.search(rf"(?<!\\)\[({'|'.join(CLAIMS)})\]$", line) for line in lines)
+        marked = text
+    lines = [line for line in marked.splitlines() if line.startswith("- ") and not line.startswith("- [")]
+    assert lines
+    assert all(MARKED.search(line) for line in lines)
     if verdict != "proved":
         assert "proved" not in said
     if verdict == "none":
         assert re.search("not private|promises no privacy", said)
         assert "The notion of privacy is" not in said
         assert "Epsilon is" not in said
+
+
+def check_fields(groups):
+    """Each text of an entry has its mark, and what has none is named with what it rests on."""
+    rests = groups["implementation"]["additional_information"]
+    for group, fields in groups.items():
+        for name, value in fields.items():
+            if name == "additional_information" or (group, name) in {
+                ("administrative", "status"),
+                ("administrative", "tier"),
+            }:
+                continue
+            if isinstance(value, str) and value.startswith("- "):
+                assert all(MARKED.search(line) for line in value.splitlines())
+            else:
+                assert re.search(rf"- .*`{group}\.{name}`.* \[({'|'.join(CLAIMS)})\]", rests)
+
+
+def test_an_entry_says_no_more_than_the_certificate(made, tmp_path):
+    wanted = {
+        "metric": ("Custom", {"epsilon": 1.0}, None),
+        "counts": ("Pure DP", {"epsilon": 0.5}, "Central"),
+        "gaussian": ("Zero-concentrated DP", {"rho": 0.125}, "Central"),
+        "sites": ("Pure DP", {"epsilon": 0.5}, "Local"),
+        "unsafe": (None, None, None),
+    }
+    for name, (variant, parameters, model) in wanted.items():
+        out = tmp_path / name
+        assert run("disclose", made(name), "--format", "registry", "--out", out).exit_code == 0
+        groups = json.loads(out.read_text("utf-8"))["deployment"]
+        assert groups["dp_variant"].get("variant_name") == variant
+        assert groups["privacy_loss"].get("privacy_parameters") == parameters
+        assert groups["deployment_model"].get("model_name") == model
+    assert set(VARIANTS) <= set(registry().names("notion"))
+
+
+def test_the_schema_names_what_is_left_to_answer(made, tmp_path):
+    out = tmp_path / "entry.yaml"
+    assert run("disclose", made("metric"), "--format", "registry", "--out", out).exit_code == 0
+    found = [error.message for error in Draft7Validator(SCHEMA).iter_errors(yaml.safe_load(out.read_text("utf-8")))]
+    assert sorted(re.findall("'(.*?)' is a required property", " ".join(found))) == sorted(
+        [*(name for name in BASIC if name != "data_product_sector"), "registry_authors"]
+    )
+    assert len(found) == 8
+
+
+def test_answers_that_the_registry_would_refuse_are_refused(made, tmp_path):
+    facts = tmp_path / "facts.toml"
+    facts.write_text('product = "maps"\npublished = "1 May 2026"\nsector = "Energy"\n')
+    done = run("disclose", made("metric"), "--format", "registry", "--out", tmp_path / "entry", "--facts", facts)
+    assert (done.exit_code, "one of Summary statistics" in done.output, "YYYY-MM-DD" in done.output) == (2, True, True)
+    assert not (tmp_path / "entry").exists()
+    assert run("disclose", made("metric"), "--format", "nist", "--out", tmp_path / "n", "--facts", facts).exit_code == 0
+
+
+@pytest.mark.parametrize(("text", "shown"), [("0.5", {"epsilon": 0.5}), ("0.00000001", {}), ("10000000000000000", {})])
+def test_an_entry_has_no_number_that_yaml_reads_as_a_text(text, shown):
+    told = Statement(key="release.epsilon", text="", claim="proved", values={"epsilon": text, "unit": ""})
+    assert dict(_parameters([told])) == shown
 
 
 def test_zero_concentrated_privacy_is_stated_by_rho(made, tmp_path):
@@ -199,7 +257,8 @@ def test_facts_that_cannot_be_meant_so_are_refused(tmp_path, text):
 
 
 def test_the_catalogue_is_used_and_says_nothing_of_proofs():
-    keys = [key for rows in (*REGISTRY.values(), *LAYOUTS.values()) for starts in rows.values() for key in starts]
+    keys = [key for rows in (*TEXTS_OF.values(), *LAYOUTS.values()) for starts in rows.values() for key in starts]
+    keys += [*ANSWERS.values(), "owner.curator_type", "owner.authors"]
     known = {*TEXTS, *(f"owner.{name}" for name in QUESTIONS)}
     assert [key for key in keys if not any(each == key or each.startswith(f"{key}.") for each in known)] == []
     placed = {each for each in known if any(each == key or each.startswith(f"{key}.") for key in keys)}

@@ -119,13 +119,17 @@ TEXTS: Final[Mapping[str, str]] = {
 QUESTIONS: Final[Mapping[str, str]] = {
     "name": "What is the deployment called?",
     "curator": "Who is responsible for the data?",
+    "curator_type": "Is that Government, Industry or Nonprofit?",
     "contact": "Whom can people ask?",
     "purpose": "What is the release for, and who will use it?",
     "description": "What is published, in a sentence?",
-    "product": "What type of data product is it (table, map, reports, model)?",
+    "product": (
+        "What type of data product is it: Summary statistics, Machine learning model, Dataset, Synthetic data, "
+        "Interactive API or SQL queries?"
+    ),
     "region": "Which region or population is it about?",
-    "sector": "Which sector is it of (government, technology, health)?",
-    "published": "When was or will it be published?",
+    "sector": "Which sector is it of: Technology, Healthcare, Education, Government, Energy or Finance?",
+    "published": "When was or will it be published, as YYYY-MM-DD?",
     "releases": "Is it published once or again and again, and from data that change?",
     "links": "Where can one read more?",
     "collected": "How, when and from whom were the data collected?",
@@ -139,6 +143,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "why_epsilon": "Why was this strength of privacy chosen?",
     "utility": "Was the release tried for its purpose, and what came out?",
     "bias": "Which groups were compared, and who loses most?",
+    "authors": "Who fills in the entry of the registry?",
     "incidents": "What happens if the true data or the key of a ledger leak?",
 }
 """What only the owner knows, by key of the file of facts."""
@@ -169,6 +174,7 @@ TITLES: Final[Mapping[str, str]] = {
     "privacy": "Privacy",
     "limits": "Limits",
     "machine": "For machines",
+    "unmarked": "What fields without a mark rest on",
     "questions": "Left to answer",
 }
 """Headings by name."""

@@ -1,4 +1,4 @@
-"""The four documents as Markdown or JSON: which sentences are in which."""
+"""The documents that are Markdown: which sentences are in which."""
 
 from __future__ import annotations
 
@@ -11,52 +11,6 @@ from privopt.report.disclose.catalogue import CLAIMS, TITLES
 from privopt.report.disclose.statements import Statement
 
 FORMATS: Final = ("registry", "nist", "dpia", "card")
-
-SCHEMA: Final = "arXiv:2509.13509; github.com/opendp/deployments-registry-data"
-"""Nanayakkara, Ghazi, Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, 2025; and the
-form of the registry's records, as it was in 2026."""
-
-REGISTRY: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "basic": {
-        "name": ("owner.name",),
-        "data_curators": ("owner.curator",),
-        "description": ("owner.description",),
-        "intended_use": ("owner.purpose",),
-        "data_product_type": ("owner.product",),
-        "data_product_region": ("owner.region",),
-        "data_product_sector": ("owner.sector",),
-        "publication_date": ("owner.published",),
-    },
-    "dp_variant": {
-        "variant_name": ("release.kind", "release.verdict"),
-        "data_domain": ("maker.domain", "owner.collected"),
-        "unprotected_quantities": ("limit.unchecked", "limit.private"),
-    },
-    "privacy_loss": {
-        "privacy_unit": ("release.unit",),
-        "privacy_unit_details": ("release.neighbours", "release.statement", "limit.person"),
-        "privacy_parameters": ("release.epsilon", "release.parameter"),
-        "privacy_parameters_details": ("release.promise",),
-    },
-    "deployment_model": {
-        "model_name": ("limit.trust",),
-        "model_name_details": ("owner.drawn_where",),
-        "trust_assumptions": ("limit.timing", "limit.machine"),
-        "actors": ("owner.access",),
-        "release_type": ("owner.releases",),
-    },
-    "implementation": {
-        "preprocessing_and_hyperparameter_tuning": ("owner.preparation",),
-        "mechanisms": ("maker.made", "release.checked", "release.files"),
-        "composition": ("limit.total", "owner.budget"),
-        "post_processing": ("release.after",),
-        "justification": ("owner.why_epsilon",),
-        "utility": ("release.loss", "release.bound", "owner.utility"),
-        "additional_information": ("owner.incidents",),
-    },
-    "administrative": {"evidence_sources": ("owner.links",)},
-}
-"""Fields of a record by its groups, as the registry's form has them, each with the sentences that fill it."""
 
 PROPERTIES: Final = (
     "release.verdict",
@@ -130,49 +84,27 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 """Sentences of each section by the first parts of their keys. ``attack.warning`` is in the summary alone."""
 
 
-def document(name: str, told: Sequence[Statement]) -> str:
-    """Write one of :data:`FORMATS`.
-
-    Args:
-        name: of the format.
-        told: all sentences there are; each document takes those it has a place for.
-    """
-    return _entry(told) if name == "registry" else _markdown(name, told)
-
-
-def _chosen(told: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
+def select(told: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
     """Yield the sentences whose keys begin so, in the order of the starts."""
     for start in starts:
         yield from (each for each in told if each.key == start or each.key.startswith(f"{start}."))
 
 
-def _entry(told: Sequence[Statement]) -> str:
-    """Return a registry entry as JSON: each field a list of sentences, each with its claim; open ones have no text."""
-    deployment = {
-        group: {name: [_field(each) for each in _chosen(told, starts)] for name, starts in fields.items()}
-        for group, fields in REGISTRY.items()
-    }
-    entry: dict[str, Any] = {"schema": SCHEMA, "deployment": deployment}
-    entry["open_questions"] = {each.values["name"]: each.values["question"] for each in told if each.claim == "open"}
-    entry["claims"] = {name: words for name, words in CLAIMS.items() if name in _claims(entry)}
-    return dump_json(entry)
-
-
 def _field(statement: Statement) -> dict[str, Any]:
-    if statement.key.startswith("owner."):
-        return {"value": statement.values["answer"] or None, "claim": statement.claim}
-    return {"value": statement.text, "claim": statement.claim}
+    said = statement.values["answer"] if statement.key.startswith("owner.") else statement.text
+    return {"value": said, "claim": statement.claim}
 
 
-def _claims(entry: Mapping[str, Any]) -> set[str]:
-    return {each["claim"] for group in entry["deployment"].values() for field in group.values() for each in field}
+def document(name: str, told: Sequence[Statement]) -> str:
+    """Write one of the documents.
 
-
-def _markdown(name: str, told: Sequence[Statement]) -> str:
-    """Return a document of headings and sentences, each with its mark; the marks used are explained at the end."""
+    Args:
+        name: a key of :data:`LAYOUTS`.
+        told: all sentences there are; each document takes those it has a place for.
+    """
     parts, used = [f"# {TITLES[name]}"], set()
     for title, starts in LAYOUTS[name].items():
-        chosen = [each for each in _chosen(told, starts) if title == "summary" or each.key != "attack.warning"]
+        chosen = [each for each in select(told, starts) if title == "summary" or each.key != "attack.warning"]
         used |= {each.claim for each in chosen}
         if chosen:
             lines = "\n".join(f"- {plain(each.text)} [{each.claim}]" for each in chosen)
@@ -198,7 +130,7 @@ def _json_ld(told: Sequence[Statement]) -> str:
     """Return the machine-readable card, in schema.org's terms; each property's description is the claim it rests on."""
     properties = [
         {"@type": "PropertyValue", "name": each.key.partition(".")[2], **_field(each)}
-        for each in _chosen(told, PROPERTIES)
+        for each in select(told, PROPERTIES)
         if each.claim != "open"
     ]
     for each in properties:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from privopt.interfaces import Progress
 from privopt.report.disclose.documents import document
+from privopt.report.disclose.entry import check_answers, entry
 from privopt.report.disclose.facts import questions_text, read_facts
 from privopt.report.disclose.statements import statements
 from privopt.run.audit import audit
@@ -40,16 +41,18 @@ def write_disclosure(
 
     Raises:
         DoesNotHoldError: DIR does not hold; nothing is written.
-        InputError: DIR or the facts cannot be read.
+        InputError: DIR or the facts cannot be read, or the registry takes no such answer.
         UsageError: a file that must not be written.
     """
     read = [] if facts is None else [facts]
     check_files({"--out": out, "--ask": ask}, force=force, read=read, folders=[folder])
     answers = {} if facts is None else read_facts(facts)
+    if form == "registry":
+        check_answers(answers, str(facts))
     opened = open_verified(folder, progress=progress)
     told = statements(opened, audit(folder, progress=progress), answers)
     with new_file(out, force=force) as made:
-        made.write_text(document(form, told), "utf-8")
+        made.write_text(entry(told) if form == "registry" else document(form, told), "utf-8")
     if ask is not None:
         with new_file(ask, force=force, option="--ask") as made:
             made.write_text(questions_text(answers), "utf-8")
