@@ -29,8 +29,8 @@ def shown(value: object, digits: int = 9) -> str:
     return escape(str(value))
 
 
-def card(title: str, facts: Mapping[str, Any], *, more: str = "") -> str:
-    """Return a table of facts under a title; ``more`` is markup that follows it.
+def card(title: str, facts: Mapping[str, Any]) -> str:
+    """Return a table of facts under a title.
 
     >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
     (1, True)
@@ -40,4 +40,4 @@ def card(title: str, facts: Mapping[str, Any], *, more: str = "") -> str:
         for name, value in facts.items()
     )
     head = f'<caption style="{CAPTION}"><b>{escape(title)}</b></caption>'
-    return f"<div><table>{head}<tbody>{rows}</tbody></table>{more}</div>"
+    return f"<div><table>{head}<tbody>{rows}</tbody></table></div>"

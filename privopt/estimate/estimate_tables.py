@@ -164,7 +164,6 @@ def estimate_of(
     subject: str | None = None,
     by: Mapping[str, str] | None = None,
     also: Sequence[tuple[Opened, object]] = (),
-    progress: Progress | None = None,
 ) -> Estimate:
     """See :meth:`privopt.api.released.Released.estimate`."""
     channel = channel_of(opened)
@@ -183,7 +182,7 @@ def estimate_of(
         if not isinstance(another, Channel):
             raise UsageError("also must be a release that draws reports, got one that publishes noisy counts")
         tables.append((another, _source(given, column, f"also[{number}]")))
-    return _estimated(opened, tables, asked, groups, progress, column=column, subject=subject)
+    return _estimated(opened, tables, asked, groups, None, column=column, subject=subject)
 
 
 def _source(reports: object, column: str, name: str) -> TableSource:

@@ -3,6 +3,7 @@
 from privopt.files.regular import (
     LARGEST,
     Unreadable,
+    flush,
     open_private,
     open_regular,
     private_folder,
@@ -14,6 +15,7 @@ from privopt.files.regular import (
 __all__ = [
     "LARGEST",
     "Unreadable",
+    "flush",
     "open_private",
     "open_regular",
     "private_folder",

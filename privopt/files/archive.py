@@ -175,7 +175,6 @@ def read_npz(
     *,
     only: Collection[str] | None = None,
     largest: int | None = None,
-    links: bool = False,
 ) -> dict[str, NDArray[Any]]:
     """Read an .npz file: see :func:`parse_npz`.
 
@@ -184,13 +183,12 @@ def read_npz(
         wanted: what it should hold, for faults.
         only: names of the arrays that may be in it; default: any.
         largest: bytes of all arrays together; default: those of the file, which is what ``np.savez`` writes.
-        links: whether a link may take its place.
 
     Raises:
         InputError: missing, no such archive, too large, or with an array that has no place in it.
     """
     try:
-        with open_regular(path, links=links) as (stream, size):
+        with open_regular(path, links=False) as (stream, size):
             arrays = parse_npz(stream, largest=size if largest is None else largest)
     except Unreadable as error:
         raise InputError([Fault(str(path), "", error.found, wanted)]) from None

@@ -138,3 +138,12 @@ def open_private(path: Path) -> Iterator[BinaryIO]:
         stream.flush()
         os.fsync(handle)
     os.replace(part, path)
+
+
+def flush(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

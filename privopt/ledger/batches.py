@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, StoppedError, UsageError, cut
+from privopt.files import flush, open_private
 from privopt.files.working_folder import claimed
 from privopt.ledger.subject_names import key_at
 
@@ -166,16 +167,10 @@ class Batch:
         target = self.folder / _RECORD
         with claimed(target) as work:
             new = work / "new"
-            with new.open("wb") as stream:
+            with open_private(new) as stream:
                 stream.write(json.dumps({"name": self.name, **record}).encode())
-                stream.flush()
-                os.fsync(stream.fileno())
             new.replace(target)
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(self.folder)
 
     @property
     def finished(self) -> bool:
@@ -304,11 +299,7 @@ class Batch:
 
     def _delete_key(self) -> None:
         (self.folder / _KEY).unlink(missing_ok=True)
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(self.folder)
 
 
 def _sha256(path: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from attrs import frozen
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
-from privopt.files import Unreadable, open_regular
+from privopt.files import Unreadable, flush, open_regular
 from privopt.files.working_folder import claimed
 
 PATIENCE: Final = 60.0
@@ -90,18 +90,10 @@ def made(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> 
                 connection.execute(statement)
             fill(connection)
             connection.execute("COMMIT")
-        _flush(new)
+        flush(new)
         with suppress(FileExistsError):
             os.link(new, path)
-        _flush(path.parent)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        flush(path.parent)
 
 
 def connected(path: Path, form: Form) -> sqlite3.Connection:

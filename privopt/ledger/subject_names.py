@@ -15,7 +15,7 @@ from typing import Final, Self
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError, UsageError, cut
-from privopt.files import Unreadable, read_bytes
+from privopt.files import Unreadable, open_private, read_bytes
 from privopt.files.working_folder import claimed
 from privopt.ledger.entries import LONGEST
 
@@ -156,11 +156,7 @@ def _draw(path: Path) -> None:
         raise UsageError(f"{path}: the folder {path.parent} of the key must exist")
     with claimed(path) as work:
         new = work / "key"
-        handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        try:
-            os.write(handle, f"{secrets.token_hex(_BYTES)}\n".encode("ascii"))
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with open_private(new) as stream:
+            stream.write(f"{secrets.token_hex(_BYTES)}\n".encode("ascii"))
         with suppress(FileExistsError):
             os.link(new, path)

@@ -17,6 +17,7 @@ from attrs import define, frozen
 
 from privopt.errors import UsageError
 from privopt.execution.hard_limit import settling
+from privopt.files import flush
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 from privopt.files.working_folder import claimed
 from privopt.run.targets import check_file, check_new, check_parent, check_target, parents_made
@@ -280,11 +281,7 @@ def _open_up(work: Path, *, private: bool) -> None:
 
 def _flush(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(path)
 
 
 def _swap(work: Path, target: Path, home: Path) -> Path | None:

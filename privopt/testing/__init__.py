@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
     from privopt.testing.profile import Profile, Query
     from privopt.testing.runner import CheckResult, run_check, run_checks
-    from privopt.testing.under_trial import Subject, subject, subjects
+    from privopt.testing.under_trial import Subject, subject
     from privopt.testing.variants import export_again, relabel, reorder
 
 _HOMES = {
@@ -33,7 +33,7 @@ _HOMES = {
     "problems": ("GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"),
     "profile": ("Profile", "Query"),
     "runner": ("CheckResult", "run_check", "run_checks"),
-    "under_trial": ("Subject", "subject", "subjects"),
+    "under_trial": ("Subject", "subject"),
     "variants": ("export_again", "relabel", "reorder"),
 }
 
@@ -59,7 +59,6 @@ __all__ = [
     "run_check",
     "run_checks",
     "subject",
-    "subjects",
     "to_toml",
 ]
 

@@ -96,7 +96,6 @@ class Profile:
         room: relative difference that two losses which ought to be equal may have beyond the gap asked for, for
             methods that find no optimum and say so.
         skip: check -> reason, for checks that make no sense of this mechanism.
-        expected_failures: check, or ``"method:check"``, -> reason; strict: one that passes is a failure.
     """
 
     problems: SearchStrategy[GeneratedProblem]
@@ -116,7 +115,6 @@ class Profile:
     epsilon: Callable[[Any], Fraction] = _epsilon
     room: float = 0.0
     skip: Mapping[str, str] = field(factory=dict)
-    expected_failures: Mapping[str, str] = field(factory=dict)
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:

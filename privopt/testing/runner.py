@@ -205,7 +205,7 @@ def _power(multiple: float) -> str:
 def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:
     """Return the reasons by check for one method, from keys ``check`` and ``method:check``."""
     found: dict[str, str] = {}
-    for key, reason in {**subject.profile.expected_failures, **expected}.items():
+    for key, reason in expected.items():
         method, _, name = key.rpartition(":")
         if name not in all_checks():
             raise UsageError(f"expected failure {key!r}: {UnknownNameError('check', name, all_checks())}")
@@ -231,7 +231,6 @@ def run_checks(
     names: Iterable[str] | None = None,
     *,
     how: Effort | str | None = None,
-    expected: Mapping[str, str] | None = None,
     seed: int = 0,
 ) -> list[CheckResult]:
     """Run checks on a subject.
@@ -240,9 +239,7 @@ def run_checks(
         subject: what is tried.
         names: of the checks; all of them where None.
         how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        expected: check, or ``"method:check"``, -> why it is expected to fail.
         seed: of the problems drawn.
     """
-    reasons = expected_for(subject, expected or {})
     chosen = list(all_checks()) if names is None else list(names)
-    return [judged(run_check(name, subject, how=how, seed=seed), reasons.get(name)) for name in chosen]
+    return [run_check(name, subject, how=how, seed=seed) for name in chosen]

@@ -324,17 +324,6 @@ def subject(
     )
 
 
-def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
-    """Return an installed mechanism's methods: the one named, or each that has a guarantee."""
-    if method is not None:
-        alone = subject(mechanism, method)
-        alone.siblings = 1
-        return [alone]
-    spec = registry().get(mechanism).spec
-    named = [m.name for m in spec.methods if spec.promises(m)]
-    return [subject(mechanism, name) for name in named]
-
-
 def error_text(error: BaseException) -> str:
     """Return an error as a message shows it."""
     text = " ".join(str(error).split())

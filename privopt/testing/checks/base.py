@@ -13,7 +13,6 @@ import hypothesis
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 
-from privopt.errors import InfeasibleError
 from privopt.testing.efforts import Effort
 from privopt.testing.nature import missing_traits
 from privopt.testing.problems import GeneratedProblem
@@ -337,8 +336,3 @@ class Trial:
             raise found
         if self.late and key not in self.history.known:
             raise EnoughError
-
-
-def infeasible(run: Run) -> bool:
-    """Check whether a run ended because its problem has no solution."""
-    return isinstance(run.error, InfeasibleError)

@@ -145,25 +145,6 @@ class AnswersOnePercent(_BlindAnswers):
         return super().rows(problem, 1.01)
 
 
-class AnswersShort(_BlindAnswers):
-    """Rows that sum to a unit less."""
-
-    def rows(self, problem: Any, factor: float = 1.0) -> Any:
-        rows = super().rows(problem)
-        rows[0, 0] -= np.uint64(1)
-        return rows
-
-
-class AnswersNeverLast(_BlindAnswers):
-    """The first answer is never reported as the last."""
-
-    def rows(self, problem: Any, factor: float = 1.0) -> Any:
-        rows = super().rows(problem)
-        rows[0, 0] += rows[0, -1]
-        rows[0, -1] = 0
-        return rows
-
-
 @frozen(kw_only=True, eq=False)
 class _Truthful(AnswerRelease):
     def sample(self, input_id: str, count: int) -> list[str]:

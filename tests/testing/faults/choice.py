@@ -121,13 +121,6 @@ class RightFlips(RightChoice):
         return next(place for place in order if chance.random() <= keep[place])
 
 
-class FlipsAtHalfMore(RightFlips):
-    """At 1.5 times its epsilon; its profile tells how likely each place is."""
-
-    kit = "faults.choice:FLIPS_HALF_MORE"
-    sharp = 1.5
-
-
 class FlipsUntold(RightFlips):
     """At 1.5 times its epsilon; what it tells the kit is right."""
 
@@ -187,7 +180,6 @@ SHARP = evolve(
     CHOICE, probabilities=lambda problem, method: shares(problem.loaded, 2.0 * float(problem.declared.privacy.epsilon))
 )
 FLIPS = evolve(CHOICE, neighbours=one_person_moves, probabilities=lambda problem, method: flip_shares(problem, 1.0))
-FLIPS_HALF_MORE = evolve(FLIPS, probabilities=lambda problem, method: flip_shares(problem, 1.5))
 FLIPS_UNKNOWN = evolve(FLIPS, probabilities=None)
 
 

@@ -160,13 +160,6 @@ class FirstAppearance(RightCounts):
         return []
 
 
-class OwnNoiseFirstAppearance(FirstAppearance):
-    """The same, with a sampler of its own."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        return own_noise(problem, context)
-
-
 class HowItWasWritten(RightCounts):
     """Says how long the secret file was, which is another for every program that writes it."""
 
@@ -222,13 +215,6 @@ def _beside(outcome: Outcome, **told: Any) -> Outcome:
     return evolve(outcome, details={"told": told})
 
 
-class HashTold(RightCounts):
-    """Tells a hash of the counts."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        return _beside(super().solve(problem, context), key=hash(tuple(problem.loaded.tolist())) % 2**32)
-
-
 class ModeTold(RightCounts):
     """Lets everybody write the file where the total is odd: the pipeline sets permissions by itself."""
 
@@ -247,20 +233,6 @@ class _Mode(CountRelease):
         super().write(folder)
         for path in folder.iterdir():
             path.chmod(0o666 if self.odd else 0o644)
-
-
-class ParityTold(RightCounts):
-    """Tells whether the total is odd."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        return _beside(super().solve(problem, context), odd=int(problem.loaded.sum()) % 2)
-
-
-class OwnNoiseParityTold(ParityTold):
-    """The same, with a sampler of its own."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        return own_noise(problem, context)
 
 
 class OwnNoiseErrorTold(RightCounts):
