@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from privopt.errors import PrivoptError
 from privopt.files.release_folder import SUMS, sums_text
+from privopt.run.verify import verify
 
 
 def mend(folder: Path) -> Path:
@@ -30,3 +32,11 @@ def rewrite(folder: Path, name: str = "mechanism.npz", /, **changes) -> Path:
     parts |= {key: change(parts[key].copy()) if callable(change) else change for key, change in changes.items()}
     np.savez(folder / name, **parts)
     return mend(folder)
+
+
+def refused(folder: Path) -> bool:
+    """Whether verify ends with code 1 or 2."""
+    try:
+        return verify(folder).verdict is None
+    except PrivoptError:
+        return True

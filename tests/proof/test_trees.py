@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.checker import check
-from privopt.errors import InputError
 from privopt.numbers.stated_rounding import stated_above
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -144,19 +143,3 @@ def test_trees_are_stored_where_there_are_trees(tmp_path, method):
     proof, size = read_proof(folder, opened.problem.data.shape), (folder / "proof.npz").stat().st_size
     assert isinstance(proof, Rows if method == "interior-point" else Trees)
     assert size < 1500 or method == "interior-point"
-
-
-def test_what_no_reader_knows_is_refused(tmp_path):
-    folder = solved(tmp_path, "full")
-    with np.load(folder / "proof.npz") as archive:
-        parts = dict(archive)
-    for change in (
-        {"version": np.array([2])},
-        {"trees": parts["trees"].astype(np.int64)},
-        {"trees": parts["trees"][:-1]},
-        {"prices": parts["prices"] * np.nan},
-        {"values": np.ones(3)},
-    ):
-        np.savez(folder / "proof.npz", **(parts | change))
-        with pytest.raises(InputError, match=r"proof\.npz"):
-            read_proof(folder, (12, 12))

@@ -178,14 +178,6 @@ def test_what_is_not_private_is_said_first():
     assert "between different users, and towards the server, nothing of the kind" in own
 
 
-def test_a_seeded_release_is_marked(tmp_path):
-    found = EXAMPLES["hierarchical-dp"]
-    solved = solve(found.mechanism, found.write(tmp_path / "p"), tmp_path / "out", Options(seed=1))
-    page = write_report(solved.folder).read_text("utf-8")
-    assert "seeded, not private" in page
-    assert '"badge good"' not in page
-
-
 @pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp"])
 def test_a_slow_start_leaves_no_figure_out(name, example, tmp_path):
     """The first release on a new machine may take seconds to load what it needs."""

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from privopt.errors import InputError, StoppedError, UsageError
+from privopt.errors import InputError, StoppedError
 from privopt.report.write_report import write_figures, write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -73,11 +73,6 @@ def test_figures_that_cannot_be_written_leave_nothing(folder, tmp_path, monkeypa
             write_figures(folder, target)
     assert [path.name for path in tmp_path.iterdir() if path != folder] == ["old"]
     assert list((tmp_path / "old").iterdir()) == []
-
-
-def test_a_release_without_secrets_has_nothing_to_compare(folder):
-    with pytest.raises(UsageError, match="private"):
-        write_report(folder, truth=True)
 
 
 def test_a_folder_that_is_none_is_an_input_error(tmp_path):

@@ -10,10 +10,10 @@ import pytest
 from helpers.examples import EXAMPLES
 from helpers.forgeries import make
 from helpers.forgeries.changes import edited
-from helpers.mended_sums import edit, mend, rewrite
+from helpers.mended_sums import edit, mend, refused, rewrite
 from helpers.toys import write_toy
 
-from privopt.errors import InputError, PrivoptError
+from privopt.errors import InputError
 from privopt.registry import registry
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -68,14 +68,6 @@ def forge(tmp_path):
         return edit(target, change)
 
     return forged
-
-
-def refused(folder) -> bool:
-    """Whether verify ends with code 1 or 2."""
-    try:
-        return verify(folder).verdict is None
-    except PrivoptError:
-        return True
 
 
 def at(result, path):

@@ -121,7 +121,9 @@ def test_what_is_seeded_is_marked_in_the_same_words_everywhere(tmp_path, privopt
         done = privopt(command, tmp_path / "out")
         assert "seeded, not private" in done.stdout + done.stderr
         assert done.returncode == (6 if command == "verify" else 0)
-    assert "seeded, not private" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "seeded, not private" in page
+    assert '"badge good"' not in page
 
 
 def test_kind_none_ends_with_6_and_is_marked(tmp_path, privopt, example):

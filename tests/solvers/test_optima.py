@@ -51,12 +51,6 @@ def test_optimum_equals_the_whole_lp(grid_instance, full_optimum, side, pairs, e
         assert answer.lower_bound <= reference + 1e-9
 
 
-@pytest.mark.slow
-def test_49_cells_equal_the_whole_lp(grid_instance, full_optimum):
-    instance = grid_instance(7, "8nb", 0.7)
-    assert solve(instance, gap=1e-9).objective == pytest.approx(full_optimum(instance), rel=1e-9)
-
-
 def test_star_is_optimal_on_even_grids(grid_instance):
     answer = solve(grid_instance(10, "8nb", 2.0), method="star")
     assert answer.status == "optimal"
