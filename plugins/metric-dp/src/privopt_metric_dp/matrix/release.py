@@ -55,6 +55,16 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 
 
+def _first_twice(pairs: Ints, count: int) -> list[int] | None:
+    """Return the least pair of ``count`` records that is there twice, either way round, or None."""
+    keys = pairs.min(axis=1, initial=count) * count + pairs.max(axis=1, initial=0)
+    if (keys[1:] > keys[:-1]).all():  # as solve writes them
+        return None
+    keys.sort()
+    again = keys[1:][keys[1:] == keys[:-1]]
+    return None if not again.size else [int(again[0]) // count, int(again[0]) % count]
+
+
 def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
     view = np.asarray(array).view()
     view.setflags(write=False)
@@ -192,10 +202,8 @@ class MatrixRelease(Release):
         faults = Faults()
         if pairs.size and (pairs.min() < 0 or pairs.max() >= count):
             faults.add(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}")
-        each, counts = np.unique(np.sort(pairs, axis=1), axis=0, return_counts=True)
-        if (counts > 1).any():
-            found_again = f"{each[counts > 1][0].tolist()} more than once"
-            faults.add(path.name, "pairs", found_again, "each pair once")
+        elif (twice := _first_twice(pairs, count)) is not None:
+            faults.add(path.name, "pairs", f"{twice} more than once", "each pair once")
         if not (np.isfinite(distances) & (distances >= 0)).all():
             faults.add(path.name, "distances", "a negative or infinite distance", "distances of at least 0")
         faults.check()
