@@ -89,13 +89,14 @@ def _numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
     return struct.unpack(f"{order}{len(body) // unit}{LETTERS[descr[1:]]}", body)
 
 
-def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
-    """Read the arrays of an archive in the order of ``wanted``.
+def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Array]:
+    """Read the arrays of an archive in the order of ``wanted``, then those of ``maybe`` it has.
 
     Args:
         path: of the archive.
         wanted: a word for each array, ``name:type:sides``, a regular expression; no other array may
             be there.
+        maybe: likewise, for arrays that may be absent.
         more: bytes that the arrays may have besides eight times the archive's; 0 allows at most
             the archive's own.
 
@@ -114,9 +115,10 @@ def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
     holds = " ".join(
         sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items())
     )
-    pattern = " ".join(sorted(wanted.split()))
+    parts = wanted.split() + [part for part in maybe.split() if part.split(":")[0] in found]
+    pattern = " ".join(sorted(parts))
     need(re.fullmatch(pattern, holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
-    return [found[part.split(":")[0]] for part in wanted.split()]
+    return [found[part.split(":")[0]] for part in parts]
 
 
 def _arrays(path: Path, more: int) -> dict[str, Array]:

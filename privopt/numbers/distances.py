@@ -110,21 +110,22 @@ def _plain_roots_of_square(
 ) -> None:  # pragma: no cover - compiled
     """:func:`roots_of_square` by plain sums."""
     n, dim = points.shape
-    total, part = np.empty(64), np.empty(64)
-    for i in range(start, stop):
-        for first in range(i, n, 64):
-            count = min(64, n - first)
+    total, part, beside = np.empty(64), np.empty(64), np.zeros((dim, 64))
+    for first in range(start // 64 * 64, n, 64):
+        count = min(64, n - first)
+        beside[:, :count] = across[:, first : first + count]  # stays in the cache for all rows
+        for i in range(start, min(stop, first + count)):
             total[:] = 0.0
             for block in range(0, dim, 16):
                 part[:] = 0.0
                 for axis in range(block, min(block + 16, dim)):
-                    x = points[i, axis]
-                    for lane in range(count):
-                        step = x - across[axis, first + lane]
+                    x, column = points[i, axis], beside[axis]
+                    for lane in range(64):
+                        step = x - column[lane]
                         part[lane] += step * step
-                for lane in range(count):
+                for lane in range(64):
                     total[lane] += part[lane]
-            for lane in range(count):
+            for lane in range(max(0, i - first), count):
                 table[i, first + lane] = table[first + lane, i] = _root_of_plain(total[lane], dim)
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.mended_sums import edit, rewrite
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privopt import checker
 from privopt.errors import InputError
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt.run.verify import load_release, verify
+from privopt_metric_dp.matrix import release as release_module
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem import metric_data
 
 PAIR = st.tuples(st.integers(0, 5), st.integers(0, 5))
 
@@ -34,3 +42,91 @@ def test_a_pair_that_is_there_twice_is_refused_by_its_name(tmp_path_factory, pai
     with pytest.raises(InputError, match="each pair once") as refused:
         MatrixRelease.load(path)
     assert f"{list(twice[0])} more than once" in str(refused.value)
+
+
+PROBLEM = """[records]
+vectors = "words.npy"
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 2.0
+{near}
+[utility]
+kind = "distance"
+"""
+
+
+def solved(folder: Path, mechanism: str = "exponential", method: str = "exponential", near: str = "") -> Path:
+    """Solve over twelve words of sixteen dimensions."""
+    folder.mkdir()
+    np.save(folder / "words.npy", np.random.default_rng(3).normal(size=(12, 16)) / 4)
+    (folder / "words.toml").write_text(PROBLEM.format(near=near))
+    return solve(mechanism, folder / "words.toml", folder / "out", Options(method=method)).folder
+
+
+@pytest.fixture
+def few_stored(monkeypatch):
+    """All required pairs are too many to be written, or to look for those that imply the others."""
+    monkeypatch.setattr(release_module, "MOST_STORED", 0)
+    monkeypatch.setattr(metric_data, "REDUCED", 0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "method", "near"),
+    [
+        ("exponential", "exponential", ""),
+        ("exponential", "calibrated", ""),
+        ("optimal-lp", "auto", ""),
+        ("exponential", "calibrated", "neighbours_within = 1.4"),
+    ],
+)
+def test_many_pairs_are_not_written_and_checked_all_the_same(tmp_path, few_stored, mechanism, method, near):
+    folder = solved(tmp_path / "in", mechanism, method, near)
+    with np.load(folder / "mechanism.npz") as arrays:
+        assert arrays["pairs"].shape == (0, 2)
+        assert arrays["distances"].shape == arrays["implied"].shape == (0,)
+        weights = arrays["weights"]
+    opened = load_release(folder)
+    assert opened.release.pairs is opened.problem.data.pairs
+    pairs = len(opened.release.pairs)
+    assert json.loads((folder / "result.json").read_text())["certificate"]["checked"] == 12 * pairs
+    lines: list[str] = []
+    assert verify(folder).complaints == ()
+    assert checker.check(folder, lines.append) == 0, lines
+    i, j = opened.release.pairs[0].tolist()
+    weights[i], weights[j] = 0, 0
+    weights[i, 0] = weights[j, 1] = 2**63
+    rewrite(folder, weights=weights)
+    assert any(f"records {i} and {j}" in line for line in verify(folder).complaints)
+    assert checker.check(folder, str) == 1
+
+
+def test_a_folder_that_stores_its_pairs_reads_as_before_and_none_may_be_left_out_of_it(tmp_path):
+    folder = solved(tmp_path / "in")
+    with np.load(folder / "mechanism.npz") as arrays:
+        pairs, distances = arrays["pairs"], arrays["distances"]
+        assert "implied" not in arrays
+    assert verify(folder).complaints == ()
+    rewrite(folder, pairs=pairs[:0], distances=distances[:0])
+    edit(folder, lambda result: result["certificate"].update(checked=0, worst=0.0))
+    assert any("neither" in line or "nor implied" in line for line in verify(folder).complaints)
+    assert checker.check(folder, str) == 1
+
+
+@pytest.mark.parametrize("stored", [slice(None), slice(0, 1)])
+def test_pairs_beside_the_word_that_they_follow_are_refused_by_both(tmp_path, stored):
+    folder = solved(tmp_path / "in")
+    with np.load(folder / "mechanism.npz") as arrays:
+        pairs, distances = arrays["pairs"][stored], arrays["distances"][stored]
+    rewrite(folder, pairs=pairs, distances=distances, implied=np.zeros(0, dtype=np.int64))
+    with pytest.raises(InputError, match="pairs that follow from the problem alone"):
+        verify(folder)
+    assert checker.check(folder, str) == 2
+    rewrite(folder, pairs=pairs[:0], distances=distances[:0])
+    assert verify(folder).complaints == ()  # what is claimed holds over all pairs
+    with pytest.raises(InputError, match="read with the problem"):
+        MatrixRelease.load(folder / "mechanism.npz").pairs  # noqa: B018
+    rewrite(folder, implied=np.ones(1, dtype=np.int64))
+    with pytest.raises(InputError, match="implied"):
+        verify(folder)
+    assert checker.check(folder, str) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from operator import mul, truediv
 from pathlib import Path
@@ -51,6 +51,9 @@ TABLES = {
 
 AS_PAIRS = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1"
 """Arrays of mechanism.npz; of a region further ones."""
+
+FOLLOW = "implied:i8:1"
+"""In place of pairs that are all that the problem requires: an array without values."""
 
 LEAST = 2.0**-128
 """Losses below it are too little for whole numbers of 2**-256."""
@@ -128,8 +131,9 @@ class Matrix:
         if region is not None:
             parts += f" simplices:i8:2 snap_steps:i8:1 {region.arrays}"
         weights, records, outputs, pairs, distances, *ground = read_npz(
-            self.folder / "mechanism.npz", parts
+            self.folder / "mechanism.npz", parts, maybe=FOLLOW if region is None else ""
         )
+        follow = region is None and bool(ground)
         need(
             self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2
         )
@@ -145,13 +149,15 @@ class Matrix:
         need(same, "mechanism.npz: not the records and outputs of the problem, in its order")
         fits = weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
         fits &= all(0 <= i < self.size > j >= 0 and i != j for i, j in pairs.rows)
+        fits &= not (follow and (pairs.flat or ground[0].flat))
         need(fits, "mechanism.npz: arrays that do not fit", 2)
         counts = Counter(tuple(sorted(pair)) for pair in pairs.rows)
         again = next(([*pair] for pair, count in counts.items() if count > 1), None)
         twice = f"mechanism.npz: pairs: found {again} more than once, wanted each pair once"
         need(again is None, twice, 2)
         self.stored: list[Held] = [] if region is None else region.held()
-        for (i, j), d in zip(pairs.rows, distances.flat, strict=True):
+        stored = zip(pairs.rows, distances.flat, strict=True)
+        for (i, j), d in self._all_required() if follow else stored:
             factor = exp_down(min(low(self.epsilon * Fraction(d)), FLAT))
             self.stored.append((i, j, d, factor))
         need(
@@ -159,6 +165,14 @@ class Matrix:
             "mechanism.npz: a row does not sum to 2**63",
         )
         return f"{self.size:,} rows of {self.width:,} weights"
+
+    def _all_required(self) -> Iterator[tuple[Sequence[int], float]]:
+        """All required pairs, at the greatest doubles that their distances may be."""
+        room = self.metric.room
+        for i in range(self.size):
+            for j, d in required(self.metric, self.limit, i).items():
+                if j > i:
+                    yield (i, j), down(Fraction(d + room, ONE))
 
     def _losses(self) -> Losses:
         losses = read_losses(self.problem, self.metric)

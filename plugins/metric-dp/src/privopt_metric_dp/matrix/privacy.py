@@ -278,8 +278,10 @@ def not_covered(release: MatrixRelease, data: MetricData, *, along_paths: bool) 
 
     A fault is a stored distance that is not the true one, or a required pair that is neither stored nor implied by a
     path of stored pairs. Stored distances above the computed ones, which are rounded down, are compared exactly, as in
-    the certificate.
+    the certificate. Pairs that the file leaves to the problem are the required ones, at its distances.
     """
+    if release.follow is not None:
+        return []
     pairs, distances = release.pairs, release.distances
     implying = data.standing if along_paths else data.required
     again = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)

@@ -6,7 +6,7 @@ same integers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -14,8 +14,8 @@ import numpy as np
 from attrs import evolve, field, fields, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Ints
-from privopt.errors import DoesNotHoldError, Faults, UnknownNameError
+from privopt.arrays import Floats, Ints
+from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UnknownNameError
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Channel, Release, SolveContext
 from privopt.numbers.sampling import TOTAL, draw
@@ -42,6 +42,12 @@ _FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
 }
 """Arrays of mechanism.npz, next to those of a region."""
 
+_FOLLOW: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
+"""An array without values, in place of pairs that are all that the problem requires."""
+
+MOST_STORED: Final = 1_000_000
+"""Required pairs up to which they are written, 24 MB: those of 5,000 words were 300 MB of 512, and reading them 2 s."""
+
 ROWS_SHOWN: Final = 5
 """Records that a notebook shows."""
 
@@ -65,6 +71,11 @@ def _first_twice(pairs: Ints, count: int) -> list[int] | None:
     return None if not again.size else [int(again[0]) // count, int(again[0]) % count]
 
 
+def _of_no_problem() -> tuple[Ints, Floats]:
+    wanted = "pairs and distances, or to be read with the problem that they follow from"
+    raise InputError([Fault(ARTEFACT, "implied", "no pairs", wanted)])
+
+
 def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
     view = np.asarray(array).view()
     view.setflags(write=False)
@@ -82,6 +93,7 @@ class MatrixRelease(Release):
         pairs: (P, 2) int64, i < j, by row: the pairs that the certificate checks. They are the required pairs, or under
             a notion along paths those that imply all others; none with a region.
         distances: (P,) float64, their distances; each double means the rational that it is.
+        follow: gives both from the problem, where they are all that it requires and the file holds none.
         region: what the certificate checks if it holds between any two points; its vertices are the records.
         repaired: what the repair did, where this release came from one.
     """
@@ -91,8 +103,9 @@ class MatrixRelease(Release):
     weights: NDArray[np.uint64] = field(converter=_frozen_array)
     records: NDArray[np.str_] = field(converter=_frozen_array)
     outputs: NDArray[np.str_] = field(converter=_frozen_array)
-    pairs: NDArray[np.int64] = field(converter=_frozen_array)
-    distances: NDArray[np.float64] = field(converter=_frozen_array)
+    _pairs: NDArray[np.int64] = field(converter=_frozen_array)
+    _distances: NDArray[np.float64] = field(converter=_frozen_array)
+    follow: Callable[[], tuple[Ints, Floats]] | None = field(default=None, repr=False)
     region: Region | None = None
     repaired: Repaired | None = None
 
@@ -130,6 +143,8 @@ class MatrixRelease(Release):
         pairs, distances = data.standing if along_paths else data.required
         if data.region is not None:  # its edges are held to more than the simplices ask for
             pairs, distances = pairs[:0], distances[:0]
+        many = len(pairs) > MOST_STORED
+        follow = many and (not along_paths or data.metric.implying(data.within) is None) and pairs is data.required[0]
         return cls(
             weights=weights,
             records=np.asarray(data.records.ids, dtype=np.str_),
@@ -137,13 +152,32 @@ class MatrixRelease(Release):
             pairs=pairs,
             distances=distances,
             region=data.region,
+            follow=(lambda: data.required) if follow else None,
         )
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """Return another release's matrix as a release of this class, with its further fields."""
-        parts: dict[str, Any] = {part.name: getattr(matrix, part.name) for part in fields(MatrixRelease)} | more
-        return cls(**parts)
+        """Return another release's matrix as a release of this class, with its pairs and this class's fields."""
+        parts: dict[str, Any] = {part.alias: getattr(matrix, part.alias) for part in fields(MatrixRelease)}
+        return cls(**{**parts, "follow": None, **more})
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """(P, 2) int64, i < j, by row: the pairs that the certificate checks.
+
+        Raises:
+            InputError: they follow from a problem, and none was read.
+        """
+        return self._pairs if self.follow is None else self.follow()[0]
+
+    @property
+    def distances(self) -> NDArray[np.float64]:
+        """(P,) float64, their distances; raises as ``pairs``."""
+        return self._distances if self.follow is None else self.follow()[1]
+
+    def following(self, data: MetricData) -> Self:
+        """Return the release with the pairs that the problem requires, where its file leaves them to it."""
+        return self if self.follow is None else evolve(self, follow=lambda: data.required)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
@@ -165,13 +199,16 @@ class MatrixRelease(Release):
     def write(self, folder: Path) -> None:
         """Write mechanism.npz."""
         arrays: dict[str, Any] = {} if self.region is None else dict(self.region.arrays())
+        pairs, distances = self._pairs, self._distances
+        if self.follow is not None:
+            pairs, distances, arrays = pairs[:0], distances[:0], {"implied": np.zeros(0, dtype=np.int64)}
         np.savez(
             folder / ARTEFACT,
             weights=self.weights,
             records=self.records,
             outputs=self.outputs,
-            pairs=self.pairs,
-            distances=self.distances,
+            pairs=pairs,
+            distances=distances,
             **arrays,
         )
 
@@ -182,7 +219,8 @@ class MatrixRelease(Release):
         Raises:
             InputError: it is missing or not of its form.
         """
-        return cls.load(folder / ARTEFACT)
+        found = cls.load(folder / ARTEFACT)
+        return found if found.follow is None else found.following(problem.data)
 
     @classmethod
     def alone(cls, folder: Path) -> MatrixRelease:
@@ -196,7 +234,7 @@ class MatrixRelease(Release):
         Raises:
             InputError: it is missing or not of its form.
         """
-        found = read_arrays(path, _FORM, optional=ARRAYS)
+        found = read_arrays(path, _FORM, optional={**ARRAYS, **_FOLLOW})
         parts: dict[str, Any] = {name: found[name] for name in _FORM}
         pairs, distances, count = parts["pairs"], parts["distances"], len(parts["records"])
         faults = Faults()
@@ -206,9 +244,13 @@ class MatrixRelease(Release):
             faults.add(path.name, "pairs", f"{twice} more than once", "each pair once")
         if not (np.isfinite(distances) & (distances >= 0)).all():
             faults.add(path.name, "distances", "a negative or infinite distance", "distances of at least 0")
-        faults.check()
         ground = {name: found[name] for name in ARRAYS if name in found}
-        return cls(**parts, region=region_of(ground, count, path.name) if ground else None)
+        implied = "implied" in found
+        if implied and (pairs.size or distances.size or ground):
+            faults.add(path.name, "implied", "pairs or a region beside it", "pairs that follow from the problem alone")
+        faults.check()
+        region = region_of(ground, count, path.name) if ground else None
+        return cls(**parts, region=region, follow=_of_no_problem if implied else None)
 
     def sample(self, input_id: str, count: int) -> list[str]:
         """Draw ``count`` outputs for one record, exactly as certified.

@@ -121,7 +121,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             wide = " x ".join(map("{:,}".format, problem.data.shape))
             raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
         whole = self.release_class is MatrixRelease  # others have more files
-        return problem, found if whole else self.release_class.read(folder, problem)
+        return problem, found.following(problem.data) if whole else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
         """Find a matrix; it is repaired and certified by the caller. It, or :meth:`search`, is a subclass's to write.
