@@ -158,7 +158,8 @@ class MatrixRelease(Release):
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
         """Return another release's matrix as a release of this class, with its pairs and this class's fields."""
-        parts: dict[str, Any] = {part.alias: getattr(matrix, part.alias) for part in fields(MatrixRelease)}
+        names = [part.name.lstrip("_") for part in fields(MatrixRelease)]
+        parts: dict[str, Any] = {name: getattr(matrix, name) for name in names}
         return cls(**{**parts, "follow": None, **more})
 
     @property
