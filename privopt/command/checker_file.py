@@ -1,4 +1,4 @@
-"""``privopt checker``: one file that checks folders where no privopt is installed."""
+"""Build the file of ``privopt checker``: a zip that checks a release folder where privopt is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a command-line program: errors become lines and exit codes."""
+"""Build and run command-line programs, privopt's and plugins', that share exit codes and JSON output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in files as polars frames, and frames as CSV text: the first bytes show whether a file is CSV or Parquet."""
+"""Read CSV and Parquet files as polars frames, recognised by their first bytes, and write frames as CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weak duality in doubles: the bound that multipliers of a form's rows prove."""
+"""Bounds by weak duality, in doubles, from any multipliers of a linear form's rows."""
 
 from __future__ import annotations
 

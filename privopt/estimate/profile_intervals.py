@@ -1,4 +1,4 @@
-"""Asymptotic intervals by profile likelihood.
+"""Asymptotic profile-likelihood intervals for sums of shares that are estimated from noisy reports.
 
 The interval of h . pi holds the values v for which the best shares with h . pi = v lie at most chi-squared / 2n below
 the maximum, per report. Those shares are found without constraints. For T = 1 + c h > 0 the shares that maximise the

@@ -1,4 +1,4 @@
-"""Interfaces that a plugin implements in addition to its mechanism: a release, a notion of privacy, a loss."""
+"""The interface of a notion of privacy: what noise spends, which rows it adds, how a release is measured."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from privopt_metric_dp.solvers.elimination import eliminate
 from privopt_metric_dp.solvers.instance import dual_bound
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
-from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
+from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 from privopt_metric_dp.solvers.interior_point_state import begin
 from privopt_metric_dp.solvers.normal_equations import RECYCLED, Coupling
 from privopt_metric_dp.solvers.solver import Part

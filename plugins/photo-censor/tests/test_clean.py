@@ -26,7 +26,7 @@ from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
 from privopt_photo_censor.app.clean import clean
 from privopt_photo_censor.app.naming import revealed
-from privopt_photo_censor.app.opening import heif
+from privopt_photo_censor.app.open_photo import heif
 from privopt_photo_censor.app.positions import gps
 
 pytest.importorskip("onnx")

@@ -19,7 +19,7 @@ from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
 from privopt_photo_censor.app.classifier import load_classifier
 from privopt_photo_censor.app.folder import look_at_folder, place_of
-from privopt_photo_censor.app.opening import heif
+from privopt_photo_censor.app.open_photo import heif
 from privopt_photo_censor.app.positions import gps
 
 pytest.importorskip("onnx")

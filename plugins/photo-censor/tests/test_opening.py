@@ -13,7 +13,7 @@ from PIL import EpsImagePlugin, Image
 import privopt
 import privopt_photo_censor
 from privopt.errors import InputError
-from privopt_photo_censor.app.opening import heif, opened, readable
+from privopt_photo_censor.app.open_photo import heif, opened, readable
 from privopt_photo_censor.app.picture import flattened
 
 PLUGINS = Path(privopt_photo_censor.__file__).parents[3]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from privopt.testing.data import data_path
-from privopt_photo_censor.app.opening import heif, opened
+from privopt_photo_censor.app.open_photo import heif, opened
 from privopt_photo_censor.app.positions import carries_position
 
 exifread = pytest.importorskip("exifread")

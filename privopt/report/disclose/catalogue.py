@@ -1,4 +1,4 @@
-"""Every text of a disclosure, in English: another language is another such table, and no other file.
+"""The English texts of a disclosure: sentences, questions, titles and marks, kept here for translation.
 
 What a sentence rests on follows from the first part of its key (:func:`privopt.report.disclose.statements.claim_of`).
 ``release`` rests on what ``verify`` found, ``maker`` on what the folder says of itself, ``attack`` on what ``audit``

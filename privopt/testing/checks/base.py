@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from privopt.testing.efforts import Effort
 from privopt.testing.nature import missing_traits
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.public import artefact
+from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run, Subject
 
 T = TypeVar("T")

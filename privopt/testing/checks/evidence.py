@@ -8,7 +8,7 @@ from privopt.errors import PrivoptError
 from privopt.testing.checks.base import CONSTANT, Trial, at_little, check
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.public import artefact
+from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run, error_text
 
 

@@ -26,7 +26,7 @@ from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, by_default, check
 from privopt.testing.exports import number_in
 from privopt.testing.problems import csv_text
-from privopt.testing.public import artefact
+from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run
 
 FORGED = "forged"

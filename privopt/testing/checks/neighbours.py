@@ -18,7 +18,7 @@ from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, c
 from privopt.testing.noise import AgainError, Other, alike, farther, limited, recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
-from privopt.testing.public import artefact
+from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Subject, error_text
 
 ROOM: Final = 1e-9

@@ -17,7 +17,7 @@ from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, new
 from privopt.testing.exports import csv_table, exports, secret_files
 from privopt.testing.noise import answered
 from privopt.testing.problems import GeneratedProblem, csv_text
-from privopt.testing.public import artefact, beside, public_bytes, published
+from privopt.testing.public_files import artefact, beside, public_bytes, published
 from privopt.testing.under_trial import Subject
 
 AGAIN: Final = 24

@@ -16,9 +16,9 @@ from privopt.errors import UsageError, number_of
 from privopt.execution.clock import clock, limit
 from privopt.registry import registry
 from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, seen_from
+from privopt.testing.judging.choose_events import Test, propose, rarest_seen
 from privopt.testing.judging.inputs import Inputs, Pairs
 from privopt.testing.judging.outputs import Raised, Table, never_again
-from privopt.testing.judging.testers import Test, propose, rarest_seen
 from privopt.testing.judging.verdict import Verdict
 
 FIRST: Final = 500

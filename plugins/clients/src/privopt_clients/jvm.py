@@ -1,4 +1,4 @@
-"""Write the client for Java and Android: its source, and a jar of it without dependencies."""
+"""Compile the Java and Android client with ``javac`` into a jar without dependencies, next to its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided of a release before its noise is drawn: once, from a problem, a method and the regions.
+"""The base class of a release's design: budgets, noise, draw, consistent fit, checks and expected errors.
 
 A release is of one table of groups by size (:mod:`.sizes`) or of several tables of individuals (:mod:`.tables.design`);
 what is asked of either is asked here.

@@ -1,4 +1,4 @@
-"""The problem file of hierarchical-dp: which keys it has."""
+"""The problem file for groups by size: its keys, each level's part of the budget, and what is promised."""
 
 from __future__ import annotations
 

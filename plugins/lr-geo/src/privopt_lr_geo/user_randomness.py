@@ -1,4 +1,4 @@
-"""Users' private random draws: the order of their rows, and the centre of the circle that they query.
+"""Each user's random row order and circle centre, derived from a seed kept next to the checkpoint.
 
 Both follow from one seed of the run, drawn from the operating system. A run that goes on from a checkpoint needs the
 same draws again, or its program is another one: the seed is kept next to the checkpoint, for the owner alone.

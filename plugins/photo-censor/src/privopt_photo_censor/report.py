@@ -23,8 +23,8 @@ from privopt.report import (
 from privopt.report.charts import beside
 from privopt.report.theme import BAD, INK, MARK, axes_of, whole
 from privopt_photo_censor.album import Album, label, some
+from privopt_photo_censor.app.album_report import told_figures, told_layer, told_sections
 from privopt_photo_censor.app.tiles import TILES, tiles
-from privopt_photo_censor.app.told import told_figures, told_layer, told_sections
 from privopt_photo_censor.problem import FolderInstance, PhotoInstance
 from privopt_photo_censor.rank import rank
 from privopt_photo_censor.release import Deletions, carriers

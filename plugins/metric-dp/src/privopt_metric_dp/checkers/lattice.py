@@ -1,4 +1,4 @@
-"""Even triangles that meet polygons: the corners of a mesh."""
+"""The equilateral triangles of a lattice that meet the polygons of a GeoJSON object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The earth on a plane, in whole millimetres (docs/guide/everywhere.md)."""
+"""A map projection of the earth, in whole millimetres (docs/guide/everywhere.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of a method before it becomes a release: class ``Matrix``."""
+"""What a method returns before repair: a near-feasible matrix, dual multipliers and solver details."""
 
 from __future__ import annotations
 

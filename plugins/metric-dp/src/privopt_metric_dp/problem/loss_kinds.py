@@ -1,4 +1,4 @@
-"""Losses of metric problems: the kinds of the table ``[utility]``, and their expectation over a release."""
+"""The losses that ``[utility]`` may name: the distance, a cost matrix from a file, or the travel cost."""
 
 from __future__ import annotations
 

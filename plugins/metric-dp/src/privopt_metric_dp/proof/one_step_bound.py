@@ -1,4 +1,4 @@
-"""A quick lower bound: one dual price for each record and, for each output, multipliers on the pairs of one record.
+"""A quick dual lower bound: a price per record and, per output, multipliers on the pairs of one record.
 
 At prices y output k is worth ``y_i - c_ik`` more to record i than it costs. For the record r to which it is worth most
 the pairs of r alone pay: a neighbour j with costs to spare gives ``exp(-eps d) (c_jk - y_j)``, one that lacks something

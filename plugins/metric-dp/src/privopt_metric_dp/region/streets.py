@@ -1,4 +1,4 @@
-"""Streets of a road network as a region: all nodes are vertices, long streets are divided."""
+"""A road network as a region: its vertices are all nodes and the points that divide long streets."""
 
 from __future__ import annotations
 

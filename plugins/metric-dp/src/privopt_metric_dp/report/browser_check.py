@@ -1,4 +1,4 @@
-"""The release inside a report, and the button that proves it in the reader's browser (``check*.js``)."""
+"""A report's section that embeds the release and a button that checks it in the browser (``check*.js``)."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def _engine(part: Part, outputs: int) -> Engine:
     """Choose the engine: compiled for the processor, or dense if the problem with ``outputs`` is too small for that."""
     if _dense(part.instance.records, outputs):
         return DenseEngine(part.instance)
-    from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
+    from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 
     return LaneEngine(part.instance, part.elimination)
 

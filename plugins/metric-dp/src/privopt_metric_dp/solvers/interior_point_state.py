@@ -1,6 +1,6 @@
-"""The state of the interior point: outputs in groups, each with its iterate and directions, and the rows' sums.
+"""Protocols of the interior point's engines, and the state and starting point that its iterations share.
 
-Two kinds of group do the same: `privopt_metric_dp.solvers.interior_point_simd` compiled for this processor, and
+Two kinds of group do the same: `privopt_metric_dp.solvers.interior_point_sparse` compiled for this processor, and
 `privopt_metric_dp.solvers.interior_point_dense` in NumPy, for small problems.
 """
 

@@ -163,7 +163,7 @@ def couple(state: State) -> Coupling:
 def _completed(state: State) -> Coupling:
     """Return the chordal completion; each record is an orbit of its own here."""
     from privopt_metric_dp.solvers.chordal import complete
-    from privopt_metric_dp.solvers.interior_point_simd import LaneEngine
+    from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 
     engine = cast("LaneEngine", state.engine)
     parts = state.over(_shares(state), lambda share: engine.entries(share))

@@ -1,4 +1,4 @@
-"""Apply a release to a table or an array in memory, of whatever library."""
+"""Apply a release to a data frame of any library or a NumPy array in memory."""
 
 from __future__ import annotations
 

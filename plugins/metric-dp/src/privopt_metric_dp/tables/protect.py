@@ -1,4 +1,4 @@
-"""Protect a table: remove the secret's columns and draw a report for each row."""
+"""Draw a report from a certified matrix for each row of a table part, in place of the secret's columns."""
 
 from __future__ import annotations
 

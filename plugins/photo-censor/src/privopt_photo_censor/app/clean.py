@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from privopt.errors import CertificationError, Fault, InputError, UsageError
 from privopt_photo_censor.album import Copy
-from privopt_photo_censor.app.opening import HEIF, opened, readable
+from privopt_photo_censor.app.open_photo import HEIF, opened, readable
 from privopt_photo_censor.app.picture import flattened
 
 __all__ = ["clean", "clean_copies"]
@@ -37,7 +37,7 @@ def clean(contents: bytes, suffix: str) -> bytes:
 
     Raises:
         CertificationError: what came out carries more than the picture.
-        Exception: of any class, as :func:`privopt_photo_censor.app.opening.opened` raises them: it is not a photo.
+        Exception: of any class, as :func:`privopt_photo_censor.app.open_photo.opened` raises them: it is not a photo.
     """
     kind, options = FORMATS[suffix]
     with opened(contents) as photo:

@@ -18,7 +18,7 @@ from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.app.classifier import Classifier
 from privopt_photo_censor.app.metadata import Metadata, Point, Seen, read_metadata
-from privopt_photo_censor.app.opening import HEIF, SUFFIXES, heif, opened, readable
+from privopt_photo_censor.app.open_photo import HEIF, SUFFIXES, heif, opened, readable
 from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.app.positions import texts_of
 

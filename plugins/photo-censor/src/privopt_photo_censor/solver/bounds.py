@@ -1,4 +1,4 @@
-"""The bound of the search: how many photos can stay if given locations must not fall behind (mathematics P5).
+"""Upper bounds on the photos kept when given locations must rank at or above the true one (mathematics P5).
 
 For locations A the kept photos z solve ``max sum z, sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``. For multipliers
 f >= 0 of A at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos can stay, those that must stay counted in any case. The

@@ -1,4 +1,4 @@
-"""The best photos found so far, and the conditions for a better set."""
+"""The best set of photos found so far, and the greedy and exchange heuristics that improve it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open a picture's file by the decoders of the listed suffixes alone, with nothing printed, or raise one InputError."""
+"""Open a photo with an allowed image decoder only, silently, and turn any decoding failure into InputError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs eight at a time in compiled code, with one sparse factorisation's pattern for all."""
+"""The sparse engine of the interior point: outputs in batches of eight, which compiled kernels work on."""
 
 from __future__ import annotations
 

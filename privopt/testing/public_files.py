@@ -1,4 +1,4 @@
-"""The public files of a DIR, as an outsider compares them."""
+"""Read a release folder's public files, in parts that can be compared between two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report what the photos of an unscored folder revealed: a list, a map, guesses."""
+"""Report sections on what photos' metadata and names reveal: a table, a map and guessed positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Testers choose events on one half of the draws and return them for a test on the other half.
+"""Choose, from draws of two inputs, the events whose frequencies on fresh draws would best refute a claim.
 
 - histogram, and hockey-stick (a classifier's score): events where the odds are greatest, by Neyman and Pearson;
 - Renyi: cells in order of their odds, for claims on a divergence.
