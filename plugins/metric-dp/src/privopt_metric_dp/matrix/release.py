@@ -248,7 +248,7 @@ class MatrixRelease(Release):
         ground = {name: found[name] for name in ARRAYS if name in found}
         implied = "implied" in found
         if implied and (pairs.size or distances.size or ground):
-            faults.add(path.name, "implied", "pairs or a region beside it", "pairs that follow from the problem alone")
+            faults.add(path.name, "implied", "pairs or a region with it", "no pairs and no region")
         faults.check()
         region = region_of(ground, count, path.name) if ground else None
         return cls(**parts, region=region, follow=_of_no_problem if implied else None)
