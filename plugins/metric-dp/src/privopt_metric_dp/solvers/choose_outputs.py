@@ -25,6 +25,9 @@ __all__ = ["choose_outputs", "sampled"]
 
 SAMPLE: Final = 2_000
 """Records of the sample, at most."""
+SHARE: Final = 0.5
+"""Share of all records that a sample is, at most: half of Rome's 2,032 street nodes chose as well as all of them (120
+outputs at 1 and 3 per km: bounds over these within .03 %), in half of the time and memory."""
 CANDIDATES: Final = (4, 480, 1_000)
 """Outputs that are tried: so many for each that is wanted, but at least and at most so many. Of more than `KEPT` of the
 most, hardly any would go: those as far apart as possible are taken."""
@@ -56,25 +59,25 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     times, least, most = CANDIDATES
     tried = min(own, max(count, min(most, max(least, times * count)))) if count <= KEPT * most else count
     pairs, lengths = data.needed
-    seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, records)))
+    seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, int(SHARE * records))))
     listed = seeds[seeds < own]  # a region's further vertices are not outputs
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(own), listed))[:tried])
     if tried == count:
         return candidates
-    weighted = data.with_outputs(candidates).weighted
-    instance, prior = sampled(weighted, data.prior, pairs, lengths, seeds, Instance.solved(data.epsilon))
+    epsilon = Instance.solved(data.epsilon)
+    instance, prior = sampled(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def tell(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
-    kept = np.arange(tried)
-    while len(kept) > count:
-        some = evolve(instance, cost=instance.cost[:, kept])
-        found = solve(some, method=InteriorPoint(symmetry=False), gap=GAP, search_time=search_time, progress=tell)
-        used = np.argsort(-(prior @ found.z), kind="stable")[: max(count, int(KEPT * len(kept)))]
-        kept = kept[np.sort(used)]
-    return candidates[kept]
+    while (tried := len(candidates)) > count:
+        found = solve(instance, method=InteriorPoint(symmetry=False), gap=GAP, search_time=search_time, progress=tell)
+        used = np.argsort(-(prior @ found.z), kind="stable")[: max(count, int(KEPT * tried))]
+        del found  # its multipliers are as large as costs are, and the next solve needs the room
+        kept = np.sort(used)
+        candidates, instance = candidates[kept], evolve(instance, cost=instance.cost[:, kept])
+    return candidates
 
 
 def sampled(
