@@ -1,10 +1,8 @@
-"""The architecture's example, word for word, and the doctests of the package."""
+"""The architecture's example, word for word."""
 
 from __future__ import annotations
 
-import doctest
 import pickle
-from importlib import import_module
 
 import networkx as nx
 import numpy as np
@@ -13,25 +11,6 @@ from helpers.whole_program import optimum
 from scipy.spatial.distance import cdist
 
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
-
-MODULES = [
-    "dsl.model",
-    "dsl.symbols",
-    "dsl.sets",
-    "dsl.linear",
-    "dsl.form",
-    "dsl.condition",
-    "dsl.solution",
-    "backends.base",
-    "backends.choose",
-    "backends.highs",
-    "backends.cbc",
-]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_doctests(name: str) -> None:
-    assert doctest.testmod(import_module(f"privopt.{name}")).failed == 0
 
 
 def example(records: list[str], D: np.ndarray, eps: float) -> Model:
