@@ -136,6 +136,13 @@ def test_the_meaning_is_that_of_epsilon(tmp_path):
     assert "epsilon = 0.231" in made.text  # log(4) / 6 = 0.23104...
 
 
+def test_ids_under_another_name_are_named(tmp_path):
+    rows = "".join(f"Village {n},{45 + n / 100},{7 + n / 90}\n" for n in range(30))
+    (tmp_path / "t.csv").write_text("village,lat,lon\n" + rows)
+    made = draft("exponential", tmp_path / "t.csv", tmp_path)
+    assert "column village has no name of ids: rename it to id if its rows are public places" in " ".join(made.notes)
+
+
 @pytest.mark.parametrize(
     ("text", "mechanism", "options", "words"),
     [

@@ -106,3 +106,19 @@ def test_init_writes_a_problem_that_solves_and_says_what_it_guessed(tmp_path):
     (tmp_path / "none.csv").write_text("age,count\nold,1\n")
     wrong = privopt("init", "hierarchical-tables", "--points", tmp_path / "none.csv", "--out", tmp_path / "q.toml")
     assert (wrong.exit_code, "columns level_1, ..., level_L" in wrong.output) == (2, True)
+
+
+def test_numbers_of_people_are_not_published_as_values_of_an_attribute(tmp_path):
+    """A column of counts by another name than count was an attribute, whose values stand in the public problem file."""
+    rows = "".join(
+        f"Land,R{k},{age},{150 + 7 * k + len(age)}\n" for k in range(4) for age in ("young", "old", "middle")
+    )
+    (tmp_path / "counts.csv").write_text("level_1,level_2,age,people\n" + rows)
+    done = privopt("init", "hierarchical-tables", "--points", tmp_path / "counts.csv", "--out", tmp_path / "p.toml")
+    assert done.exit_code == 0
+    assert "column people is not taken for an attribute" in done.output
+    assert "each of the 12 rows is taken for one individual" in done.output
+    assert (
+        "people"
+        not in (tmp_path / "p.toml").read_text().split("[hierarchy.attributes]")[1].split("[hierarchy.tables")[0]
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from privopt.errors import Fault, InputError, cut
 from privopt.files.release_folder import dump_json
+from privopt.numbers.exp_log_bounds import float_up
 from privopt.report.disclose.catalogue import CLAIMS, TITLES
 from privopt.report.disclose.documents import plain, select
 from privopt.report.disclose.statements import Statement
@@ -164,12 +165,12 @@ def _typed(known: Sequence[Statement]) -> Iterator[Field]:
 
 
 def _parameters(known: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
-    """Yield epsilon, rho and delta. YAML 1.1 reads 1e-9 as a text, which the schema takes for delta alone."""
+    """Yield epsilon, rho and delta, rounded up. YAML reads 1e-9 as a text, which the schema takes for delta alone."""
     for each in known:
         if each.key in ("release.epsilon", "release.parameter"):
             name = each.values.get("name", "epsilon")
             text = each.values.get("value", each.values.get("epsilon", ""))
-            number = float(Fraction(text))
+            number = float_up(Fraction(text))
             if "e" not in repr(number):
                 yield name, number
             elif name == "delta":

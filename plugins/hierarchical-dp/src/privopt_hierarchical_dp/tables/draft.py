@@ -60,14 +60,14 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
     regions = out.with_name(f"{out.stem}-regions.csv")
     for target in (out, regions):
         check_file(target.absolute(), force=force)
-    levels, paths, attributes, left, counted = _read(File.read(table, wanted="a table of individuals"))
+    levels, paths, attributes, left, notes = _read(File.read(table, wanted="a table of individuals"))
     named = _relative(table, out)
     tables = ["[hierarchy.tables.people]\nby = []                   # numbers of individuals"]
     tables += [f"[hierarchy.tables.by_{number}]\nby = [{_text(name)}]" for number, name in enumerate(attributes, 1)]
     text_of = PROBLEM.format(
         table=_text(named),
         regions=_text(regions.name),
-        counted=f", or with {COUNT} that many alike" * counted,
+        counted="" if notes else f", or with {COUNT} that many alike",
         attributes="".join(
             f"{_text(name)} = [{', '.join(map(_text, values))}]\n" for name, values in attributes.items()
         ),
@@ -79,7 +79,8 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
         pl.DataFrame(paths, schema=levels, orient="row").write_csv(beside, quote_style="necessary")
     notes = [
         f"{regions.name} has the {len(paths):,} leaf regions of {table.name}, values of attributes are those that "
-        "occur there: both will be public, so add what could be and is not"
+        "occur there: both will be public, so add what could be and is not",
+        *notes,
     ]
     if left:
         why = f"having more than {VALUES} values, empty ones, or a name that is taken"
@@ -88,16 +89,21 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
 
 
 @of_table
-def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, list[str]], list[str], bool]:
-    """Return level columns, leaf regions, values of attributes, columns that are none, and whether rows are counted."""
+def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, list[str]], list[str], list[str]]:
+    """Return level columns, leaf regions, values of attributes, columns that are none, and how rows are taken."""
     table = LevelTable.scan(source)
     if "level_1" not in table.columns:
-        wanted = "columns level_1, ..., level_L, the root's name first, and columns of attributes"
+        wanted = (
+            "columns level_1, ..., level_L, from the whole (the same name in every row) to the smallest regions; "
+            f"other columns are attributes, and {COUNT} is how many individuals a row stands for"
+        )
         raise InputError([Fault(source.name, "header", ", ".join(table.columns), wanted)])
     table = LevelTable.by_levels(source)
     paths = table.paths({})
     attributes: dict[str, list[str]] = {}
     left = []
+    rows = int(table.collect(pl.len())["len"][0])
+    notes = [] if COUNT in table.columns else [f"each of the {rows:,} rows is taken for one individual"]
     for name in table.columns:
         if name in table.levels or name == COUNT:
             continue
@@ -105,9 +111,18 @@ def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, lis
         taken = name in RESERVED or name.startswith("level_") or not name.isprintable() or '"' in name
         if taken or len(values) > VALUES or not all(values):
             left.append(name)
+        elif COUNT not in table.columns and len(values) > max(2, rows / 2) and all(map(_is_number, values)):
+            notes.append(
+                f"column {name} is not taken for an attribute: it has {len(values):,} different numbers, and values of "
+                f"attributes are published. If it is how many individuals a row stands for, name it {COUNT}"
+            )
         else:
             attributes[name] = values
-    return list(table.levels), paths, attributes, left, COUNT in table.columns
+    return list(table.levels), paths, attributes, left, notes
+
+
+def _is_number(value: str) -> bool:
+    return value.strip().isdecimal()
 
 
 def _relative(table: Path, out: Path) -> str:

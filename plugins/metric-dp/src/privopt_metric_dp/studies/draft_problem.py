@@ -251,7 +251,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
         return _Found(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
     if "lat" not in columns:
         raise InputError([Fault(points.name, "header", "no column that is unique for each row", "ids of the places")])
-    why = f"{frame.height:,} rows of column {lat}" if ids else "no column is unique for each row"
+    why = f"{frame.height:,} rows of column {lat}" if ids else _unnamed(frame, used)
     why = why if people is None else f"column {people} identifies people or trips"
     notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
     grid, said = grid_over(frame, columns, points.name)
@@ -287,6 +287,14 @@ def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tu
             if few and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
                 return (parent, name), ()
     return (), ()
+
+
+def _unnamed(frame: pl.DataFrame, used: set[str]) -> str:
+    """Say why no column is taken for ids of places, and which one could be."""
+    for name in frame.columns:
+        if name not in used and _names(frame[name]) and frame[name].n_unique() == frame.height:
+            return f"column {name} has no name of ids: rename it to id if its rows are public places"
+    return "no column is unique for each row"
 
 
 def _people(names: Sequence[str], ids: Sequence[str]) -> str | None:
@@ -369,7 +377,9 @@ def problem_text(
     keys = {
         "distance": ["euclidean | haversine | graph | matrix: what epsilon is per"],
         "privacy": ["neighbours_within = ... promises less, to pairs so near alone, and solves faster"],
-        "utility": ["distance | travel-cost | matrix: what an error costs; prior = a table id,p of how likely each is"],
+        "utility": [
+            "distance | travel-cost | matrix: what an error costs; prior = a table id,p of how likely each is, published"
+        ],
     }
     lines = [f"# A problem for privopt solve {mechanism}, drafted from {points.name}.", ""]
     for name, table in tables.items():
