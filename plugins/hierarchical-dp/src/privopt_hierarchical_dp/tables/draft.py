@@ -95,7 +95,7 @@ def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, lis
     if "level_1" not in table.columns:
         wanted = (
             "columns level_1, ..., level_L, from the whole (the same name in every row) to the smallest regions; "
-            f"other columns are attributes, and {COUNT} is how many individuals a row stands for"
+            f"other columns are attributes, and {COUNT} is how many individuals a row counts"
         )
         raise InputError([Fault(source.name, "header", ", ".join(table.columns), wanted)])
     table = LevelTable.by_levels(source)
@@ -114,7 +114,7 @@ def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, lis
         elif COUNT not in table.columns and len(values) > max(2, rows / 2) and all(map(_is_number, values)):
             notes.append(
                 f"column {name} is not taken for an attribute: it has {len(values):,} different numbers, and values of "
-                f"attributes are published. If it is how many individuals a row stands for, name it {COUNT}"
+                f"attributes are published. If it is how many individuals a row counts, name it {COUNT}"
             )
         else:
             attributes[name] = values

@@ -378,7 +378,7 @@ def problem_text(
         "distance": ["euclidean | haversine | graph | matrix: what epsilon is per"],
         "privacy": ["neighbours_within = ... promises less, to pairs so near alone, and solves faster"],
         "utility": [
-            "distance | travel-cost | matrix: what an error costs; prior = a table id,p of how likely each is, published"
+            "distance | travel-cost | matrix: what an error costs; prior = a table id,p of probabilities, published too"
         ],
     }
     lines = [f"# A problem for privopt solve {mechanism}, drafted from {points.name}.", ""]
