@@ -194,7 +194,7 @@ def _marks(told: Sequence[Statement], typed: Sequence[Field]) -> str:
 
 
 def _slug(known: Sequence[Statement]) -> str:
-    """Return the last part of the entry's address: the deployment's name, or of which files it is."""
+    """Return the last part of the entry's address: the deployment's name, or a digest of the release."""
     values = {each.key: each.values for each in known}
     name = re.sub(r"[^a-z0-9]+", "_", values.get("owner.name", {}).get("answer", "").lower()).strip("_")
     return name or f"release_{values['release.files']['sums'][:12]}"

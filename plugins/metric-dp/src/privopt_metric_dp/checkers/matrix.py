@@ -167,7 +167,7 @@ class Matrix:
         return f"{self.size:,} rows of {self.width:,} weights"
 
     def _all_required(self) -> Iterator[tuple[Sequence[int], float]]:
-        """All required pairs, at the greatest doubles that their distances may be."""
+        """Yield all required pairs, at the greatest doubles that their distances may be."""
         room = self.metric.room
         for i in range(self.size):
             for j, d in required(self.metric, self.limit, i).items():

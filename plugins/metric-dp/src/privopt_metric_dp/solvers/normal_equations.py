@@ -34,7 +34,7 @@ STEPS = 80
 class _Directions:
     """Directions of conjugate gradients on one coupling ``T``, from all its right sides: ``w' T w`` is 1, or 0 for two.
 
-    What they span is solved for at once, and left out of the steps that follow (augmented conjugate gradients, Erhel
+    What they span is solved for at once, and omitted from the steps that follow (augmented conjugate gradients, Erhel
     and Guyomarc'h 2000).
 
     Attributes:

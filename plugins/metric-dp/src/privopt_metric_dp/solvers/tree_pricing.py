@@ -207,7 +207,7 @@ def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: An
 @jit()
 def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
              side: Any, u: Any, g: Any) -> int:  # fmt: skip
-    """Optimise one tree in place, to `tolerance` or so many pivots; returns how many it took."""
+    """Optimise one tree in place, to `tolerance` or `most` pivots; returns how many it took."""
     n = len(a)
     first = np.full(n, -1, dtype=np.int32)
     following, previous = first.copy(), first.copy()
