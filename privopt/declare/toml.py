@@ -165,7 +165,7 @@ def _secret_file(value: Any) -> File:
     return attrs.evolve(_file(value, File), secret=True)
 
 
-_form: Callable[[object], object] = get_origin  # compared with types of any form
+_origin: Callable[[object], object] = get_origin  # of so wide a type that it may be compared with any
 
 
 def _is_optional(type_: Any) -> bool:
@@ -287,10 +287,10 @@ def _sequence(value: Any, type_: Any) -> Any:
 def _converter() -> Converter:
     converter = Converter(detailed_validation=True, forbid_extra_keys=True)
     converter.register_structure_hook_factory(attrs.has, _table)
-    converter.register_structure_hook_func(lambda type_: _form(type_) is tuple, _sequence)
-    converter.register_structure_hook_func(lambda type_: _form(type_) is Mapping, _object)
-    converter.register_structure_hook_func(lambda type_: _form(type_) in (Union, UnionType), _union)
-    converter.register_structure_hook_func(lambda type_: _form(type_) is Literal, _literal)
+    converter.register_structure_hook_func(lambda type_: _origin(type_) is tuple, _sequence)
+    converter.register_structure_hook_func(lambda type_: _origin(type_) is Mapping, _object)
+    converter.register_structure_hook_func(lambda type_: _origin(type_) in (Union, UnionType), _union)
+    converter.register_structure_hook_func(lambda type_: _origin(type_) is Literal, _literal)
     for type_, hook in ((float, _float), (int, _int), (bool, _bool), (str, _text), (Fraction, _fraction)):
         converter.register_structure_hook(type_, hook)
     converter.register_structure_hook(File, _file)

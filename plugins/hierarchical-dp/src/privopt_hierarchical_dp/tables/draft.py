@@ -25,7 +25,7 @@ EPSILON: Final = "1.0"
 PROBLEM: Final = """# Tables of individuals for every region, from {table}.
 [hierarchy]
 regions = {regions}       # public: read off the table; add regions that have nobody
-records = {table}         # secret: one row an individual{counted}
+records = {table}         # secret: one row an individual; a column count says how many alike
 # budget = [1, 1]         # shares by level, the root's first; privopt plan hierarchical-tables shows the best
 
 [hierarchy.attributes]    # public: read off the table, which told which values occur; add those that could
@@ -67,7 +67,6 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
     text_of = PROBLEM.format(
         table=_text(named),
         regions=_text(regions.name),
-        counted="" if notes else f", or with {COUNT} that many alike",
         attributes="".join(
             f"{_text(name)} = [{', '.join(map(_text, values))}]\n" for name, values in attributes.items()
         ),

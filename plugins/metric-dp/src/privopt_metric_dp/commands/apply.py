@@ -170,7 +170,7 @@ def apply(
     secret = whole_secret({"id": id_, **columns}, given, text, dashes="--")
     if within is not None and not sticky:
         raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
-    charge = None  # a subject alone is whose traces are reported
+    charge = None  # --subject alone says whose traces they are: nothing is charged
     if ledger is not None or sticky or key is not None or batch is not None:
         because = "reports are charged to subjects in a ledger"
         charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within)

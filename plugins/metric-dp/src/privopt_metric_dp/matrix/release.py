@@ -143,8 +143,8 @@ class MatrixRelease(Release):
         pairs, distances = data.standing if along_paths else data.required
         if data.region is not None:  # its edges are held to more than the simplices ask for
             pairs, distances = pairs[:0], distances[:0]
-        many = len(pairs) > MOST_STORED
-        follow = many and (not along_paths or data.metric.implying(data.within) is None) and pairs is data.required[0]
+        all_required = not along_paths or data.metric.implying(data.within) is None  # else pairs that imply the others
+        follow = all_required and len(pairs) > MOST_STORED
         return cls(
             weights=weights,
             records=np.asarray(data.records.ids, dtype=np.str_),

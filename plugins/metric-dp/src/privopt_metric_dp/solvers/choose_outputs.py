@@ -71,11 +71,11 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
-    while (tried := len(candidates)) > count:
+    while len(candidates) > count:
         found = solve(instance, method=InteriorPoint(symmetry=False), gap=GAP, search_time=search_time, progress=tell)
-        used = np.argsort(-(prior @ found.z), kind="stable")[: max(count, int(KEPT * tried))]
-        del found  # its multipliers are as large as costs are, and the next solve needs the room
-        kept = np.sort(used)
+        by_use = np.argsort(-(prior @ found.z), kind="stable")
+        del found  # its multipliers are as large as the costs, and the next solve needs that memory
+        kept = np.sort(by_use[: max(count, int(KEPT * len(candidates)))])
         candidates, instance = candidates[kept], evolve(instance, cost=instance.cost[:, kept])
     return candidates
 
