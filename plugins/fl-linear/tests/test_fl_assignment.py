@@ -13,7 +13,7 @@ from fl_linear_paper.generate import matern, poisson
 from privopt.errors import InputError
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 from privopt_fl_linear.reconnection import reconnect
-from privopt_fl_linear.site import Assignment, Site, connection_cost, sum_counts
+from privopt_fl_linear.site import Site, connection_cost, sum_counts
 
 lattice = st.integers(0, 12).map(lambda i: i / 10)
 costs = lattice | st.floats(0, 2)
@@ -196,13 +196,6 @@ def test_matrix_must_be_a_metric():
         Matrix(big)
 
 
-def test_points_must_be_finite():
-    with pytest.raises(InputError):
-        Plane([[0.0, math.nan]])
-    with pytest.raises(InputError):
-        Sphere([[91.0, 0.0]])
-
-
 def test_generators(rng):
     instances = [matern(rng) for _ in range(30)]
     assert 600 < np.mean([len(i.points) for i in instances]) < 1400
@@ -216,8 +209,3 @@ def test_generators(rng):
     redrawn = sum(matern(rng, n=100).redrawn for _ in range(300))
     assert 60 < redrawn < 240  # 31 % of draws are empty: 0.45 redraws an instance
     assert 800 < len(poisson(rng).points) < 1200
-
-
-def test_assignment_of_one():
-    one = Assignment.from_facilities(np.array([0]))
-    assert one.sizes.tolist() == [1]

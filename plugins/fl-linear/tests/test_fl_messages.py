@@ -110,24 +110,6 @@ def test_messages_are_kept_in_a_file_that_can_be_written(tmp_path, kept):
     assert not done.stdout
 
 
-@pytest.mark.parametrize(
-    ("sites", "words"),
-    [
-        (SITES.encode("utf-16"), "sites.csv: found text in UTF-16"),
-        (SITES.encode() + b"d,0,1,.2,7\n", "sites.csv: row 5: found 5 fields, wanted 4"),
-        (SITES.encode() + b"\n\n", "sites.csv: row 5: found an empty line"),
-        (SITES.encode() + b",0,1,.2\n", "sites.csv: row 5, column id: found nothing"),
-        (SITES.replace(",", ";").encode(), "sites.csv: header: found ';' between fields"),
-    ],
-)
-def test_sites_that_are_no_table_are_named_by_row(round_one, sites, words):
-    (round_one / "sites.csv").write_bytes(sites)
-    done = gather(round_one)
-    assert done.exit_code == 2
-    assert words in done.stderr
-    assert not (round_one / "server").exists()
-
-
 def test_sites_may_have_a_mark_and_blanks_and_the_folder_comes_whole(round_one):
     (round_one / "sites.csv").write_bytes(
         b"\xef\xbb\xbf" + SITES.replace("id,", " id ,").replace("b,", " b ,").encode()

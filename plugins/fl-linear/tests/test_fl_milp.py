@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InputError
-from privopt.testing.data import data_path
 from privopt_fl_linear.metric import Plane
 from privopt_fl_linear.site import Site, connection_cost, sum_counts
 
@@ -51,17 +50,9 @@ def test_opening_costs_against_all_subsets(seed):
         assert found.objective == pytest.approx(best, rel=1e-6, abs=1e-9)
 
 
-def or_library(name):
-    words = data_path("orlib_uflp", f"{name}.txt").read_text().split()
-    facilities, customers = int(words[0]), int(words[1])
-    opening = [float(w) for w in words[3 : 2 + 2 * facilities : 2]]
-    rest = np.array(words[2 + 2 * facilities :], dtype=float).reshape(customers, facilities + 1)
-    return np.array(opening), rest[:, 1:].T
-
-
 @pytest.mark.parametrize(("name", "optimum"), [("cap71", 932615.750), ("cap101", 796648.4375)])
-def test_or_library(name, optimum):
-    opening, costs = or_library(name)
+def test_or_library(or_library, name, optimum):
+    opening, costs, _ = or_library(name)
     facilities, customers = costs.shape
     found = solve_facility_location(np.zeros(facilities), np.ones(customers), costs, opening)
     assert found.objective == pytest.approx(optimum, abs=0.01)

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_linear_paper.cost_table import Table
-from fl_linear_paper.milp import solve_facility_location
 from privopt.declare import load_problem
 from privopt.errors import InputError, StoppedError
 from privopt.interfaces import SolveContext
@@ -34,14 +33,6 @@ OPTIMA = {
     "cap131": 793439.5625, "cap132": 851495.325, "cap133": 893076.7125, "cap134": 928941.75,
     "capa": 17156454.4783,
 }  # fmt: skip
-
-
-def or_library(name):
-    words = data_path("orlib_uflp", f"{name}.txt").read_text().split()
-    facilities, customers = int(words[0]), int(words[1])
-    opening = [float(w) for w in words[3 : 2 + 2 * facilities : 2]]
-    rest = np.array(words[2 + 2 * facilities :], dtype=float).reshape(customers, facilities + 1)
-    return np.array(opening), rest[:, 1:].T
 
 
 def price(cost, opening, chosen):
@@ -70,21 +61,6 @@ def test_against_all_subsets(seed, facilities, customers, most, whole):
     assert all(bound <= value for value in allowed)
 
 
-@pytest.mark.parametrize("most", [None, 3])
-def test_against_the_integer_program(most):
-    rng = np.random.default_rng(5)
-    points, places = rng.random((40, 2)), rng.random((20, 2))
-    cost = np.sqrt(((places[:, None] - points[None]) ** 2).sum(axis=2))
-    opening = rng.uniform(0.2, 0.8, 20)
-    found = open_facilities(Table(cost), opening, max_facilities=most)
-    if most is None:
-        program = solve_facility_location(np.zeros(20), np.ones(40), cost, opening, backend="highs")
-        assert found.objective == pytest.approx(program.objective, rel=1e-6)
-    else:
-        sets = (s for r in (1, 2, 3) for s in itertools.combinations(range(20), r))
-        assert found.objective == pytest.approx(min(price(cost, opening, s) for s in sets), rel=1e-6)
-
-
 TRIED = ("cap71", "cap104", "cap134", "capa")
 """Of each size one; the others are slow tests."""
 
@@ -92,8 +68,8 @@ TRIED = ("cap71", "cap104", "cap134", "capa")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in TRIED)) for name in OPTIMA]
 )
-def test_or_library(name):
-    opening, cost = or_library(name)
+def test_or_library(or_library, name):
+    opening, cost, _ = or_library(name)
     start = time.process_time()
     found = open_facilities(Table(cost), opening)
     assert time.process_time() - start < 60

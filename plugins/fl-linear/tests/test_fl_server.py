@@ -214,15 +214,6 @@ def test_bounds_hold_on_average(rng):
                 assert true[first]["applies"] == bool((counts >= 1).all())
 
 
-def test_theorem_4_is_about_all_noise_not_about_success():
-    """Given success, low noise is ruled out: one location at alpha = .9 costs more than the bound as printed."""
-    epsilon, alpha = 0.1, 0.9
-    t = 2 / epsilon * math.log(2 / alpha)
-    p_fail = 0.5 * math.exp(-epsilon * t)
-    mean_given_success = p_fail * (t + 1 / epsilon) / (1 - p_fail)
-    assert 1 + t + mean_given_success > 1.15 * (1 + t)
-
-
 def test_paper_margin_needs_no_lower_level_under_auto(rng):
     site, rule, _, _ = small_policy(rng)
     plan = plan_of(site, draws(rng, site.size), evolve(rule, kind="paper"))
