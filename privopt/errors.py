@@ -94,17 +94,17 @@ class Fault:
         return _line(f"{cut(place)}: found {cut(self.found)}, wanted {cut(self.wanted)}")
 
 
-_LONGEST = 300
+_MAX_SHOWN_CHARACTERS = 300
 """Characters of what is shown of any one thing."""
 
 
-_LISTED = 20
+_MAX_LISTED_NAMES = 20
 """Names that are listed where none is near; the rest are counted."""
 
 
 def cut(text: str) -> str:
     """Cut text to the first 300 characters, as messages show it."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 3]}..."
 
 
 def number_of(count: int, thing: str) -> str:
@@ -291,8 +291,8 @@ class UnknownNameError(UsageError):
         self.name = name
         self.known = known = sorted(known)
         near = get_close_matches(name, known, n=3, cutoff=0.5)
-        more = f" and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
-        listed = ", ".join(known[:_LISTED]) or "none"
+        more = f" and {len(known) - _MAX_LISTED_NAMES:,} more" if len(known) > _MAX_LISTED_NAMES else ""
+        listed = ", ".join(known[:_MAX_LISTED_NAMES]) or "none"
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}{more}"
         super().__init__(f"no {kind} is called {name!r}; {hint}")
 

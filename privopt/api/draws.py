@@ -19,7 +19,7 @@ from privopt.run.verify import Opened
 
 Draw = Callable[[int], list[str]]
 """So many reports of one secret, which is not looked at before it is called."""
-BLOCK: Final = 100_000
+BLOCK_DRAWS: Final = 100_000
 """Draws that are held at once."""
 
 
@@ -53,8 +53,8 @@ class Sampled:
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
     """Yield ``count`` draws in blocks, the first drawn at once: an unknown secret is refused before any use."""
-    first = draw(min(BLOCK, count))
-    return chain([first], (draw(min(BLOCK, count - begun)) for begun in range(BLOCK, count, BLOCK)))
+    first = draw(min(BLOCK_DRAWS, count))
+    return chain([first], (draw(min(BLOCK_DRAWS, count - begun)) for begun in range(BLOCK_DRAWS, count, BLOCK_DRAWS)))
 
 
 def sampled(draw: Draw, count: int, charge: Charge, opened: Opened, progress: Progress | None = None) -> Sampled:

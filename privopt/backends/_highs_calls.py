@@ -28,7 +28,7 @@ else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
 BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
-TOLERANCE = 1e-9
+ROW_TOLERANCE = 1e-9
 
 _REDIRECTING = threading.Lock()
 """Held while standard output is redirected: descriptors belong to the whole process."""

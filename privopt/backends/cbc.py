@@ -17,7 +17,7 @@ LIBRARY = "privopt.backends._cbc_library"
 
 BEARING = Bearing(smallest=1e-9, largest=1e12, privacy="symmetric", log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
-ENDLESS = 1e18
+CBC_INFINITY = 1e18
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -78,7 +78,7 @@ class Cbc(Backend):
             time.monotonic() - started,
             options.time_limit,
         )
-        runaway = raw.x is not None and bool((np.abs(raw.x) >= ENDLESS).any())
+        runaway = raw.x is not None and bool((np.abs(raw.x) >= CBC_INFINITY).any())
         # CBC may call a point far out on an unbounded ray optimal
         return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if runaway else raw
 

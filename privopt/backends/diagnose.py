@@ -8,7 +8,7 @@ from attrs import frozen
 from privopt.arrays import Floats, Indices
 from privopt.backends._highs_calls import (
     BEARING,
-    TOLERANCE,
+    ROW_TOLERANCE,
     load,
     new_solver,
     outcome_of,
@@ -22,7 +22,7 @@ from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
 
-SHOWN = 6
+MAX_SHOWN_NAMES = 6
 
 
 @frozen(kw_only=True)
@@ -58,8 +58,8 @@ class Clash:
 
 
 def _short(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
+    return ", ".join(names[:MAX_SHOWN_NAMES]) + more
 
 
 def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
@@ -107,7 +107,7 @@ class _Probe:
 
     def load(self, conditioned: Conditioned) -> None:
         """Load a solver that is changed and solved again."""
-        self.solver = new_solver(tolerance=TOLERANCE, method="auto")
+        self.solver = new_solver(tolerance=ROW_TOLERANCE, method="auto")
         load(self.solver, conditioned, integers=False)
         n = conditioned.form.shape[1]
         if n:
@@ -136,7 +136,7 @@ class _WholeProbe(_Probe):
 
     def outcome(self) -> Outcome | None:
         """Return HiGHS's current outcome."""
-        settings = settings_of(tolerance=TOLERANCE, threads=1, seed=0) | {"time_limit": self.left}
+        settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.left}
         return solve_arrays(self.arrays, settings).outcome
 
 
@@ -169,7 +169,7 @@ def _subsystem(conditioned: Conditioned, families: list[str]) -> tuple[tuple[str
     left = clock().left
     if left < 0.5 or form.A.nnz > 2_000_000:
         return (), ()
-    solver = new_solver(tolerance=TOLERANCE, method="auto")
+    solver = new_solver(tolerance=ROW_TOLERANCE, method="auto")
     solver.setOptionValue("iis_time_limit", left)
     solver.setOptionValue("time_limit", left)
     solver.setOptionValue("iis_strategy", 2 + 4)

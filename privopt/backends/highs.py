@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from privopt.arrays import Floats, Ints
 from privopt.backends._highs_calls import (
     BEARING,
-    TOLERANCE,
+    ROW_TOLERANCE,
     call,
     create,
     load,
@@ -31,9 +31,9 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 from privopt.execution.clock import granted
 
-__all__ = ["BEARING", "TOLERANCE", "Highs", "load", "new_solver", "outcome_of"]
+__all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "load", "new_solver", "outcome_of"]
 
-LOOSE = 1e-7
+LAST_TRY_TOLERANCE = 1e-7
 """Tolerance of a session's last attempt; bounds are proved from multipliers, so that they stay true."""
 
 
@@ -52,7 +52,7 @@ class Highs(Backend):
         self,
         form: StandardForm,
         *,
-        tolerance: float = TOLERANCE,
+        tolerance: float = ROW_TOLERANCE,
         method: str = "auto",
         options: Mapping[str, Any] | None = None,
     ) -> Session:
@@ -62,7 +62,7 @@ class Highs(Backend):
     def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         """Solve in this process; a model with integers in a worker process, which can be ended."""
         started = time.monotonic()
-        tolerance, presolve = ((TOLERANCE, "choose"), (TOLERANCE, "off"), (1e-7, "choose"))[attempt]
+        tolerance, presolve = ((ROW_TOLERANCE, "choose"), (ROW_TOLERANCE, "off"), (1e-7, "choose"))[attempt]
         settings = settings_of(
             tolerance=tolerance,
             threads=options.threads,
@@ -79,7 +79,7 @@ class Highs(Backend):
             raise Unsound("highs calls the model infeasible in presolve, and no time was left to ask its simplex")
         if said.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and may_run_off(conditioned)):
             # presolve calls some unbounded models infeasible: a solve without costs tells
-            free = settings_of(tolerance=TOLERANCE, threads=options.threads, seed=options.seed)
+            free = settings_of(tolerance=ROW_TOLERANCE, threads=options.threads, seed=options.seed)
             free["time_limit"] = _limit_told(options.time_limit, started)
             outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"])}, free).outcome
             outcome = Outcome.UNBOUNDED if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE) else outcome
@@ -110,7 +110,7 @@ class HighsSession(Session):
         self,
         form: StandardForm,
         *,
-        tolerance: float = TOLERANCE,
+        tolerance: float = ROW_TOLERANCE,
         method: str = "auto",
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -251,7 +251,7 @@ class HighsSession(Session):
         try:
             return self._solve(time_limit, started)
         except SolverError:
-            self._renew(max(LOOSE, self._tolerance))
+            self._renew(max(LAST_TRY_TOLERANCE, self._tolerance))
             return self._solve(time_limit, started)
 
     def _solve(self, time_limit: float | None, started: float) -> Answer:

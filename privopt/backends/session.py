@@ -15,7 +15,7 @@ from privopt.dsl.outcome import Outcome
 from privopt.dsl.solution import Solver
 from privopt.errors import SolverError
 
-ELASTIC = 1e-7
+MISS_TOLERANCE = 1e-7
 """Infeasibility below this is the solver's tolerance."""
 
 
@@ -196,7 +196,7 @@ class ColdSession(Session):
         if result.outcome is Outcome.INFEASIBLE:
             ray = elastic_ray(self.form, self._solver, time_limit)
             if ray is None:
-                raise SolverError(f"{result.solver} calls a model infeasible that misses no row by more than {ELASTIC}")
+                raise SolverError(f"{result.solver} calls a model infeasible that misses no row by {MISS_TOLERANCE}")
         return Answer(
             outcome=result.outcome,
             x=result.x,
@@ -227,7 +227,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
         variables=(),
     )
     result = solver.solve(elastic, time_limit=_positive(time_limit))
-    if result.outcome is not Outcome.OPTIMAL or result.objective is None or result.objective <= ELASTIC:
+    if result.outcome is not Outcome.OPTIMAL or result.objective is None or result.objective <= MISS_TOLERANCE:
         return None
     return result.duals
 

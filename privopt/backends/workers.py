@@ -18,9 +18,9 @@ from privopt.errors import PrivoptError, SolverDiedError, SolverError
 from privopt.execution.clock import clock, in_thread
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
-REUSED: Final = 200
+MAX_SOLVES_PER_WORKER: Final = 200
 """After so many solves a worker is replaced."""
-KEPT: Final = 2
+MAX_IDLE_WORKERS: Final = 2
 """So many workers wait for the next solve."""
 GRACE_SECONDS: Final = 2.0
 """What a solve may take beyond its limit, for loading and tear-down, before the worker is killed."""
@@ -61,7 +61,7 @@ class _Idle:
     def give(self, solver: str, worker: Worker) -> None:
         with self.lock:
             waiting = self.workers.setdefault(solver, [])
-            if worker.alive() and worker.answered < REUSED and len(waiting) < KEPT:
+            if worker.alive() and worker.answered < MAX_SOLVES_PER_WORKER and len(waiting) < MAX_IDLE_WORKERS:
                 waiting.append(worker)
                 return
         worker.close()

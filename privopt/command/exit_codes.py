@@ -45,7 +45,7 @@ STOPPED_FEASIBLE: Final = 4
 STOPPED_EMPTY: Final = 5
 NO_PRIVACY: Final = 6
 
-START: Final = 1.0
+MAX_STARTUP_SECONDS: Final = 1.0
 """Seconds that an interpreter takes to start, at most: a process that became privopt has lived longer."""
 
 PATH: Final = click.Path(path_type=Path)
@@ -112,7 +112,7 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
         limit: seconds for the whole command, or None.
         also: what else is to be said then.
     """
-    from privopt.execution.clock import EXIT, GRACE, OVER
+    from privopt.execution.clock import EXIT_SECONDS, GRACE, OVER
     from privopt.execution.hard_limit import ended_after, lived, publish_what_stands_by
 
     def end() -> None:
@@ -126,8 +126,8 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
     if began is None:  # another program calls commands: its process is not ours to end
         yield
         return
-    before = min(lived(), START + time.monotonic() - began)
-    with ended_after(None if limit is None else OVER * limit + GRACE - EXIT - before, end):
+    before = min(lived(), MAX_STARTUP_SECONDS + time.monotonic() - began)
+    with ended_after(None if limit is None else OVER * limit + GRACE - EXIT_SECONDS - before, end):
         yield
 
 

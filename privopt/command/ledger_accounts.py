@@ -19,7 +19,7 @@ from privopt.ledger.total_epsilon import total_epsilon
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
 """Notions whose amounts come to an (epsilon, delta); "": charged by hand, without a notion."""
 
-DIGITS: Final = 40
+MAX_AMOUNT_DIGITS: Final = 40
 """Of an amount before its point, and behind it, at most (:func:`privopt.ledger.entries.amount_of`)."""
 
 SPENT_AT_DELTA: Final = (
@@ -56,7 +56,7 @@ def _decimal(text: str) -> str:
         value = Decimal(text.strip()) if "e" in text.lower() and len(text) < 20 else None
     except InvalidOperation:
         return text
-    return text if value is None or not value.is_finite() or abs(value.adjusted()) > DIGITS else f"{value:f}"
+    return text if value is None or not value.is_finite() or abs(value.adjusted()) > MAX_AMOUNT_DIGITS else f"{value:f}"
 
 
 def show_accounts(

@@ -37,10 +37,10 @@ __all__ = [
     "summary",
 ]
 
-PATIENCE: Final = 2.0
+SECONDS_BEFORE_PROGRESS: Final = 2.0
 """Seconds of work before any progress is shown."""
 
-ATOMIC: Final = 4_096
+ATOMIC_PIPE_BYTES: Final = 4_096
 """Bytes that a pipe takes whole or not at all."""
 
 SECONDS_BETWEEN_LINES: Final = 5.0
@@ -88,7 +88,7 @@ def say_ids(ids: Sequence[str]) -> None:
 
     Written in whole lines, so few at a time that an interrupt cuts none.
     """
-    step = max(1, ATOMIC // (1 + max((len(name.encode()) for name in ids), default=1)))
+    step = max(1, ATOMIC_PIPE_BYTES // (1 + max((len(name.encode()) for name in ids), default=1)))
     for first in range(0, len(ids), step):
         text = "\n".join(name.replace("\n", "\\n") for name in ids[first : first + step])
         # left as it is: click would cut escapes
@@ -153,7 +153,7 @@ class _Display:
         self.spoken = True
 
     def _run(self) -> None:
-        if self.ended.wait(PATIENCE):
+        if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
         from rich.console import Console
 

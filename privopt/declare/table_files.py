@@ -40,7 +40,7 @@ WHOLE: Final = 4 * 2**20
 HEADER: Final = 1 << 20
 """Bytes of the longest header."""
 
-SAMPLE: Final = 1_000
+SAMPLE_ROWS: Final = 1_000
 """Rows from which the size of one is guessed."""
 
 
@@ -119,9 +119,9 @@ def _is_small(path: Path, ending: str) -> bool:
 
 def _streamed(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     """Yield batches of a table too large to be read at once."""
-    row = lazy.head(SAMPLE).collect(engine="in-memory")
+    row = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
     size = row.estimated_size() / max(1, len(row))
-    rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))
+    rows = int(min(BATCH_ROWS, max(SAMPLE_ROWS, BATCH_BYTES / max(1.0, size))))
     return iter(lazy.collect_batches(chunk_size=rows, maintain_order=True))
 
 

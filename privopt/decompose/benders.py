@@ -36,9 +36,9 @@ __all__ = ["Benders", "Start"]
 
 LARGEST_BOX: Final = 1e8
 """Columns without bounds are kept within it, at most."""
-MARGIN: Final = 2.0
+MEMORY_GROWTH_FACTOR: Final = 2.0
 """Under a limit on memory a round begins where so many times the growth of the largest one so far is left."""
-PATIENCE: Final = 10
+MAX_STALLED_ROUNDS: Final = 10
 """Rounds without a better bound or point after which cuts count for nothing: far out, rounding makes them."""
 
 #: (multipliers of the best bound, best point), both of the form as it was given -> what to use beside them
@@ -193,7 +193,7 @@ class _Run:
                 self.note()
                 if self.done():
                     return "optimal"
-            if MARGIN * self.grown > self.context.room:
+            if MEMORY_GROWTH_FACTOR * self.grown > self.context.room:
                 self.full = True
                 return "feasible"
             held = resident()
@@ -252,7 +252,7 @@ class _Run:
         if not feasible:
             state.share = max(0.1, 0.7 * state.share)
         self.unmoved = 0 if moved else self.unmoved + 1
-        if feasible and (not separated or self.unmoved >= PATIENCE):
+        if feasible and (not separated or self.unmoved >= MAX_STALLED_ROUNDS):
             full, state.share = state.share >= 1.0, min(1.0, 2.0 * state.share)
             moved = moved or not full or self.larger_box(answer.z)
         state.dropped += self.master.clean(self.options.clean_after, self.options.keep * len(self.split.pieces))

@@ -15,7 +15,7 @@ from privopt.errors import SolverError
 from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
-TOWARDS = 1e-4
+CORE_POINT_STEP = 1e-4
 """How far the point is moved towards the core for the cut that no other dominates there."""
 
 
@@ -94,7 +94,7 @@ def solve_block(
     found = cut_of(piece, answer.duals)
     cuts = [found] if found is not None else []
     if core is not None and clock().left > 0.0:
-        _set(kept, piece, z + TOWARDS * (core - z))
+        _set(kept, piece, z + CORE_POINT_STEP * (core - z))
         moved = kept.solve(basis=after)
         seconds, iterations = seconds + moved.seconds, iterations + moved.iterations
         better = cut_of(piece, moved.duals) if moved.duals is not None else None

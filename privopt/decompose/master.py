@@ -12,14 +12,14 @@ from scipy import sparse
 from privopt.arrays import Floats, Ints
 from privopt.backends import Basis, Outcome, get
 from privopt.backends.highs import BEARING
-from privopt.decompose.split import CLOSE, Cut, Split, row_scale, sparse_rows
+from privopt.decompose.split import REDUCED_COST_TOLERANCE, Cut, Split, row_scale, sparse_rows
 from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
 
-ACTIVE = 1e-12
+MULTIPLIER_TOLERANCE = 1e-12
 """Multipliers up to this count as none."""
 
-IMPLIED = 1e-6
+IMPLIED_TOLERANCE = 1e-6
 """A valid row may promise more than its proof by this, relative: it is added in doubles."""
 
 
@@ -96,7 +96,7 @@ def proved(split: Split, duals: Floats) -> tuple[float, Floats]:
         without[np.concatenate(far)] = 0.0
         candidates.append(without)
     for candidate in candidates:
-        bound, kept = weak_duality(form, form.c, candidate, split.lower, split.upper, slack=CLOSE)
+        bound, kept = weak_duality(form, form.c, candidate, split.lower, split.upper, slack=REDUCED_COST_TOLERANCE)
         if bound > best:
             best, used = bound, kept
     return best, used
@@ -109,8 +109,8 @@ def follows(split: Split, places: Ints, slope: Floats, upper: float, duals: Floa
     """
     cost = np.zeros_like(split.form.c)
     np.add.at(cost, split.outer[places], -slope)
-    least, _ = weak_duality(split.form, cost, duals, split.lower, split.upper, slack=CLOSE)
-    return -least <= upper + IMPLIED * (1.0 + abs(upper))
+    least, _ = weak_duality(split.form, cost, duals, split.lower, split.upper, slack=REDUCED_COST_TOLERANCE)
+    return -least <= upper + IMPLIED_TOLERANCE * (1.0 + abs(upper))
 
 
 class Master:
@@ -227,7 +227,7 @@ class Master:
         w = np.where(self._known, answer.x[self.width :], np.nan)
         first = inner.shape[0]
         weights = -answer.duals[first:] * np.array([row.scale for row in self.rows])
-        active = np.abs(weights) > ACTIVE
+        active = np.abs(weights) > MULTIPLIER_TOLERANCE
         self.idle = [0 if on else age + 1 for on, age in zip(active.tolist(), self.idle, strict=True)]
         bound, duals = -np.inf, self._whole(answer.duals[:first], weights)
         if duals is not None:

@@ -12,7 +12,7 @@ from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
-FEASIBLE: Final = 1e-6
+FEASIBILITY_TOLERANCE: Final = 1e-6
 """A start may miss rows by this, relative."""
 
 
@@ -39,7 +39,7 @@ def inside(form: StandardForm, x: Floats) -> Floats:
     x = np.clip(np.asarray(x, dtype=np.float64), form.col_lower, form.col_upper)
     activity, size = form.A @ x, abs(form.A) @ np.abs(x)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
-    if (miss > FEASIBLE * (1.0 + size)).any():
+    if (miss > FEASIBILITY_TOLERANCE * (1.0 + size)).any():
         row = int(np.argmax(miss / (1.0 + size)))
         raise UsageError(f"the start misses {form.row_name(row)} by {miss[row]:.3g}")
     return x

@@ -17,13 +17,13 @@ from privopt.errors import ModelError
 
 __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 
-NEGLIGIBLE = 1e-9
+MIN_CUT_COEFFICIENT = 1e-9
 """Coefficients of a cut up to this are taken out of it, in favour of validity: HiGHS would drop them in silence."""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
 """Cuts steeper than the first are scaled down to it, so that HiGHS takes them; beyond the second there is none."""
 
-CLOSE = 1e-9
+REDUCED_COST_TOLERANCE = 1e-9
 """A reduced cost up to this, on a column without the bound it calls for, is the solver's rounding."""
 
 
@@ -247,7 +247,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     """
     form = piece.form
     cost = np.zeros_like(form.c) if feasibility else form.c
-    constant, y = weak_duality(form, cost, duals, piece.lower, piece.upper, slack=CLOSE)
+    constant, y = weak_duality(form, cost, duals, piece.lower, piece.upper, slack=REDUCED_COST_TOLERANCE)
     if constant == -np.inf:
         return None
     used = np.flatnonzero(y)
@@ -256,7 +256,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     largest = float(np.abs(slope[places]).max(initial=0.0))
     if largest > STEEPEST:
         return None
-    small = places[np.abs(slope[places]) <= NEGLIGIBLE / row_scale(largest)]
+    small = places[np.abs(slope[places]) <= MIN_CUT_COEFFICIENT / row_scale(largest)]
     if small.size:
         ends = np.where(slope[small] > 0, piece.outer_lower[small], piece.outer_upper[small])
         bounded = np.isfinite(ends)

@@ -12,7 +12,7 @@ from privopt.arrays import Floats
 from privopt.backends import Basis
 from privopt.errors import SolverError
 
-CROSSED: Final = 1e-6
+BOUND_TOLERANCE: Final = 1e-6
 """Bounds that cross by more than this, relative to the size of the costs, are a fault; by less, rounding."""
 
 
@@ -62,7 +62,7 @@ class State:
         """
         if bound <= self.lower:
             return False
-        if bound > self.upper + CROSSED * max(1.0, abs(self.upper)):
+        if bound > self.upper + BOUND_TOLERANCE * max(1.0, abs(self.upper)):
             raise SolverError(f"bounds crossed: {bound:.12g} was proved, {self.upper:.12g} found (scaled costs)")
         self.lower, self.duals = min(bound, self.upper), duals
         return True
@@ -75,7 +75,7 @@ class State:
         """
         if value >= self.upper:
             return False
-        if value < self.lower - CROSSED * max(1.0, abs(self.lower)):
+        if value < self.lower - BOUND_TOLERANCE * max(1.0, abs(self.lower)):
             raise SolverError(f"bounds crossed: {self.lower:.12g} was proved, {value:.12g} found (scaled costs)")
         self.upper, self.x = max(value, self.lower), x
         return True

@@ -21,7 +21,7 @@ from privopt.interfaces import Progress
 
 MOST_WORK: Final = 20_000_000
 """Entries of the programs, times intervals, up to which each interval is its own pair of programs."""
-SMALL: Final = 1e-8
+MIN_SHARE: Final = 1e-8
 """Share of a column's greatest entry below which a program leaves an entry out: its solver drops smaller ones."""
 
 
@@ -66,10 +66,10 @@ def _by_programs(
     X, Y = IndexSet("X", count), IndexSet("Y", outputs)
     i, k = Index("i", X), Index("k", Y)
     pi = m.variable("pi", X, lower=0)
-    z = m.param("z", np.where(columns < SMALL * columns.max(axis=0), 0.0, columns))  # bounds are evaluated with all
+    z = m.param("z", np.where(columns < MIN_SHARE * columns.max(axis=0), 0.0, columns))  # bounds are evaluated with all
     m.minimize(total(m.param("h", functionals[[0]].toarray()[0])[i] * pi[i], over=i))
     m.require("mass", Eq(total(pi[i], over=i), 1))
-    q = m.variable("q", Y, lower=low - SMALL, upper=high + SMALL)  # one row an output: half the basis of two
+    q = m.variable("q", Y, lower=low - MIN_SHARE, upper=high + MIN_SHARE)  # one row an output: half the basis of two
     m.require("reported", Eq(total(z[i, k] * pi[i], over=i), q[k]), forall=k)
     session = get("highs").session(m.compile())
     ends = np.zeros((2, functionals.shape[0]))

@@ -21,16 +21,16 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_STEPS: Final = 300
-NEGLIGIBLE: Final = 1e-14
+MIN_WEIGHT_SHARE: Final = 1e-14
 """Share of the greatest weight below which a record does not count in a step's equations."""
 
-PATIENCE: Final = 15
+MAX_STALLED_STEPS: Final = 15
 """Steps without a better gap after which the method begins again, near the best shares but inside."""
 
-EVEN: Final = 0.1
+MIN_RESIDUAL_SHARE: Final = 0.1
 """Share of the first equation's residual below which the second's goal does not fall: one must not outrun the other."""
 
-RIDGE: Final = 1e-13
+DIAGONAL_RIDGE: Final = 1e-13
 """Added to a unit diagonal: of records or reports that are nearly alike rounding makes an indefinite matrix."""
 
 
@@ -86,7 +86,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
         if best <= gap:
             value = float(parts @ np.log(at @ columns))
             return Fit(shares=read_only(at), gap=best, log_likelihood=value)
-        if step - since >= PATIENCE:
+        if step - since >= MAX_STALLED_STEPS:
             since = step
             p, s = _start(0.999 * at + 0.001 / count, columns, parts, 1e-3)
         p, s = _step(p, s, columns, parts)
@@ -109,7 +109,7 @@ def _step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats,
     ds = -s - s * dp / p
     ahead = (p + _length(p, dp) * dp) @ (s + _length(s, ds) * ds) / len(p)
     goal = mu * min(1.0, max(0.0, float(ahead) / mu)) ** 3
-    goal = max(goal, min(mu, EVEN * float(p @ np.abs(off + s)) / len(p)))
+    goal = max(goal, min(mu, MIN_RESIDUAL_SHARE * float(p @ np.abs(off + s)) / len(p)))
     target = goal - p * s - dp * ds
     dp = solve(off + s + target / p)
     ds = (target - s * dp) / p
@@ -129,7 +129,7 @@ class _Newton:
 
         self.t, self.by_reports = t, columns.shape[1] <= columns.shape[0]
         if self.by_reports:
-            kept = t > NEGLIGIBLE * t.max()
+            kept = t > MIN_WEIGHT_SHARE * t.max()
             self.columns, self.kept = columns[kept], kept
             scaled = self.columns * np.sqrt(t[kept])[:, None]
             matrix = scaled.T @ scaled
@@ -141,7 +141,7 @@ class _Newton:
         self.size = np.sqrt(matrix.diagonal())
         matrix /= self.size[:, None]
         matrix /= self.size
-        matrix[np.diag_indices_from(matrix)] += RIDGE
+        matrix[np.diag_indices_from(matrix)] += DIAGONAL_RIDGE
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def _inner(self, y: Floats) -> Floats:

@@ -40,10 +40,10 @@ intervals 0.2 % wider on average, and none of the medians; over 2,032 it took 10
 BLOCK: Final = 1 << 24
 """Entries of the groups that are worked on at once."""
 
-SEED: Final = 20260329
+SPLIT_SEED: Final = 20260329
 """Of the draw that sets reports apart: the same reports give the same intervals."""
 
-ROUNDING: Final = 1e-11
+ROUNDING_ERROR: Final = 1e-11
 """What rounding may add to a bias, relative to the greatest weight."""
 
 HalfWidth = Callable[[Floats, Floats, int], Floats]
@@ -76,7 +76,7 @@ def linear_intervals(
         An eigendecomposition of min(N, K): 5 s at 2,032 on one core; then some 10 N K G multiplications a ridge.
     """
     used = [(channel, count) for channel, count in zip(channels, counts, strict=True) if count.any()]
-    parts = [_parted(count, np.random.default_rng([SEED, number])) for number, (_, count) in enumerate(used)]
+    parts = [_parted(count, np.random.default_rng([SPLIT_SEED, number])) for number, (_, count) in enumerate(used)]
     groups, records = functionals.shape
     error = (1.0 - confidence) / (groups * len(used))
     bounds = _Means(used, parts, _bernstein(error) if finite else _normal(error))
@@ -120,7 +120,7 @@ class _Means:
         for ridge in ridges:
             weights, biases = self._weigh(ridge, turned, groups)
             weights /= self._roots
-            slack = ROUNDING * (1.0 + np.abs(weights).max(axis=0))
+            slack = ROUNDING_ERROR * (1.0 + np.abs(weights).max(axis=0))
             below, above = biases.min(axis=0) - slack, biases.max(axis=0) + slack
             means, widths = self._means(np.split(weights, self._cuts))
             foreseen = above - below + 2 * widths[0]

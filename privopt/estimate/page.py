@@ -19,9 +19,9 @@ from privopt.report.page import document, drawing, table
 from privopt.report.theme import MARK, RIM, axes_of, themed
 from privopt.run.verify import Opened
 
-SHOWN: Final = 40
+MAX_DRAWN_INTERVALS: Final = 40
 """Intervals that are drawn: those of the greatest shares."""
-LISTED: Final = 2_000
+MAX_TABLE_ROWS: Final = 2_000
 """Rows of the table; the rest are in the CSV file."""
 
 
@@ -117,7 +117,7 @@ def _by_record(made: Estimate, channel: Channel, groups: Mapping[str, Ints] | No
 @themed
 def interval_figure(made: Estimate) -> Figure:
     """Draw the greatest shares, each with its interval and, where there is one, the share of raw reports."""
-    top = np.argsort(-made.shares, kind="stable")[:SHOWN][::-1]
+    top = np.argsort(-made.shares, kind="stable")[:MAX_DRAWN_INTERVALS][::-1]
     figure, axes = axes_of(7.2, 1.3 + 0.18 * len(top))
     at = np.arange(len(top))
     axes.hlines(at, made.low[top], made.high[top], linewidth=2, color=MARK)
@@ -150,7 +150,7 @@ def estimate_page(made: Estimate, opened: Opened, reports: str, groups: Mapping[
         f"{number_of(made.n, 'report')} ({number_of(made.skipped, 'row')} without one); {made.method}{made.gaps}; "
         f"{made.intervals} intervals at {made.confidence:.4g}: {kind}."
     )
-    order = np.argsort(-made.shares, kind="stable")[:LISTED].tolist()
+    order = np.argsort(-made.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
     rows = [(made.ids[g], *(f"{v[g]:.6g}" for v in (made.shares, made.low, made.high))) for g in order]
     return document(
         title,

@@ -21,16 +21,16 @@ from privopt.arrays import Floats, csr_array
 from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
-FARTHEST: Final = 40.0
+MAX_LOG_TILT: Final = 40.0
 """|ln T| at which h . pi is at its end."""
 
 FALL_TOLERANCE: Final = 0.05
 """Of the fall: how near a fit must come to it. The end that follows is then within 0.1 % of the interval's half."""
 
-FINEST: Final = 1e-11
+MIN_GAP_PER_REPORT: Final = 1e-11
 """Gap of fits, per report, below which rounding keeps them from their end."""
 
-CLOSED: Final = 1e-6
+BRACKET_TOLERANCE: Final = 1e-6
 """Width of a bracket, of its end, below which the best shares jump inside it."""
 
 
@@ -75,7 +75,7 @@ def _drop(confidence: float, reports: int) -> float:
 
 def gap_for(confidence: float, reports: int) -> float:
     """Return the gap, per report, that does not widen intervals: a small part of the profile's margin inside them."""
-    return max(FINEST, min(1e-6, _drop(confidence, reports) / 50))
+    return max(MIN_GAP_PER_REPORT, min(1e-6, _drop(confidence, reports) / 50))
 
 
 def _end(columns: Floats, parts: Floats, level: float, h: Floats, gap: float, near: float, sign: float) -> float:
@@ -99,10 +99,10 @@ def _end(columns: Floats, parts: Floats, level: float, h: Floats, gap: float, ne
 
     low, high = 0.0, 0.1
     over = above(high)
-    while over > near and high <= FARTHEST:  # it falls with u: double until it is passed
+    while over > near and high <= MAX_LOG_TILT:  # it falls with u: double until it is passed
         low, high = high, 2 * high
         over = above(high)
-    while abs(over) > near and CLOSED * high < high - low and high <= FARTHEST:
+    while abs(over) > near and BRACKET_TOLERANCE * high < high - low and high <= MAX_LOG_TILT:
         middle = 0.5 * (low + high)
         over = above(middle)
         low, high = (middle, high) if over > 0 else (low, middle)

@@ -21,17 +21,17 @@ from privopt.numbers.binomial import clopper_pearson
 
 Intervals = Literal["finite-sample", "asymptotic"]
 
-RESOLVED: Final = 300
+MAX_UNSMOOTHED_RECORDS: Final = 300
 """Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
 
 PROFILE: Final = "profile likelihood"
 EACH: Final = "each by itself"
 """Behind the method of intervals that do not hold all at once."""
 
-PROFILED: Final = 300
+MAX_PROFILED_RECORDS: Final = 300
 """Records up to which asymptotic intervals are by profile likelihood: some thirty fits each, .3 s a fit at 2,000."""
 
-DENSE: Final = 250_000
+MIN_THREADED_ENTRIES: Final = 250_000
 """Entries of a channel above which a fit over all distributions takes a thread a processor."""
 
 
@@ -177,13 +177,13 @@ def estimate(
     columns, counts = _heard(observed)
     n, seen = int(counts.sum()), counts > 0
     parts, used = counts[seen] / n, np.ascontiguousarray(columns[:, seen])
-    auto = len(ids) > RESOLVED and asked.resolution is None
+    auto = len(ids) > MAX_UNSMOOTHED_RECORDS and asked.resolution is None
     resolution = asked.resolution if auto or asked.resolution is not None else 0.0
     names, functionals = _functionals(ids, groups)
     gap = asked.gap
     if asked.intervals == "asymptotic" and resolution == 0.0:
         gap = min(gap, gap_for(asked.confidence, n))  # shares of a greater one can lie outside their intervals
-    dense = resolution == 0.0 and used.size > DENSE
+    dense = resolution == 0.0 and used.size > MIN_THREADED_ENTRIES
     with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
         found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
         low, high, intervals_by, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
@@ -247,7 +247,7 @@ def _intervals(
     """Return the ends of the intervals, by what method they were found, and notes."""
     channels = [each.channel.probabilities for each in observed]
     grouped = functionals.shape[0] != len(columns)
-    if asked.intervals == "asymptotic" and len(columns) <= PROFILED:
+    if asked.intervals == "asymptotic" and len(columns) <= MAX_PROFILED_RECORDS:
         confidence = 1.0 - (1.0 - asked.confidence) / functionals.shape[0] if grouped else asked.confidence
         low, high = profile_intervals(used, parts, n, functionals, confidence, progress)
         return low, high, PROFILE if grouped else f"{PROFILE}, {EACH}", ()

@@ -21,14 +21,14 @@ from privopt.errors import UsageError
 from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
-COARSEST: Final = 4.0
+COARSEST_DIVISOR: Final = 4.0
 """The coarsest resolution is the greatest distance over this; each next is finer by FINER."""
 FINER: Final = math.sqrt(2.0)
-WORSE: Final = 2
+MAX_WORSE_RESOLUTIONS: Final = 2
 """Finer resolutions in a row that are worse, after which none is tried."""
-LARGEST: Final = 100_000_000
+MAX_BUMP_ENTRIES: Final = 100_000_000
 """Entries of the bumps (M, N) up to which a resolution is tried: .8 GB."""
-USED: Final = 1e-5
+MIN_BUMP_SHARE: Final = 1e-5
 """Share of a bump from which it counts as used."""
 
 Rows = Callable[[Ints], Floats]
@@ -58,7 +58,7 @@ def bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     found = [rows(np.array([0]))[0]]
     nearest = found[0]
     while nearest.max() > resolution and len(found) < count:
-        if (len(found) + 1) * count > LARGEST:
+        if (len(found) + 1) * count > MAX_BUMP_ENTRIES:
             return None
         found.append(rows(np.array([int(nearest.argmax())]))[0])
         nearest = np.minimum(nearest, found[-1])
@@ -95,7 +95,7 @@ def resolved_fit(
     if resolution is not None:
         asked = _at(columns, parts, rows, resolution, gap, progress)
         if asked is None:
-            few = LARGEST // len(columns)
+            few = MAX_BUMP_ENTRIES // len(columns)
             raise UsageError(f"resolution must be one at which {few:,} centres are enough, or 0, got {resolution:g}")
         return asked[0]
     best, score, worse = None, -math.inf, 0
@@ -107,11 +107,11 @@ def resolved_fit(
         now = reports * found.fit.log_likelihood - used
         best, worse = (found, 0) if now > score else (best, worse + 1)
         score = max(score, now)
-        if worse == WORSE:
+        if worse == MAX_WORSE_RESOLUTIONS:
             break
     if best is None or worse == 0:  # the finest was the best
         whole = _of(fit(columns, parts, gap=gap, progress=progress), 0.0, columns, parts)
-        used = int((whole.fit.shares > USED).sum()) - 1
+        used = int((whole.fit.shares > MIN_BUMP_SHARE).sum()) - 1
         if best is None or reports * whole.fit.log_likelihood - used > score:
             return whole
     return best
@@ -125,7 +125,7 @@ def _resolutions(rows: Rows, count: int) -> Iterator[float]:
     near = rows(some)
     near[near == 0] = np.inf
     finest = float(np.median(near.min(axis=1)))
-    tried = far / COARSEST
+    tried = far / COARSEST_DIVISOR
     while tried > finest and math.isfinite(far):
         yield tried
         tried /= FINER
@@ -142,7 +142,7 @@ def _at(
         return None
     found = fit(shapes @ columns, parts, gap=gap)
     shares = evolve(found, shares=read_only(found.shares @ shapes))
-    return _of(shares, resolution, columns, parts), int((found.shares > USED).sum()) - 1
+    return _of(shares, resolution, columns, parts), int((found.shares > MIN_BUMP_SHARE).sum()) - 1
 
 
 def _of(found: Fit, resolution: float, columns: Floats, parts: Floats) -> Resolved:

@@ -22,7 +22,7 @@ from attrs import frozen
 from privopt.errors import StoppedError
 
 __all__ = [
-    "EXIT",
+    "EXIT_SECONDS",
     "GRACE",
     "OVER",
     "UNWRITTEN",
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 OVER, GRACE = 1.1, 5.0
 """contract.md, once: a command with a limit of L seconds ends by 1.1 L + 5 s, counted from its process's start."""
-EXIT: Final = 0.8
+EXIT_SECONDS: Final = 0.8
 """Of these seconds what a process takes to end: at a load of 15 it took up to .6."""
 
-SLICE: Final = 0.1
+SLICE_SECONDS: Final = 0.1
 """Seconds that a slice of compiled work takes, about: so soon it sees that its time is over."""
 
 UNWRITTEN: Final = (
@@ -203,8 +203,8 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
         began, end = time.perf_counter(), min(count, first + size)
         yield first, end
         taken, first = time.perf_counter() - began, end
-        if taken < SLICE:
-            size = max(1, min(2 * size, int(size * SLICE / max(taken, 1e-9))))
+        if taken < SLICE_SECONDS:
+            size = max(1, min(2 * size, int(size * SLICE_SECONDS / max(taken, 1e-9))))
         else:
             size = max(1, size // 2)
 

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 _LOCK = threading.RLock()
 _HERE = threading.local()
-OFTEN = 100
+MAX_INTERPRETED_CALLS = 100
 """Times that a function is interpreted, at most: many short calls are a long one."""
 _listeners: list[Callable[[str], object]] = []
 _listening = False
@@ -49,7 +49,8 @@ class Compiled(Generic[P, R]):
         if self._ready is None:
             if getattr(_HERE, "interpreting", False):
                 return self.py_func(*args, **kwargs)
-            if self._few is not None and self._interpreted < OFTEN and "numba" not in sys.modules and self._few(*args):
+            fresh = self._interpreted < MAX_INTERPRETED_CALLS and "numba" not in sys.modules
+            if fresh and self._few is not None and self._few(*args):
                 return self._interpret(*args, **kwargs)
         return (self._ready or self.dispatcher())(*args, **kwargs)
 

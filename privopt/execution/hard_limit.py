@@ -17,7 +17,7 @@ from typing import Final
 
 from privopt.execution.kernel_timer import KernelTimer
 
-LOCKED: Final = 0.4
+LOCK_GRACE_SECONDS: Final = 0.4
 """Seconds that the thread has after its time before the kernel takes it that the interpreter's lock is held."""
 
 _LOCK = threading.RLock()
@@ -56,7 +56,7 @@ def ended_after(seconds: float | None, end: Callable[[], object]) -> Iterator[No
     timer = threading.Timer(max(0.0, seconds), fire)
     timer.daemon = True
     with _LOCK:
-        _waiting[timer] = KernelTimer(max(0.0, seconds) + LOCKED)
+        _waiting[timer] = KernelTimer(max(0.0, seconds) + LOCK_GRACE_SECONDS)
     timer.start()
     try:
         yield

@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Final
 
-MONOTONIC: Final = 1
+CLOCK_MONOTONIC: Final = 1
 """CLOCK_MONOTONIC of Linux."""
 
 
@@ -42,7 +42,7 @@ class KernelTimer:
         self._libc = ctypes.CDLL(None)
         self._libc.signal.restype = ctypes.c_void_p
         made, event = ctypes.c_void_p(), _Event(number=signal.SIGTRAP)
-        if self._libc.timer_create(MONOTONIC, ctypes.byref(event), ctypes.byref(made)):
+        if self._libc.timer_create(CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(made)):
             return
         self._made = made
         self._before = self._signal(ctypes.cast(self._libc._exit, ctypes.c_void_p).value)

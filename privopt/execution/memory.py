@@ -10,7 +10,7 @@ from typing import Final
 
 GB: Final = 10**9
 """Bytes of a gigabyte, as ``--memory`` counts them."""
-PROGRAM: Final = 240_000_000
+PROGRAM_BYTES: Final = 240_000_000
 """Bytes that a process holds at least, once it has loaded what solving takes."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 UNLIMITED: Final = 1 << 62

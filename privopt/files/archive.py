@@ -20,14 +20,14 @@ from privopt.files.regular import Unreadable, open_regular
 __all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_arrays", "read_npz"]
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_HEADER: Final = 4096
+_HEADER_BYTES: Final = 4096
 """Bytes that a member of an archive takes in addition to its values, at most."""
-_TEXT: Final = 1024
+_MAX_TEXT_BYTES: Final = 1024
 """Bytes of a text in an archive, at most."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
 """Bytes of a zip archive: a member's head, where in it the lengths of its name and extra field stand, its entry in the
 directory, and what zip64 puts before the end (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
-_BEGUN = 256  # bytes that hold the type, which NumPy writes first
+_TYPE_BYTES = 256  # bytes that hold the type, which NumPy writes first
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
 
@@ -92,7 +92,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
 
 def npy_as_written(contents: bytes) -> bytes:
     """Return an ``.npy`` file as NumPy writes it: version 1.0, byte order stated; unchanged if it is so already."""
-    begun = contents[:_BEGUN]
+    begun = contents[:_TYPE_BYTES]
     sound = begun[6:8] == b"\x01\x00" and _STATED.search(begun)
     return contents if sound else npy_bytes(parse_npy(contents))
 
@@ -151,7 +151,7 @@ def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
         if info.compress_type not in _STORED:
             raise ValueError(f"{name!r} in a compression that NumPy does not write")
         with archive.open(info) as member:
-            begun = member.read(_BEGUN)
+            begun = member.read(_TYPE_BYTES)
         with archive.open(info) as member:
             shape, _, dtype = _header(member)
             size = math.prod(shape) * dtype.itemsize
@@ -279,5 +279,5 @@ def _most_bytes(known: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
         lengths = [side for side in shape if isinstance(side, int)]
         if len(lengths) < len(shape):
             return None
-        total += _HEADER + (np.dtype(dtype).itemsize or _TEXT) * math.prod(lengths)
+        total += _HEADER_BYTES + (np.dtype(dtype).itemsize or _MAX_TEXT_BYTES) * math.prod(lengths)
     return total

@@ -51,7 +51,7 @@ SIGNATURE: Final = "SHA256SUMS.sig"
 LARGEST_TEXT: Final = 64 * 2**20
 """Bytes of the largest result.json or SHA256SUMS."""
 
-DEEPEST: Final = 32
+MAX_JSON_DEPTH: Final = 32
 """Levels of objects and lists in result.json."""
 
 
@@ -246,7 +246,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _plain(value: Any) -> bool:
     """Check that a document is flat enough to be walked, and that all its text can be written as UTF-8."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_JSON_DEPTH):
         texts = [inner for inner in level if isinstance(inner, str)]
         texts += [name for inner in level if isinstance(inner, dict) for name in inner]
         if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text if sign > "\ud7ff"):

@@ -12,13 +12,13 @@ from typing import Final
 from privopt.files.archive import npy_shape
 
 HEAD: Final = 1 << 16
-LEAST: Final = 16e6
+MIN_CHECKED_BYTES: Final = 16e6
 """Bytes below which nothing is asked for: the mechanism asks for all together once it knows its problem."""
-CSV: Final = 14.0
+BYTES_PER_CSV_BYTE: Final = 14.0
 """Bytes for each of a CSV file: its text, its cells as text and as numbers (11 to 15 were measured)."""
-CELL: Final = 150.0
+BYTES_PER_PARQUET_CELL: Final = 150.0
 """Bytes for each cell of a Parquet file, which is read by way of its CSV."""
-VALUE: Final = 5.0
+DOUBLES_PER_VALUE: Final = 5.0
 """Doubles for each value of an array, checked and copied (4.1 to 5.1 were measured)."""
 
 _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
@@ -41,7 +41,7 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 def expect(needed: float, what: str) -> None:
     """Ask for ``needed`` bytes before they are taken, if they are many; does nothing outside :func:`loading`."""
     need = _NEED.get()
-    if need is not None and needed >= LEAST:
+    if need is not None and needed >= MIN_CHECKED_BYTES:
         need(needed, what)
 
 
@@ -61,12 +61,13 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
         try:
             shape, bytes_each = npy_shape(head)
             values = math.prod(shape)
-            return size + VALUE * 8.0 * values if values * bytes_each <= size else float(size)  # cut short: not read
+            whole = values * bytes_each <= size  # one that is cut short is not read
+            return size + 8.0 * DOUBLES_PER_VALUE * values if whole else float(size)
         except ValueError:
             return float(size)
     if head.startswith(b"PAR1"):
-        return size + CELL * _cells(stream)
-    return CSV * size if b"," in head.partition(b"\n")[0] else float(size)
+        return size + BYTES_PER_PARQUET_CELL * _cells(stream)
+    return BYTES_PER_CSV_BYTE * size if b"," in head.partition(b"\n")[0] else float(size)
 
 
 def _cells(stream: BufferedReader) -> float:

@@ -15,11 +15,11 @@ C = TypeVar("C")
 P = TypeVar("P")
 R = TypeVar("R")
 
-LOOK: Final = 0.05
+SECONDS_PER_POLL: Final = 0.05
 """Seconds between two looks at work under a limit."""
-SPENT: Final = 0.1
+MAX_CERTIFY_SHARE: Final = 0.1
 """Share of the time that certifying on the way takes, at most."""
-GAINED: Final = 0.1
+MIN_GAP_GAIN: Final = 0.1
 """Share of the gap that a bound has to gain before it is proved on the way."""
 
 
@@ -59,7 +59,7 @@ def attend(
             attending.enter(entry)
         running = in_thread(lambda: (work(), clock().left > 0.0)[1], within=soft)
         while not (running.done or soft.left == 0.0 or incumbent.hard.left <= incumbent.needs):
-            running.wait(min(LOOK, soft.left) if attending.limited else 3600.0)
+            running.wait(min(SECONDS_PER_POLL, soft.left) if attending.limited else 3600.0)
             attending.look()
         error = running.error
         ended = running.done and error is None and running.result()
@@ -103,12 +103,12 @@ class _Attending:
         if not self.limited or not incumbent.changed.is_set():
             return
         spent = sum(cost[what] for what in ("certify", "prove") if what not in incumbent.cold)
-        if time.monotonic() - self._last < spent / SPENT:
+        if time.monotonic() - self._last < spent / MAX_CERTIFY_SHARE:
             return
         incumbent.changed.clear()
         incumbent.certify()
         known = incumbent.proved[0]
-        if incumbent.bound > known + GAINED * max(0.0, incumbent.certified[0] - known) or known == -math.inf:
+        if incumbent.bound > known + MIN_GAP_GAIN * max(0.0, incumbent.certified[0] - known) or known == -math.inf:
             incumbent.prove()
         self._renew()
         self._last = time.monotonic()

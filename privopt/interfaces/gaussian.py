@@ -15,7 +15,7 @@ from privopt.numbers.gaussian import delta_of, rho_of
 
 R_contra = TypeVar("R_contra", contravariant=True)
 
-MILLIONTH: Final = 1e-6
+STATED_DELTA: Final = 1e-6
 
 
 class ZCDP(BoundedOdds[R_contra]):
@@ -57,7 +57,7 @@ class ZCDP(BoundedOdds[R_contra]):
         """Return epsilon at a delta of one in a million (Bun and Steinke, Proposition 1.3), and that delta."""
         rho = cls.allowed(guarantee)
         assert rho is not None  # as above
-        return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / MILLIONTH)), MILLIONTH
+        return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / STATED_DELTA)), STATED_DELTA
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:

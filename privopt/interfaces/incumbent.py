@@ -34,7 +34,7 @@ MARGIN_CLOSING: Final = 1.5
 """What is kept of the time for writing, and for certifying and proving: so many times what they took in this run. Where
 writing was measured something stands by, so that a miss costs quality alone (at 2 the exponential mechanism of 2,032
 streets had no time under a limit of 3 s)."""
-LOOK: Final = 0.2
+SECONDS_PER_POLL: Final = 0.2
 """Seconds between two looks at a closing step that does not end."""
 
 
@@ -191,7 +191,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         began, running = time.monotonic(), in_thread(work, within=self.hard)
         keep = MARGIN_WRITING * self.cost["write"] if what != "write" else 0.0
         while not running.done and self.hard.left > keep:
-            running.wait(min(LOOK, self.hard.left - keep))
+            running.wait(min(SECONDS_PER_POLL, self.hard.left - keep))
         took = time.monotonic() - began
         if compilations() == compiled:
             self.cost[what] = took if what in self.cold else max(known, took)

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from privopt.declare.exact_text import exact_text
 
-NAMES: Final = 24
+MAX_NAME_CHARACTERS: Final = 24
 """Characters of a part's name that a table in a terminal shows."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
@@ -92,7 +92,7 @@ class Plan:
                 columns[name] = errors[self.own]
         if self.best is not None:
             columns["best split"] = self.best[1]
-        wide = min(NAMES, max(len(self.budget), *map(len, self.parts)))
+        wide = min(MAX_NAME_CHARACTERS, max(len(self.budget), *map(len, self.parts)))
         widths = {head: max(7, len(head)) for head in columns}
         head = f"{self.budget:<{wide}}" + "".join(f"  {name:>{widths[name]}}" for name in columns)
         rows = [
@@ -108,4 +108,4 @@ class Plan:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= NAMES else name[: NAMES - 3] + "..."
+    return name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 3] + "..."

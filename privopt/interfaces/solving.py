@@ -123,9 +123,9 @@ class SolveContext:
     @property
     def room(self) -> float:
         """Bytes that may be taken on top of those that the loaded process holds; infinite without a limit."""
-        from privopt.execution.memory import PROGRAM, resident
+        from privopt.execution.memory import PROGRAM_BYTES, resident
 
-        return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM))
+        return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 
     def need(self, needed: float, who: str, *, more: bool = False) -> None:
         """Refuse what does not fit, before it is begun.
@@ -138,10 +138,10 @@ class SolveContext:
         Raises:
             StoppedError: it needs more memory than there is.
         """
-        from privopt.execution.memory import GB, PROGRAM, resident
+        from privopt.execution.memory import GB, PROGRAM_BYTES, resident
 
         if needed > self.room:
-            enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM)) / GB:.2g}"
+            enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM_BYTES)) / GB:.2g}"
             enough = f"use {enough} at least" if more else f"{enough} would do"
             raise StoppedError(
                 f"not enough memory: {who} need {needed / GB:.2g} GB more than the program holds, "

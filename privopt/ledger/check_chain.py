@@ -11,7 +11,7 @@ from privopt.ledger.accounts import account_parts
 from privopt.ledger.balances import Booking, Entry
 from privopt.ledger.entries import BEGINNING, Sum, Terms, added, chained, continues, sum_of, unit_of
 
-_TOLD = 50_000
+_ENTRIES_PER_PROGRESS = 50_000
 """Entries between reports of progress."""
 
 
@@ -35,7 +35,7 @@ def check_chain(
         for row in connection.execute("SELECT * FROM entries ORDER BY number"):
             walk.step(Entry(*row))
             last = row[0]
-            if progress is not None and last % _TOLD == 0:
+            if progress is not None and last % _ENTRIES_PER_PROGRESS == 0:
                 progress(f"{last:,} entries checked", 0, None, None)
         walk.end()
         found = [text for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]

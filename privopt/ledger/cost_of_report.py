@@ -18,7 +18,7 @@ from privopt.registry import registry
 APART: Final = Fraction(1, 2)
 """Km between the two places by which a limit is explained."""
 
-REPORTS: Final = 6
+EXAMPLE_REPORTS: Final = 6
 """Reports of a limit by which a report page explains it."""
 
 
@@ -110,8 +110,8 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
     cost = priced(guarantee, relation, "", "")
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
         return ()
-    text = limit_text(Limit(amount=REPORTS * Fraction(guarantee.epsilon)), cost.unit)
-    return (f"Under a limit of {REPORTS} reports {text}.",)
+    text = limit_text(Limit(amount=EXAMPLE_REPORTS * Fraction(guarantee.epsilon)), cost.unit)
+    return (f"Under a limit of {EXAMPLE_REPORTS} reports {text}.",)
 
 
 def _factor(exponent: Fraction) -> str:

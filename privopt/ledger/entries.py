@@ -20,8 +20,8 @@ from privopt.ledger.periods import Calendar
 __all__ = [
     "BEGINNING",
     "EPSILON",
-    "LONGEST",
-    "MICROS",
+    "MAX_TEXT_CHARACTERS",
+    "MICROSECONDS_PER_HOUR",
     "PAIR",
     "PER_DISTANCE",
     "RHO",
@@ -44,7 +44,7 @@ __all__ = [
 BEGINNING: Final = bytes(32)
 """The hash before the first entry's."""
 
-MICROS: Final = 3_600_000_000
+MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 """Microseconds of an hour: times are whole microseconds since 1970, UTC."""
 
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
@@ -52,7 +52,7 @@ UNITS: Final = (EPSILON, RHO, PAIR)
 """What notions add up: pure DP epsilon, zero-concentrated DP rho, approximate DP both of its numbers. A subject has an
 account in each."""
 
-LONGEST: Final = 1_000
+MAX_TEXT_CHARACTERS: Final = 1_000
 """Characters of the longest subject, unit or purpose."""
 
 PER_DISTANCE: Final = ("per km", "per unit of distance")
@@ -153,8 +153,8 @@ def _hours(value: Amount | None) -> Fraction | None:
 
 def _short(instance: object, attribute: object, value: str) -> None:
     name = getattr(attribute, "name", "")
-    if not isinstance(value, str) or len(value) > LONGEST or not value.isprintable():
-        raise UsageError(f"{name} must be a line of at most {LONGEST:,} characters, got {cut(repr(value))}")
+    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():
+        raise UsageError(f"{name} must be a line of at most {MAX_TEXT_CHARACTERS:,} characters, got {cut(repr(value))}")
 
 
 @frozen(kw_only=True)
@@ -247,7 +247,7 @@ class Limit:
     @property
     def micros(self) -> int | None:
         """The window in microseconds, rounded up; None for ever."""
-        return None if self.hours is None else math.ceil(self.hours * MICROS)
+        return None if self.hours is None else math.ceil(self.hours * MICROSECONDS_PER_HOUR)
 
 
 def micros_of(hours: Amount | None) -> int | None:

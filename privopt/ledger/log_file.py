@@ -19,10 +19,10 @@ from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, Us
 from privopt.files import Unreadable, flush, open_regular
 from privopt.files.working_folder import claimed
 
-PATIENCE: Final = 60.0
+LOCK_TIMEOUT_SECONDS: Final = 60.0
 """Seconds that a process waits for another that is writing."""
 
-PAGE: Final = 4096
+PAGE_BYTES: Final = 4096
 _PRAGMAS: Final = (
     "synchronous = FULL",
     "fullfsync = ON",  # elsewhere than on macOS it is so anyway
@@ -82,7 +82,7 @@ def made(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> 
         new = work / "new"
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with said_by(path, "made anew"), closing(sqlite3.connect(new, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA page_size = {PAGE}")
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute(f"PRAGMA application_id = {form.mark}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -107,7 +107,7 @@ def connected(path: Path, form: Form) -> sqlite3.Connection:
     _check_head(path, form)
     with said_by(path, "its first page"):
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=PATIENCE
+            f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS
         )
         try:
             connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
@@ -130,7 +130,7 @@ def _check_head(path: Path, form: Form) -> None:
     """Distinguish a file whose head was changed from another kind of file: two marks of three decide."""
     try:
         with open_regular(path, largest=1 << 50) as (stream, _):
-            head = stream.read(PAGE)
+            head = stream.read(PAGE_BYTES)
     except Unreadable as error:
         raise InputError([Fault(str(path), "", error.found, f"a {form.name}")]) from None
     signs = (

@@ -10,7 +10,7 @@ import polars as pl
 from privopt.declare.column_texts import TABLE, texts_of
 from privopt.errors import Fault, InputError
 from privopt.ledger.batches import encoded
-from privopt.ledger.entries import LONGEST
+from privopt.ledger.entries import MAX_TEXT_CHARACTERS
 from privopt.ledger.subject_names import fault_of, folded
 
 
@@ -21,7 +21,7 @@ def subjects_of(column: nw.Series[Any]) -> pl.Series:
     wrong = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}
     if wrong:
         found = f"{next(iter(wrong.values()))} ({texts.is_in(list(wrong)).sum():,} such rows)"
-        wanted = f"names of at most {LONGEST:,} characters that can be seen"
+        wanted = f"names of at most {MAX_TEXT_CHARACTERS:,} characters that can be seen"
         raise InputError([Fault(TABLE, f"column {texts.name}", found, wanted)])
     return texts.replace_strict(forms, default=None, return_dtype=pl.String).alias(texts.name)
 

@@ -17,9 +17,9 @@ from attrs import field, frozen
 from privopt.errors import Fault, InputError, UsageError, cut
 from privopt.files import Unreadable, open_private, read_bytes
 from privopt.files.working_folder import claimed
-from privopt.ledger.entries import LONGEST
+from privopt.ledger.entries import MAX_TEXT_CHARACTERS
 
-_BYTES: Final = 32
+_KEY_BYTES: Final = 32
 
 _UNSEEN: Final = frozenset(
     map(
@@ -55,13 +55,13 @@ def folded(name: str) -> str:
         seen = (c for c in unicodedata.normalize("NFKC", name) if c not in _UNSEEN and unicodedata.category(c) != "Cf")
         name = unicodedata.normalize("NFKC", "".join(seen))
     name = " ".join(name.split())
-    number = _NUMBER.fullmatch(name) if len(name) <= LONGEST else None
+    number = _NUMBER.fullmatch(name) if len(name) <= MAX_TEXT_CHARACTERS else None
     return str(int(number[1])) if number and not int(number[2] or 0) else name
 
 
 def fault_of(name: str) -> str | None:
     """Return what keeps a folded name from being a subject's; None if nothing does."""
-    if len(name) > LONGEST:
+    if len(name) > MAX_TEXT_CHARACTERS:
         return f"a name of {len(name):,} characters"
     odd = next((c for c in name if unicodedata.category(c) in _REFUSED), None)
     return None if odd is None else f"a name with U+{ord(odd):04X} ({_REFUSED[unicodedata.category(odd)]})"
@@ -78,7 +78,7 @@ def subject_name(subject: str) -> str:
     wrong = fault_of(name)
     if name and wrong is None:
         return name
-    wanted = f"subject must be text of 1 to {LONGEST:,} characters that can be seen"
+    wanted = f"subject must be text of 1 to {MAX_TEXT_CHARACTERS:,} characters that can be seen"
     raise UsageError(f"{wanted}, got {wrong or cut(repr(subject))}. Rename the subject in its table, or in the call")
 
 
@@ -145,8 +145,8 @@ def key_at(path: Path, *, make: bool) -> bytes:
         key = bytes.fromhex(text)
     except ValueError:
         key = b""
-    if len(key) != _BYTES:
-        raise InputError([Fault(str(path), "", "no key", f"{2 * _BYTES} hexadecimal digits")])
+    if len(key) != _KEY_BYTES:
+        raise InputError([Fault(str(path), "", "no key", f"{2 * _KEY_BYTES} hexadecimal digits")])
     return key
 
 
@@ -157,6 +157,6 @@ def _draw(path: Path) -> None:
     with claimed(path) as work:
         new = work / "key"
         with open_private(new) as stream:
-            stream.write(f"{secrets.token_hex(_BYTES)}\n".encode("ascii"))
+            stream.write(f"{secrets.token_hex(_KEY_BYTES)}\n".encode("ascii"))
         with suppress(FileExistsError):
             os.link(new, path)

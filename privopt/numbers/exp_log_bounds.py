@@ -55,10 +55,10 @@ PRECISIONS: Final = (128, 256, 512, 1024, 4096)
 KERNEL_ERROR = 2.0**-80
 
 #: So many distances are done by rationals before compiled code is loaded.
-FEW = 100
+MIN_COMPILED_SIZE = 100
 _LARGEST = sys.float_info.max
-_TERMS = 24
-_LANES = 64
+_SERIES_TERMS = 24
+_LANE_COUNT = 64
 
 
 def float_down(value: Fraction) -> float:
@@ -95,7 +95,7 @@ _LN2 = _rational_log2(240)
 #: Head of ln 2 with 20 trailing zero bits, so that n times it is exact for |n| < 2**20; then two more doubles.
 _LN2_HEAD = math.ldexp(math.floor(_LN2 * 2**33), -33)
 _LN2_MID, _LN2_TAIL = _two_doubles(_LN2 - Fraction(_LN2_HEAD))
-_COEFFICIENTS = np.array([_two_doubles(Fraction(1, math.factorial(n))) for n in range(_TERMS + 1)])
+_COEFFICIENTS = np.array([_two_doubles(Fraction(1, math.factorial(n))) for n in range(_SERIES_TERMS + 1)])
 _COEFFICIENTS.setflags(write=False)
 
 
@@ -162,10 +162,10 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 @jit()
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
     most = 45.0 / eps_head
-    near, sh, sl = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
-    rh, rl, power = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
-    for first in range(0, d.size, _LANES):
-        count = min(_LANES, d.size - first)
+    near, sh, sl = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
+    rh, rl, power = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
+    for first in range(0, d.size, _LANE_COUNT):
+        count = min(_LANE_COUNT, d.size - first)
         for lane in range(count):
             near[lane] = most if eps_head * d[first + lane] > 45.0 else d[first + lane]
         _exp_dd(eps_head, eps_tail, near[:count], head, mid, tail, coefficients, sh, sl, rh, rl, power)
@@ -204,7 +204,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     if epsilon == 0:
         lower[:] = upper[:] = 1.0
         return lower, upper
-    if d.size <= FEW or not 1e-100 < epsilon < 1e100:
+    if d.size <= MIN_COMPILED_SIZE or not 1e-100 < epsilon < 1e100:
         return _exp_bounds_slow(d, epsilon)
     head, tail = _two_doubles(epsilon)
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR

@@ -24,9 +24,9 @@ LARGEST_VARIANCE = 1 << 40
 _LEAST_VARIANCE = Fraction(1, 1 << 20)
 _FINEST = 1 << 12
 _ROOM = Fraction(1, 1 << 20)
-_BITS = 192
-_TINY = 1074
-_LEAST = Fraction(1, 1 << _TINY)
+_WORKING_BITS = 192
+_SUBNORMAL_BITS = 1074
+_LEAST = Fraction(1, 1 << _SUBNORMAL_BITS)
 
 
 def _terms(variance: Fraction) -> tuple[int, int, int]:
@@ -101,12 +101,12 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     if rho <= 0 or epsilon <= 0:
         raise UsageError(f"rho and epsilon must be above 0, got {rho} and {epsilon}")
     more, _ = _best_order(float(rho), float(epsilon))
-    with flint.ctx.workprec(_BITS):
+    with flint.ctx.workprec(_WORKING_BITS):
         b, r, e = map(ball_of, (Fraction(more), rho, epsilon))
         top = (b * ((b + 1) * r - e) + (b + 1) * (b / (b + 1)).log() - b.log()).exp().upper()
     mantissa, power = top.man_exp()
     digits = int(mantissa).bit_length() + int(power)
-    return _LEAST if digits < -_TINY else min(Fraction(1), exactly(top))
+    return _LEAST if digits < -_SUBNORMAL_BITS else min(Fraction(1), exactly(top))
 
 
 @lru_cache(maxsize=64)

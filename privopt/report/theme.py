@@ -64,14 +64,14 @@ RULES: Final = {
 RIM: Final[dict[str, Any]] = {"edgecolors": SOFT, "linewidths": 0.5}
 """Of dots whose colour is a value: without it the lowest vanish on a dark page, the highest on a light one."""
 
-SHRUNK: Final = 0.83
+MIN_FIGURE_SCALE: Final = 0.83
 """Share of its size that a figure keeps on a narrow page, which scrolls it then: its text is 9 pixels high at least."""
 
 MOST_TICKS: Final = 8
-APART: Final = 0.25
+MIN_LABEL_GAP: Final = 0.25
 """Least distance of two labels, as a share of a label's width: a browser's letters may be wider than matplotlib's."""
 
-MANY: Final = 4_000
+MAX_VECTOR_MARKS: Final = 4_000
 """Marks beyond which a figure holds them as a picture: one by one they would fill the page's 6 MB."""
 
 
@@ -121,7 +121,7 @@ def svg(figure: Figure, title: str) -> str:
     unique = re.sub(r"\W+", "-", title.lower())
     text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda found: found.group(1) + unique + "-", text)
     text = re.sub(r"#[0-9a-f]{6}", lambda found: _named(found.group(0)), text)
-    narrowest = f'style="min-width:{SHRUNK * 72 * figure.get_figwidth():.0f}pt"'
+    narrowest = f'style="min-width:{MIN_FIGURE_SCALE * 72 * figure.get_figwidth():.0f}pt"'
     return text.replace("<svg", f'<svg {narrowest} role="img" aria-label="{escape(title, quote=True)}"', 1)
 
 
@@ -150,7 +150,7 @@ def _thinned(figure: Figure) -> None:
             low, high = sorted(axis.get_view_interval())
             shown = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
             ends = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in shown))
-            if all(right + APART * (right - left) <= after for (left, right), (after, _) in pairwise(ends)):
+            if all(right + MIN_LABEL_GAP * (right - left) <= after for (left, right), (after, _) in pairwise(ends)):
                 break
             locator.set_params(nbins=bins)
         else:

@@ -14,15 +14,15 @@ from privopt.numbers.binomial import epsilon_lower
 
 __all__ = ["attack_channel"]
 
-MOST: Final = 4_000_000_000
+MAX_COMPARISONS: Final = 4_000_000_000
 """Comparisons of two probabilities up to which all pairs of secrets are compared: some 4 s of one core, as 500 secrets
 and reports took 0.12 s."""
 
 BLOCK: Final = 1 << 22
 """Probabilities that are compared at once."""
 
-CONFIDENCE: Final = 0.999
-DRAWS: Final = 20_000
+ATTACK_CONFIDENCE: Final = 0.999
+SECRET_DRAWS: Final = 20_000
 """Draws for each of the two secrets that the statistical attack compares."""
 
 
@@ -47,7 +47,7 @@ def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> 
     per_distance = guarantee.unit.startswith("per ") and guarantee.kind != LocalDP.kind  # that is of any two secrets
     known = channel.distances is not None or not per_distance
     achieved, pair = (None, None)
-    if known and count > 1 and z.size * count <= MOST:
+    if known and count > 1 and z.size * count <= MAX_COMPARISONS:
         achieved, pair = _steepest(channel, z, per_distance=per_distance)
     claimed = None if guarantee.epsilon is None else float(guarantee.epsilon)
     drawn = None if pair is None else _sampled(channel, release, pair, per_distance=per_distance)
@@ -97,16 +97,18 @@ def _sampled(channel: Channel, release: Release, pair: tuple[int, int], *, per_d
     numbers = {name: number for number, name in enumerate(channel.outputs)}
     one, two = (str(channel.inputs[row]) for row in pair)
     drawn = [
-        np.array([numbers.setdefault(report, len(numbers)) for report in release.sample(name, DRAWS)], dtype=np.int64)
+        np.array(
+            [numbers.setdefault(report, len(numbers)) for report in release.sample(name, SECRET_DRAWS)], dtype=np.int64
+        )
         for name in (one, two)
     ]
     far = float(_apart(channel, pair[0], per_distance=per_distance)[pair[1]])
-    least = epsilon_lower(drawn[0], drawn[1], CONFIDENCE)
+    least = epsilon_lower(drawn[0], drawn[1], ATTACK_CONFIDENCE)
     if least > 0:  # at distance 0 any difference is one too many
         least = least / far if far > 0 else math.inf
     return {
         "epsilon_lower": least,
-        "confidence": CONFIDENCE,
-        "draws": 2 * DRAWS,
+        "confidence": ATTACK_CONFIDENCE,
+        "draws": 2 * SECRET_DRAWS,
         "records": [one, two],
     }

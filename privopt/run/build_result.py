@@ -24,7 +24,7 @@ from privopt.interfaces import (
 from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, Times
 from privopt.registry import Registered, registry
 from privopt.run.problem_copy import ProblemCopy
-from privopt.run.result_file import TOLERANCE
+from privopt.run.result_file import RELATIVE_TOLERANCE
 from privopt.run.versions import versions_behind
 from privopt.specs import NOTHING, MethodSpec
 from privopt.version import VERSION
@@ -145,7 +145,7 @@ def named(copy: ProblemCopy) -> ProblemFile:
 def _bound(bound: float, value: float, *, maximise: bool) -> float:
     """Return a bound that does not contradict the value reached: if they differ by rounding only, the value."""
     beyond = value - bound if maximise else bound - value
-    if not beyond <= TOLERANCE * max(1.0, abs(value)):
+    if not beyond <= RELATIVE_TOLERANCE * max(1.0, abs(value)):
         side, name = ("below", "upper") if maximise else ("above", "lower")
         raise CertificationError(f"the {name} bound {bound!r} lies {side} the objective {value!r}; nothing written")
     return max(bound, value) if maximise else min(bound, value)

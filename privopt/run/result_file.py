@@ -14,7 +14,7 @@ from privopt.errors import Fault, InputError, cut
 from privopt.files.release_folder import RESULT, read_document
 from privopt.interfaces import Result
 
-TOLERANCE: Final = 1e-9
+RELATIVE_TOLERANCE: Final = 1e-9
 """Relative difference allowed between a figure in result.json and the same figure computed again."""
 
 
@@ -52,7 +52,7 @@ def _exactly(text: object) -> Decimal | Fraction | None:
     raise Wanted(text, "an exact number as text, or null")
 
 
-def differences(stated: object, wanted: object, where: str, *, near: float = TOLERANCE) -> Iterator[str]:
+def differences(stated: object, wanted: object, where: str, *, near: float = RELATIVE_TOLERANCE) -> Iterator[str]:
     """Yield a line for each leaf of result.json that is not what its claim implies; doubles may differ by ``near``."""
     if isinstance(wanted, dict) and isinstance(stated, dict):
         for name in {**wanted, **stated}:

@@ -47,7 +47,7 @@ from privopt.specs import MethodSpec
 
 __all__ = ["Solved", "solve"]
 
-CLOSING = 2.0
+CLOSING_SECONDS = 2.0
 """Seconds before a command's last that its work ends."""
 
 
@@ -177,7 +177,7 @@ def _hard(options: Options, start: float) -> float | None:
     """Seconds until all has to be written."""
     if options.time_limit is None:
         return None
-    return start + OVER * options.time_limit + GRACE - CLOSING - time.monotonic()
+    return start + OVER * options.time_limit + GRACE - CLOSING_SECONDS - time.monotonic()
 
 
 def _left(options: Options, start: float) -> float | None:

@@ -33,7 +33,7 @@ from privopt.interfaces import Bounds, Mechanism, Objective, Progress, Release, 
 from privopt.interfaces.result import LP, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
 from privopt.run.problem_copy import stray_files
-from privopt.run.result_file import TOLERANCE, differences, result_of
+from privopt.run.result_file import RELATIVE_TOLERANCE, differences, result_of
 from privopt.run.verdict import Verdict
 from privopt.run.verify_cache import Word, recall, remember
 from privopt.specs import NOTHING, MethodSpec
@@ -327,7 +327,7 @@ def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
     lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
     exact = again.details.value_unit is not None
     for name in ("objective", "certificate", "status", "details"):
-        near = 0.0 if exact and name == "objective" else TOLERANCE
+        near = 0.0 if exact and name == "objective" else RELATIVE_TOLERANCE
         lines += differences(stated.get(name), wanted[name], name, near=near)
     return [f"{RESULT}: {line}" for line in lines]
 

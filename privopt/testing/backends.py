@@ -27,7 +27,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import PrivoptError
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.models import TOLERANCE, fail, kkt_faults, linear_programs
+from privopt.testing.models import SOLVER_TOLERANCE, fail, kkt_faults, linear_programs
 from privopt.testing.runner import CheckResult, run_examples
 from privopt.testing.under_trial import error_text
 
@@ -53,7 +53,7 @@ def _kkt(backend: Backend, data: Any) -> None:
     for fault in kkt_faults(form, x, result.duals, result.reduced):
         fail(fault, form)
     value = float(form.c @ x) + form.c0
-    if result.objective is None or abs(result.objective - value) > TOLERANCE * (1 + abs(value)):
+    if result.objective is None or abs(result.objective - value) > SOLVER_TOLERANCE * (1 + abs(value)):
         fail(f"the objective is said to be {result.objective!r}; at its vector it is {value!r}", form)
 
 
@@ -70,7 +70,7 @@ def _optimum(backend: Backend, data: Any) -> None:
     box = list(zip(form.col_lower, form.col_upper, strict=True))
     solved = linprog(sign * form.c, A_ub=rows if len(rows) else None, b_ub=sides if len(rows) else None, bounds=box)
     optimum = sign * solved.fun
-    if solved.status == 0 and abs(optimum - float(result.objective or 0.0)) > TOLERANCE * (1 + abs(optimum)):
+    if solved.status == 0 and abs(optimum - float(result.objective or 0.0)) > SOLVER_TOLERANCE * (1 + abs(optimum)):
         fail(f"the optimum is {optimum!r} by SciPy, {result.objective!r} by this backend", form)
     _bounded(form, result, optimum)
 
@@ -79,7 +79,7 @@ def _bounded(form: StandardForm, result: Result, optimum: float) -> None:
     if result.bound is None:
         return
     over = result.bound - optimum if form.sense == "min" else optimum - result.bound
-    if over > TOLERANCE * (1 + abs(optimum)):
+    if over > SOLVER_TOLERANCE * (1 + abs(optimum)):
         fail(f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}", form)
 
 
@@ -97,7 +97,7 @@ def _integers(backend: Backend, data: Any) -> None:
             value = float(form.c @ np.array(point))
             better = best is None or (value < best if form.sense == "min" else value > best)
             best = value if better else best
-    if best is None or result.objective is None or abs(best - result.objective) > TOLERANCE * (1 + abs(best)):
+    if best is None or result.objective is None or abs(best - result.objective) > SOLVER_TOLERANCE * (1 + abs(best)):
         fail(f"the optimum over all whole points is {best!r}; the backend says {result.objective!r}", form)
     _bounded(form, result, best)
 

@@ -25,7 +25,7 @@ from privopt.errors import InfeasibleError, PrivoptError
 from privopt.interfaces import Decomposer, SolveContext
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.models import TOLERANCE, fail, kkt_faults, split_programs
+from privopt.testing.models import SOLVER_TOLERANCE, fail, kkt_faults, split_programs
 from privopt.testing.runner import CheckResult, run_examples
 from privopt.testing.under_trial import error_text
 
@@ -50,9 +50,9 @@ def _whole(decomposer: Decomposer, data: Any) -> None:
     optimum = get("highs").solve(form).objective
     assert optimum is not None  # bounded and feasible by construction
     size = 1 + abs(optimum)
-    if abs(float(form.c @ x) + form.c0 - float(answer.objective)) > TOLERANCE * size:
+    if abs(float(form.c @ x) + form.c0 - float(answer.objective)) > SOLVER_TOLERANCE * size:
         fail(f"the objective is said to be {answer.objective!r}; at its point it is {float(form.c @ x)!r}", form)
-    if abs(float(answer.objective) - optimum) > 10 * TOLERANCE * size:
+    if abs(float(answer.objective) - optimum) > 10 * SOLVER_TOLERANCE * size:
         fail(f"with the blocks {blocks} the objective is {answer.objective!r}; of the whole it is {optimum!r}", form)
 
 
@@ -65,7 +65,7 @@ def _bound(decomposer: Decomposer, data: Any) -> None:
     if answer.bound is None:
         return
     sign = 1.0 if form.sense == "min" else -1.0
-    if sign * (float(answer.bound) - optimum) > TOLERANCE * (1 + abs(optimum)):
+    if sign * (float(answer.bound) - optimum) > SOLVER_TOLERANCE * (1 + abs(optimum)):
         fail(f"with the blocks {blocks} the bound {answer.bound!r} is beyond the optimum {optimum!r}", form)
 
 

@@ -11,7 +11,7 @@ from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
 from privopt.testing.checks.base import CheckFailedError
 
-TOLERANCE: Final = 1e-6
+SOLVER_TOLERANCE: Final = 1e-6
 """Room for a solver's own tolerances, relative to the models' numbers, which are all small."""
 
 
@@ -101,7 +101,7 @@ def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Flo
     faults = []
     activity = np.asarray(form.A @ x)
     weight = float(np.abs(form.A.toarray()).sum(axis=1).max(initial=0.0))
-    room = TOLERANCE * (1.0 + float(np.abs(x).max(initial=0.0)) * (1.0 + weight))
+    room = SOLVER_TOLERANCE * (1.0 + float(np.abs(x).max(initial=0.0)) * (1.0 + weight))
     for what, values, low, high in (
         ("row", activity, form.row_lower, form.row_upper),
         ("column", x, form.col_lower, form.col_upper),

@@ -34,7 +34,7 @@ _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "discrete-gaussian": "gaussian",
 }
 
-CALLS: Final = 5_000
+MAX_CALLS: Final = 5_000
 """Calls of the noise in one solve of the kit's small problems; more of them have no end."""
 
 FAR: Final = 1 << 61
@@ -42,7 +42,7 @@ FAR: Final = 1 << 61
 
 
 class AgainError(Exception):
-    """One solve called the noise more often than :data:`CALLS`."""
+    """One solve called the noise more often than :data:`MAX_CALLS`."""
 
 
 Answer = Callable[[list[Any], Fraction, Law], list[Any]]
@@ -145,7 +145,7 @@ def alike(answers: Sequence[list[float]]) -> Other:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Limit calls of :mod:`privopt.numbers.noise` in this block, one solve, to :data:`CALLS`.
+    """Limit calls of :mod:`privopt.numbers.noise` in this block, one solve, to :data:`MAX_CALLS`.
 
     Raises:
         AgainError: it is called once more, as by a mechanism that draws again until it likes what comes.
@@ -155,8 +155,8 @@ def limited() -> Iterator[None]:
     def counted(noise: NDArray[Any], record: NoiseRecord) -> None:
         nonlocal count
         count += 1
-        if count > CALLS:
-            raise AgainError(f"noise is drawn again and again, depending on what came out: {CALLS} times in one solve")
+        if count > MAX_CALLS:
+            raise AgainError(f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve")
 
     with noise_from(lambda inner: _Watched(inner, counted)):
         yield

@@ -15,7 +15,7 @@ from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Uns
 
 from privopt.errors import PrivoptError, UnknownNameError, UsageError
 from privopt.testing.checks import checks as all_checks
-from privopt.testing.checks.attack import LIKELY
+from privopt.testing.checks.attack import EVENT_PROBABILITY
 from privopt.testing.checks.base import (
     INSIDE,
     CannotError,
@@ -199,7 +199,7 @@ def _power(multiple: float) -> str:
     if math.isinf(multiple):
         return "the attack had no power on these problems"
     seen = math.ceil(multiple * 100) / 100
-    return f"would have seen {seen:g} epsilon or more in an event of probability {LIKELY:g} or more; rarer: not told"
+    return f"would have seen {seen:g} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
 
 
 def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:

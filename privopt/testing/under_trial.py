@@ -31,7 +31,7 @@ from privopt.testing.noise import limited
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
-KEPT: Final = 400
+MAX_KEPT_RUNS: Final = 400
 """Runs that are kept for the checks that come later."""
 
 
@@ -235,14 +235,14 @@ class Subject:
         key = (problem.identity, fresh, tuple(sorted(options.items())))
         found = self._kept.pop(key, None)  # it becomes the youngest: a check may still read its folder after the next
         if found is None:
-            if len(self._kept) >= KEPT:
+            if len(self._kept) >= MAX_KEPT_RUNS:
                 self._forget()
             found = self._run(problem, options)
         self._kept[key] = found
         return found
 
     def _forget(self) -> None:
-        for key in list(self._kept)[: KEPT // 4]:
+        for key in list(self._kept)[: MAX_KEPT_RUNS // 4]:
             shutil.rmtree(self._kept.pop(key).folder.parent, ignore_errors=True)
 
     def _run(self, problem: GeneratedProblem, options: Mapping[str, Any]) -> Run:

@@ -127,7 +127,7 @@ def test_a_phase_that_is_told_once_is_shown_after_two_seconds(capfd, monkeypatch
             seen = capfd.readouterr().err
     assert "model of 3 x 3" in seen
     assert time.monotonic() > began + 1.9
-    monkeypatch.setattr(terminal, "PATIENCE", 60.0)  # whatever else runs here, this is sooner
+    monkeypatch.setattr(terminal, "SECONDS_BEFORE_PROGRESS", 60.0)  # whatever else runs here, this is sooner
     with progress_display(quiet=False) as tell:
         tell("brief", 0, None, None)
     assert capfd.readouterr().err == ""
@@ -154,14 +154,14 @@ def test_draws_are_held_a_block_at_a_time_and_written_in_whole_lines(solved_toy,
         asked.append(count)
         return sample(release, input_id, count, **more)
 
-    monkeypatch.setattr(draws, "BLOCK", 3_000)
+    monkeypatch.setattr(draws, "BLOCK_DRAWS", 3_000)
     monkeypatch.setattr(MatrixRelease, "sample", noted)
     monkeypatch.setattr(terminal.click, "echo", lambda text="", **more: (written.append(text), echo(text, **more)))
     with pytest.raises(SystemExit) as ended:
         cli.cli.main(["sample", str(solved_toy), "--input", "p1", "-n", "7000"])
     assert not ended.value.code
     assert asked == [3_000, 3_000, 1_000]
-    assert all(len(text) < terminal.ATOMIC for text in written)
+    assert all(len(text) < terminal.ATOMIC_PIPE_BYTES for text in written)
     lines = capsysbinary.readouterr().out.decode().splitlines()
     assert len(lines) == 7_000
     assert set(lines) <= {f"p{i}" for i in range(5)}

@@ -16,7 +16,7 @@ import pytest
 from privopt.command.cli import cli
 from privopt.command.exit_codes import ending
 from privopt.execution import hard_limit as watch
-from privopt.execution.clock import EXIT, GRACE, OVER
+from privopt.execution.clock import EXIT_SECONDS, GRACE, OVER
 from privopt.execution.hard_limit import ended_after, lived, settling
 from privopt.run import solve as solving
 from privopt.run.publish import new_file, new_folder
@@ -165,7 +165,7 @@ def test_a_limit_counts_from_the_start_of_the_command(monkeypatch, before, lived
     monkeypatch.setattr(watch, "lived", lambda: lived)
     monkeypatch.setattr(watch, "ended_after", lambda seconds, end: asked.append(seconds) or nullcontext())
     with click.Context(cli, obj=began - before), ending(30.0):
-        assert asked == [pytest.approx(OVER * 30.0 + GRACE - EXIT - gone)]
+        assert asked == [pytest.approx(OVER * 30.0 + GRACE - EXIT_SECONDS - gone)]
 
 
 def test_another_program_that_calls_commands_is_never_ended(monkeypatch):

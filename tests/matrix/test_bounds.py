@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.numbers.exp_log_bounds import (
-    FEW,
+    MIN_COMPILED_SIZE,
     exp_bounds,
     exp_fixed,
     float_down,
@@ -26,7 +26,7 @@ from privopt.numbers.exp_log_bounds import (
 )
 @settings(max_examples=300)
 def test_doubles_enclose_the_exponential(exp60, distance, epsilon, many):
-    lower, upper = exp_bounds(np.full(1 + many * FEW, distance), epsilon)
+    lower, upper = exp_bounds(np.full(1 + many * MIN_COMPILED_SIZE, distance), epsilon)
     assert np.unique(lower).size == np.unique(upper).size == 1
     exponent = epsilon * Fraction(distance)
     if exponent > 46:

@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method
         for solver in (InteriorPoint, ColumnGeneration):
             monkeypatch.setattr(solver, "peak_bytes", lambda *_: 1e12)
     plain = solve("exponential", problem, tmp_path / "plain").result.objective.value  # loads what solving takes, too
-    limit = (max(memory.resident(), memory.PROGRAM) + 40e6) / memory.GB
+    limit = (max(memory.resident(), memory.PROGRAM_BYTES) + 40e6) / memory.GB
     solved = solve(mechanism, problem, tmp_path / "out", Options(method=method, memory=limit))
     assert not solved.stopped
     assert solved.result.method == method

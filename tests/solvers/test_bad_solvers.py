@@ -13,7 +13,7 @@ import pytest
 from helpers.grids import first_alone
 from helpers.toys import grid_text
 
-from privopt.execution.clock import EXIT, GRACE, OVER
+from privopt.execution.clock import EXIT_SECONDS, GRACE, OVER
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -180,7 +180,7 @@ def test_what_stands_by_is_published_where_writing_comes_to_no_end(tmp_path, pro
     assert done.stopped
     assert done.result.objective.value > 0.0
     assert verify(tmp_path / "out").holds
-    assert EXIT < GRACE
+    assert EXIT_SECONDS < GRACE
 
 
 def test_a_better_folder_that_cannot_be_written_ends_no_search(tmp_path, problem, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_better_folder_that_cannot_be_written_ends_no_search(tmp_path, problem
         own(self, outcome)
 
     monkeypatch.setattr(solving._Writing, "stand_by", full)
-    monkeypatch.setattr(attending, "SPENT", 1e9)  # look at every change
+    monkeypatch.setattr(attending, "MAX_CERTIFY_SHARE", 1e9)  # look at every change
     done = solve("optimal-lp", problem, tmp_path / "out", Options(time_limit=600.0))
     assert done.result.status == "optimal"
     assert verify(tmp_path / "out").holds

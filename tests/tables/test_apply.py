@@ -105,7 +105,7 @@ def test_rows_without_a_report_are_counted_by_reason(town, tmp_path, privopt, mo
     assert json.loads(done.stdout) == {"rows": 5_000, "reported": 5_000 - sum(wanted.values()), "refused": wanted}
     for reason, count in wanted.items():
         assert f"{count:,} {reason}" in done.stderr
-    monkeypatch.setattr(files, "SAMPLE", 100)
+    monkeypatch.setattr(files, "SAMPLE_ROWS", 100)
     monkeypatch.setattr(files, "BATCH_ROWS", 700)
     again = apply(town, table, tmp_path / "o.parquet", POSITION, Application(max_snap=5.0))
     assert again.refused == wanted

@@ -49,7 +49,7 @@ def test_another_process_is_asked_for_the_methods_own_gap():
 
 
 def test_a_run_that_is_asked_for_again_outlives_the_next(monkeypatch):
-    monkeypatch.setattr("privopt.testing.under_trial.KEPT", 4)
+    monkeypatch.setattr("privopt.testing.under_trial.MAX_KEPT_RUNS", 4)
     records = "[records]\ngrid = { rows = 1, cols = 2, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
     problem = GeneratedProblem(toml=f"{records}[privacy]\nepsilon = 1.0\n[utility]\nkind = 'distance'\n")
     tried = subject(matrix.RightMatrix, guarantee="metric-dp")

@@ -131,10 +131,10 @@ def test_what_does_not_fit_is_not_begun(problem, monkeypatch, part, word):
 
 
 def test_rounds_end_where_there_is_no_room_for_another(make_grid, make_context, monkeypatch):
-    held = itertools.count(memory.PROGRAM, 10**9)
+    held = itertools.count(memory.PROGRAM_BYTES, 10**9)
     monkeypatch.setattr("privopt.decompose.benders.resident", lambda: next(held))  # each round takes a gigabyte
     options = Decomposition(start="cold", lagrangian_steps=0, partition="minimum-boundary", subsets=3)
-    room = max(memory.resident(), memory.PROGRAM) + 1e9
+    room = max(memory.resident(), memory.PROGRAM_BYTES) + 1e9
     found = decompose(make_grid(3, 5, 1.0), options, make_context(gap=1e-6, memory=room))
     (part,) = found.details["parts"]
     assert part["rounds"] == 1

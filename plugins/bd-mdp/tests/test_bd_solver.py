@@ -218,7 +218,7 @@ def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeyp
 
 def test_an_interior_point_that_does_not_fit_is_not_begun(make_context, monkeypatch):
     monkeypatch.setattr(interior_point.InteriorPoint, "peak_bytes", lambda *_given: 1e9)
-    room = max(memory.resident(), memory.PROGRAM) + 5e8
+    room = max(memory.resident(), memory.PROGRAM_BYTES) + 5e8
     found = decompose(gaussian(60).instance(0.5), Decomposition(), make_context(gap=0.5, memory=room))
     assert {part["interior_point_iterations"] for part in found.details["parts"]} == {0}
 

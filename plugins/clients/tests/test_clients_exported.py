@@ -21,7 +21,7 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_clients import export as export_module
-from privopt_clients.artefact import DEGREES, PLANE, Places
+from privopt_clients.artefact import KIND_DEGREES, KIND_PLANE, Places
 from privopt_clients.client import DamagedArtefactError, open_artefact
 from privopt_clients.command import export as export_command
 from privopt_clients.export import export
@@ -118,10 +118,10 @@ def test_positions_across_the_date_line_are_near():
     from privopt_clients.client import _nearest, _units
 
     places = Places.of(("a", "b"), np.array([[0.0, 179.9], [0.0, 190.0]]), degrees=True)
-    assert places.kind == DEGREES
-    read = Read(places.ids, DEGREES, tuple(map(tuple, places.points.tolist())), (65536, 65536))
+    assert places.kind == KIND_DEGREES
+    read = Read(places.ids, KIND_DEGREES, tuple(map(tuple, places.points.tolist())), (65536, 65536))
     easts = (-179.9, 180.1, -171.0, 188.0, 360.0)
-    assert [_nearest(read, *_units(DEGREES, 0.0, east)) for east in easts] == [0, 0, 1, 1, 1]
+    assert [_nearest(read, *_units(KIND_DEGREES, 0.0, east)) for east in easts] == [0, 0, 1, 1, 1]
 
 
 RIMS = {
@@ -220,7 +220,7 @@ def test_coordinates_keep_their_last_digit():
     assert made.points.tolist() == [[-338567844, 1512152967]]
     assert Places.of(("a",), np.array([[0.0, 359.0]]), degrees=True).points.tolist() == [[0, -10_000_000]]
     plane = Places.of(("a",), np.array([[-999.999999, 12.5]]), degrees=False)
-    assert (plane.kind, plane.points.tolist()) == (PLANE, [[-999_999_999, 12_500_000]])
+    assert (plane.kind, plane.points.tolist()) == (KIND_PLANE, [[-999_999_999, 12_500_000]])
     with pytest.raises(UsageError, match="origin"):
         Places.of(("a",), np.array([[1000.5, 0.0]]), degrees=False)
 

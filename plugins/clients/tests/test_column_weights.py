@@ -135,6 +135,6 @@ def test_column_weights_are_taken_where_rows_do_not_fit(releases, tmp_path):
 
 
 def test_too_many_pairs_are_no_graph(releases, tmp_path, monkeypatch):
-    monkeypatch.setattr("privopt_clients.export.EDGES", 1)
+    monkeypatch.setattr("privopt_clients.export.MAX_EDGES_PER_RECORD", 1)
     with pytest.raises(UsageError, match="column weights"):
         export(releases["words"], tmp_path / "columns", form="columns")

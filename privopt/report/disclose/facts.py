@@ -12,7 +12,7 @@ from privopt.declare import File
 from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
-LONGEST: Final = 4_000
+MAX_CHARACTERS: Final = 4_000
 """Characters of an answer: a form's field, not a report."""
 
 
@@ -30,9 +30,9 @@ def read_facts(path: Path) -> dict[str, str]:
     faults = [
         Fault(str(path), name, "an unknown key", f"one of {', '.join(QUESTIONS)}")
         if name not in QUESTIONS
-        else Fault(str(path), name, cut(repr(answer)), f"a text of at most {LONGEST:,} characters that all show")
+        else Fault(str(path), name, cut(repr(answer)), f"a text of at most {MAX_CHARACTERS:,} characters that all show")
         for name, answer in given.items()
-        if name not in QUESTIONS or not isinstance(answer, str) or len(answer) > LONGEST or not _shows(answer)
+        if name not in QUESTIONS or not isinstance(answer, str) or len(answer) > MAX_CHARACTERS or not _shows(answer)
     ]
     if faults:
         raise InputError(faults)

@@ -26,10 +26,10 @@ from privopt.testing.noise import limited
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
-PAIRS: Final = 12
+MAX_PAIRS: Final = 12
 """Pairs of inputs that the attack chooses from."""
 
-PROBLEMS: Final = 3
+MAX_PROBLEMS: Final = 3
 """Problems that it chooses from, where each draw is a solve."""
 
 OF_A_MATRIX: Final = 8
@@ -41,34 +41,34 @@ OF_A_SAMPLER: Final = 20
 MOST_DRAWS: Final = 1_000_000
 """Draws of a sampler that one problem takes, at most."""
 
-PILOT: Final = 10
+PILOT_DIVISOR: Final = 10
 """The choice takes this part of the draws, from all pairs together."""
 
-LIKELY: Final = 0.25
+EVENT_PROBABILITY: Final = 0.25
 """How likely the event is, under one of the two inputs, that the stated power speaks of."""
 
-SUSPECTED: Final = 0.5
+SUSPICION_CONFIDENCE: Final = 0.5
 """Confidence at which what the first draws show is worth more of them."""
 
-LOOKS: Final = 2
+MAX_LOOKS: Final = 2
 """At draws, which share the error: the first, and one for longer."""
 
-LONGER: Final = 25
+MAX_LONGER_FACTOR: Final = 25
 """Times the first draws that a suspicion is worth, shared by the methods of a mechanism."""
 
-SECONDS: Final = 20.0
-"""Of a processor, that they share likewise: for one check, whatever it tries, at an effort of AT draws or more."""
+MAX_CPU_SECONDS: Final = 20.0
+"""Of a processor, that they share likewise: for one check, at an effort of FULL_EFFORT_DRAWS or more."""
 
-AT: Final = 6_000
+FULL_EFFORT_DRAWS: Final = 6_000
 """Draws of an effort below which a suspicion is worth as many seconds less: a third at effort dev."""
 
-UNSURE: Final = 8
+FURTHER_PROBLEMS: Final = 8
 """Further problems among which one is looked for whose outcome is unsure, where each draw is a solve."""
 
-TELLING: Final = 0.75
+MAX_OUTCOME_PROBABILITY: Final = 0.75
 """How likely its likeliest outcome is best: neither certain nor as likely as all others."""
 
-COLUMNS: Final = 24
+MAX_COLUMNS: Final = 24
 """Published numbers that a discriminant is made of."""
 
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -134,7 +134,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
                 f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
                 problem,
             )
-        trial.history.powers.append(verdict.by_event[f"{LIKELY:g}"] or math.inf)
+        trial.history.powers.append(verdict.by_event[f"{EVENT_PROBABILITY:g}"] or math.inf)
 
 
 def _tried(pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float) -> dict[tuple[int, int], float]:
@@ -166,15 +166,15 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     slow = trial.subject.profile.draws is None
     if slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
         return
-    problems = [problem] + [trial.problem() for _ in range((PROBLEMS - 1) * slow)]
+    problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * slow)]
     candidates = [
         (at_one(each), at_one(neighbour))
         for each in problems
-        for neighbour in neighbours_of(trial, each, PAIRS // len(problems))
+        for neighbour in neighbours_of(trial, each, MAX_PAIRS // len(problems))
     ]
     if not candidates:
         return
-    few = max(40, trial.effort.draws // (PILOT * len(candidates)))
+    few = max(40, trial.effort.draws // (PILOT_DIVISOR * len(candidates)))
 
     def excess(pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
         one, two = (_draws(trial, trial.load(each), count) for each in pair)
@@ -200,14 +200,14 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         )
     _hold(trial, pair, (one, two), curve)
     if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
-        error = (1 - CONFIDENCE) / (LOOKS * _views(one))
-        seen = seen_from(curve[0][0], LIKELY, _tested(one) // 2, error)  # one half chooses the event
+        error = (1 - CONFIDENCE) / (MAX_LOOKS * _views(one))
+        seen = seen_from(curve[0][0], EVENT_PROBABILITY, _tested(one) // 2, error)  # one half chooses the event
         trial.history.powers.append(math.inf if seen is None else seen)
     used = 0.0 if trial.shrinking else trial.history.once.get("looked longer", 0.0)
     share = trial.subject.siblings
-    seconds = SECONDS * min(1.0, trial.effort.draws / AT) / share
-    longer = min(LONGER * len(one) // share, int((seconds - used) / (2 * max(pace, 1e-9))))
-    suspected = any(_best_attack(one, two, SUSPECTED, delta) > epsilon for epsilon, delta in curve)
+    seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / FULL_EFFORT_DRAWS) / share
+    longer = min(MAX_LONGER_FACTOR * len(one) // share, int((seconds - used) / (2 * max(pace, 1e-9))))
+    suspected = any(_best_attack(one, two, SUSPICION_CONFIDENCE, delta) > epsilon for epsilon, delta in curve)
     if suspected and longer > 2 * len(one):
         trial.history.once["looked longer"] = used + 2 * longer * pace
         one, two = (_draws(trial, each, longer) for each in loaded)
@@ -222,7 +222,7 @@ def _hold(
 ) -> None:
     """Fail if draws of two neighbours distinguish them better than a guarantee's curve allows."""
     for epsilon, delta in curve:
-        found = _best_attack(*draws, 1 - (1 - CONFIDENCE) / (LOOKS * len(curve)), delta)
+        found = _best_attack(*draws, 1 - (1 - CONFIDENCE) / (MAX_LOOKS * len(curve)), delta)
         if found > epsilon * (1 + 1e-12):
             beside = f" beside a delta of {delta:.4g}" if delta else ""
             trial.fail(
@@ -267,10 +267,10 @@ def drawn_as_stated(trial: Trial) -> None:
     if trial.subject.profile.draws is None:
         if not trial.once_only("thousands of solves"):
             return
-        drawn = [problem] + [trial.problem() for _ in range(UNSURE)]
+        drawn = [problem] + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
         asked = [each for one in drawn for each in (one, at_one(one))]
         likeliest = [stated_distribution(trial.subject, trial.load(each)).max() for each in asked]
-        problem = asked[int(np.argmin(np.abs(np.array(likeliest) - TELLING)))]
+        problem = asked[int(np.argmin(np.abs(np.array(likeliest) - MAX_OUTCOME_PROBABILITY)))]
     loaded = trial.load(problem)
     stated = stated_distribution(trial.subject, loaded)
     draws = _draws(trial, loaded, trial.effort.draws)
@@ -319,7 +319,7 @@ def _best_attack(one: NDArray[Any], two: NDArray[Any], confidence: float = CONFI
 
 def _discriminant(one: NDArray[Any], two: NDArray[Any], direction: NDArray[Any]) -> NDArray[Any]:
     """Fisher's linear discriminant of the columns that differ most: noise that they share cancels out in it."""
-    some = np.argsort(-np.abs(direction), kind="stable")[:COLUMNS]
+    some = np.argsort(-np.abs(direction), kind="stable")[:MAX_COLUMNS]
     rest = np.concatenate([side[:, some] - side[:, some].mean(axis=0) for side in (one, two)])
     spread = rest.T @ rest / len(rest)
     ridge = 1e-9 * float(np.trace(spread)) / len(some) + 1e-12

@@ -24,7 +24,7 @@ T = TypeVar("T")
 LITTLE: Final = Decimal("0.015625")
 """An epsilon with so much noise that a true number comes out of it once in a hundred draws."""
 
-SEED: Final = 20_240_501
+KIT_SEED: Final = 20_240_501
 """The ``--seed`` of checks that compare two runs of it."""
 
 INSIDE: Final = "PRIVOPT_KIT_INSIDE"
@@ -124,7 +124,7 @@ def _at(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
     return problem
 
 
-CONSTANT: Final = 16
+CONSTANT_RUNS: Final = 16
 """Runs on each of two neighbours in which something public must be the same to be called no matter of chance.
 
 Under an epsilon near 0 an event has nearly the same probability p for both, and p**16 (1 - p)**16 is below 1e-9.
@@ -290,9 +290,9 @@ class Trial:
         return made
 
     def always(self, problem: GeneratedProblem) -> dict[str, bytes] | None:
-        """Return what all of :data:`CONSTANT` runs on a problem release; None if they differ, mostly by the second."""
+        """Return what all of :data:`CONSTANT_RUNS` runs on a problem release; None if they differ."""
         first = artefact(self.run(problem).folder)
-        again = (artefact(self.run(problem, fresh=number).folder) for number in range(1, CONSTANT))
+        again = (artefact(self.run(problem, fresh=number).folder) for number in range(1, CONSTANT_RUNS))
         return first if all(other == first for other in again) else None
 
     def load(self, problem: GeneratedProblem) -> Any:

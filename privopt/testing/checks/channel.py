@@ -15,7 +15,7 @@ from privopt.numbers.sampling import TOTAL
 from privopt.run.verify import load_release
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
 from privopt.testing.checks.matrix import CONFIDENCE, Alike, plausible, required
-from privopt.testing.checks.neighbours import DOUBLES, ROOM
+from privopt.testing.checks.neighbours import LOG_RATIO_ERROR, PROBABILITY_TOLERANCE
 from privopt.testing.noise import limited, noted
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
@@ -23,7 +23,7 @@ from privopt.testing.under_trial import Run, Subject
 SHARES: Final = (0.5, 0.1, 0.01)
 """Probabilities at which the reach of noise is compared with the noise that was drawn."""
 
-NOISES: Final = 400
+MIN_NOISE_DRAWS: Final = 400
 """Draws of noise that they are compared with, at least: reaches that are half the true ones are found."""
 
 
@@ -74,7 +74,7 @@ def _as_weights(trial: Trial, problem: GeneratedProblem, release: Any, stated: C
     for name, found in zip(stated.inputs, stated.probabilities.tolist(), strict=True):
         for output, probability in zip(stated.outputs, found, strict=True):
             weight = int(rows[str(name)][columns[str(output)]])
-            if abs(probability - weight / TOTAL) > DOUBLES * weight / TOTAL:
+            if abs(probability - weight / TOTAL) > LOG_RATIO_ERROR * weight / TOTAL:
                 trial.fail(
                     f"channel() says that record {name} gives output {output} with probability {probability:.9g}; its "
                     f"weight says {weight / TOTAL:.9g}",
@@ -106,10 +106,10 @@ def _excess(one: NDArray[np.float64], two: NDArray[np.float64], allowed: float, 
     if delta:
         factor = math.exp(min(allowed, 700.0))
         missed = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in ((one, two), (two, one)))
-        return (0, f"delta is {missed:.6g}") if missed > delta * (1 + ROOM) + DOUBLES else None
+        return (0, f"delta is {missed:.6g}") if missed > delta * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR else None
     ratios = [_log_ratio(p, q) for p, q in zip(one.tolist(), two.tolist(), strict=True)]
     worst = max(range(len(ratios)), key=ratios.__getitem__)
-    if ratios[worst] <= allowed * (1 + ROOM) + DOUBLES:
+    if ratios[worst] <= allowed * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR:
         return None
     times = f", {ratios[worst] / allowed:.4g} times what is allowed" if allowed else ""
     return worst, f"their log ratio is {ratios[worst]:.6g}{times}"
@@ -150,7 +150,7 @@ def _reach(trial: Trial, problem: GeneratedProblem) -> None:
     if not isinstance(stated, NoisyCounts):
         trial.fail("channel() states the reach of noise at one epsilon and not at another", problem)
     subject, noises = trial.subject, list[Any]()
-    for _ in range(math.ceil(NOISES / len(stated.inputs))):
+    for _ in range(math.ceil(MIN_NOISE_DRAWS / len(stated.inputs))):
         with noted() as calls, limited():
             subject.mechanism.solve(
                 trial.load(problem), SolveContext(method=subject.method.name, gap=subject.method.gap)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from privopt.errors import PrivoptError
-from privopt.testing.checks.base import CONSTANT, Trial, at_little, check
+from privopt.testing.checks.base import CONSTANT_RUNS, Trial, at_little, check
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public_files import artefact
@@ -41,7 +41,7 @@ def evidence(trial: Trial) -> None:
         if second is not None and second != first:
             trial.fail(
                 'the release follows from the secret without any noise, and the certificate says "proved": '
-                f"{CONSTANT} runs gave the same, and another for a neighbour",
+                f"{CONSTANT_RUNS} runs gave the same, and another for a neighbour",
                 problem,
             )
 

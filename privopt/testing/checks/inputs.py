@@ -20,7 +20,7 @@ from privopt.testing.exports import number_in, secret_files
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import error_text
 
-SOME: Final = 25
+FAULTS_PER_PROBLEM: Final = 25
 """Faults tried on one problem; nightly tries all."""
 DIGITS: Final = b"9" * 5_000
 """A whole number with more digits than Python converts (4,300)."""
@@ -68,7 +68,7 @@ def _some(cases: Sequence[Wrong]) -> list[Wrong]:
         name = wrong.names[0]
         turns.append((seen[name] - (2 if name in wrong.problem.files else 0), len(turns)))
         seen[name] += 1
-    return [cases[place] for _, place in sorted(turns)[:SOME]]
+    return [cases[place] for _, place in sorted(turns)[:FAULTS_PER_PROBLEM]]
 
 
 def _refused(trial: Trial, wrong: Wrong) -> None:

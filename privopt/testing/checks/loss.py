@@ -11,11 +11,11 @@ import numpy as np
 from privopt.testing.checks.base import Elsewhere, Trial, check, has
 from privopt.testing.under_trial import Run, Subject
 
-TOLERANCE: Final = 1e-9
+SUM_TOLERANCE: Final = 1e-9
 """Relative difference that two computations of the same sum may have."""
 
 
-def _near(one: float, two: float, room: float = TOLERANCE) -> bool:
+def _near(one: float, two: float, room: float = SUM_TOLERANCE) -> bool:
     return abs(one - two) <= room * max(1.0, abs(one), abs(two))
 
 
@@ -72,7 +72,7 @@ def lower_bound(trial: Trial) -> None:
         return
     maximise = trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise
     wrong = known - bound if maximise else bound - known
-    if wrong > TOLERANCE * max(1.0, abs(known)):
+    if wrong > SUM_TOLERANCE * max(1.0, abs(known)):
         side, way = ("upper", "below") if maximise else ("lower", "above")
         trial.fail(f"the {side} bound {bound!r} lies {way} {known!r}, the loss of {how}", problem)
 
@@ -84,7 +84,7 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
 
 def room(subject: Subject, *values: float) -> float:
     """Return by how much two equal losses may differ: by the gap asked for, or what the profile allows."""
-    return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + TOLERANCE
+    return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + SUM_TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:

@@ -32,10 +32,10 @@ def _matrix(trial: Trial, problem: GeneratedProblem) -> tuple[Run, list[list[int
     return run, [[int(w) for w in row] for row in np.asarray(weights).tolist()]
 
 
-PATIENCE: Final = 30.0
+FORK_TIMEOUT_SECONDS: Final = 30.0
 """Seconds that a forked process may take for a few draws."""
 
-FRESH: Final = 200
+SAMPLE_SIZE: Final = 200
 """Samples that two calls do not give alike where none makes up nine tenths of them."""
 
 
@@ -203,26 +203,29 @@ def fresh_samples(trial: Trial) -> None:
         trial.cannot("the release names no `records`, and the profile has no `alike`")
     name = trial.chance(problem).choice(names)
     again = trial.subject.mechanism_class.release_class.read(run.folder, run.problem)
-    first, second, third = (list(each.sample(name, FRESH)) for each in (run.release, run.release, again))
+    first, second, third = (list(each.sample(name, SAMPLE_SIZE)) for each in (run.release, run.release, again))
     for other, which in ((second, "two calls"), (third, "the release, and what was read back of it,")):
-        if first == other and max(map(first.count, set(first))) <= 0.9 * FRESH:
-            trial.fail(f"{which} gave the same {FRESH} samples of {name}: {', '.join(first[:6])}, ...", problem)
+        if first == other and max(map(first.count, set(first))) <= 0.9 * SAMPLE_SIZE:
+            trial.fail(f"{which} gave the same {SAMPLE_SIZE} samples of {name}: {', '.join(first[:6])}, ...", problem)
     if trial.once_only("processes"):
         children = [_of_a_child(run.release, name) for _ in range(2)]
-        if children[0] == children[1] and max(map(children[0].count, {*children[0]}), default=FRESH) <= 0.9 * FRESH:
+        if (
+            children[0] == children[1]
+            and max(map(children[0].count, {*children[0]}), default=SAMPLE_SIZE) <= 0.9 * SAMPLE_SIZE
+        ):
             trial.fail(
-                f"two processes that were forked from this one gave the same {FRESH} samples of {name}: "
+                f"two processes that were forked from this one gave the same {SAMPLE_SIZE} samples of {name}: "
                 f"{', '.join(children[0][:6])}, ...; wanted randomness of the operating system at each draw",
                 problem,
             )
-    many = Counter(run.release.sample(name, 10 * FRESH))
-    alone = Counter(output for _ in range(FRESH) for output in run.release.sample(name, 1))
+    many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
+    alone = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
     for output, hits in alone.items():
         error = (1 - CONFIDENCE) / (2 * len(alone))
-        if clopper_pearson(hits, FRESH, error)[0] > clopper_pearson(many[output], 10 * FRESH, error)[1]:
+        if clopper_pearson(hits, SAMPLE_SIZE, error)[0] > clopper_pearson(many[output], 10 * SAMPLE_SIZE, error)[1]:
             trial.fail(
-                f"one at a time, {hits} of {FRESH} samples of {name} are {output}; at once {many[output]} of "
-                f"{10 * FRESH}: they are not drawn alike",
+                f"one at a time, {hits} of {SAMPLE_SIZE} samples of {name} are {output}; at once {many[output]} of "
+                f"{10 * SAMPLE_SIZE}: they are not drawn alike",
                 problem,
             )
 
@@ -237,12 +240,12 @@ def _of_a_child(release: Any, name: str) -> list[str]:
         child = os.fork()
     if child == 0:
         try:
-            os.write(theirs, "\n".join(release.sample(name, FRESH)).encode())
+            os.write(theirs, "\n".join(release.sample(name, SAMPLE_SIZE)).encode())
         finally:
             os._exit(0)
     os.close(theirs)
     with open(ours, encoding="utf-8") as stream:
-        ended = bool(select.select([stream], [], [], PATIENCE)[0])
+        ended = bool(select.select([stream], [], [], FORK_TIMEOUT_SECONDS)[0])
         if not ended:
             os.kill(child, signal.SIGKILL)
         said = stream.read()

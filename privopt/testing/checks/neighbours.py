@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import Certificate, Shift, SolveContext
-from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, check
+from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, check
 from privopt.testing.noise import AgainError, Other, alike, farther, limited, recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
 from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Subject, error_text
 
-ROOM: Final = 1e-9
+PROBABILITY_TOLERANCE: Final = 1e-9
 """By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon as a share of it."""
 
-DOUBLES: Final = 1e-14
+LOG_RATIO_ERROR: Final = 1e-14
 """What the log of a ratio of doubles may miss by itself."""
 
-NEIGHBOURS: Final = 60
+MAX_NEIGHBOURS: Final = 60
 """Neighbours of one problem that are searched where each costs a run of the mechanism."""
 
-SEARCHED: Final = 6
+NEIGHBOURS_IF_CONSTANT: Final = 6
 """Neighbours that are looked at where a problem's release is always the same."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
@@ -42,7 +42,7 @@ def has_neighbours(subject: Subject) -> str | None:
     return None if subject.profile.neighbours is not None else "the profile has no `neighbours`"
 
 
-def neighbours_of(trial: Trial, problem: GeneratedProblem, most: int = NEIGHBOURS) -> list[GeneratedProblem]:
+def neighbours_of(trial: Trial, problem: GeneratedProblem, most: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
     """Return the neighbours of a problem: all, or a choice of ``most`` of them."""
     make = trial.subject.profile.neighbours
     assert make is not None  # has_neighbours
@@ -138,7 +138,7 @@ def _hold_farther(
             return _calls(subject, loaded, alike(answers))
 
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, first)]
-        tried = near if shapes[0] != shapes[1] else near[:SEARCHED]
+        tried = near if shapes[0] != shapes[1] else near[:NEIGHBOURS_IF_CONSTANT]
         told = f"where noise call {number + 1} comes out {words}, noise is drawn {len(first)} times, and "
         _hold(trial, problem, first, tried, after, told)
 
@@ -224,7 +224,7 @@ def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fract
     budget = subject.notion.allowed(subject.claimed(loaded))
     if budget and subject.profile.neighbours is not None:
         before = queries_of(subject, loaded)
-        for neighbour in neighbours_of(trial, problem, SEARCHED):
+        for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT):
             found = max(found, _spent(subject, before, queries_of(subject, trial.load(neighbour)))[0] / budget)
     return min(Fraction(1), found) or Fraction(1)  # what costs nothing at all is believed nowhere
 
@@ -262,11 +262,11 @@ def fresh_noise(trial: Trial) -> None:
     """
     problem = at_little(trial.problem())
     first = trial.always(problem)
-    for neighbour in map(at_little, neighbours_of(trial, problem, SEARCHED) if first is not None else ()):
+    for neighbour in map(at_little, neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT) if first is not None else ()):
         if artefact(trial.run(neighbour).folder) != first and trial.always(neighbour) is not None:
             trial.fail(
-                f"{CONSTANT} runs without a seed published the same, and as many for a neighbour, but something else; "
-                f"wanted noise drawn anew each time. The neighbour:\n{news(problem, neighbour)}",
+                f"{CONSTANT_RUNS} runs without a seed published the same, and as many for a neighbour another thing: "
+                f"noise must be drawn again for each run. The neighbour:\n{news(problem, neighbour)}",
                 problem,
             )
 
@@ -299,7 +299,7 @@ def exact_epsilon(trial: Trial) -> None:
             )
         for place, (one, two) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
             ratio = abs(math.log(one / two)) if one and two else math.inf if one or two else 0.0
-            if ratio > epsilon * (1 + ROOM) + DOUBLES:
+            if ratio > epsilon * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR:
                 trial.fail(
                     f"outcome {place} is chosen with probability {one:.6g}, for a neighbour with {two:.6g}: log ratio "
                     f"{ratio:.6g}, that is {ratio / epsilon:.4g} epsilon. The neighbour:\n{news(problem, neighbour)}",
@@ -311,6 +311,6 @@ def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]
     """Return the probabilities of what a mechanism chooses, as its profile states them."""
     assert subject.profile.probabilities is not None  # only asked where it has them
     found = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
-    if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > ROOM:
+    if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > PROBABILITY_TOLERANCE:
         raise UsageError(f"the profile's `probabilities` must be one number for each outcome, with sum 1, got {found}")
     return found

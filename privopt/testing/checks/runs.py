@@ -18,7 +18,7 @@ import numpy as np
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
 from privopt.files.release_folder import RESULT
 from privopt.run.result_file import read_result
-from privopt.testing.checks.base import INSIDE, SEED, Trial, check
+from privopt.testing.checks.base import INSIDE, KIT_SEED, Trial, check
 from privopt.testing.under_trial import Run, error_text
 
 
@@ -147,14 +147,14 @@ with tried.registered():
 def seed_determinism(trial: Trial) -> None:
     """Check that the same seed gives the same release: again, and in another process."""
     problem = trial.problem()
-    first = trial.run(problem, seed=SEED)
-    again = trial.run(problem, seed=SEED, fresh=1)
+    first = trial.run(problem, seed=KIT_SEED)
+    again = trial.run(problem, seed=KIT_SEED, fresh=1)
     _same(trial, first, again.folder, "a second run")
     if trial.subject.noisy and not first.said.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "nightly") and trial.once_only("another process"):
-        runs = [first, *(trial.attempt(each, seed=SEED) for each in trial.history.earlier)]
+        runs = [first, *(trial.attempt(each, seed=KIT_SEED) for each in trial.history.earlier)]
         _elsewhere(trial, [run for run in runs if run.error is None])
     trial.history.earlier.append(problem)
 
@@ -172,7 +172,7 @@ def _elsewhere(trial: Trial, runs: list[Run]) -> None:
     kind = subject.spec.kind_of(subject.method)
     method = subject.method
     told_to = [
-        cls.__module__, file, cls.__qualname__, kind, method.name, method.gap, subject.spec.name, SEED, jobs, work
+        cls.__module__, file, cls.__qualname__, kind, method.name, method.gap, subject.spec.name, KIT_SEED, jobs, work
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONHASHSEED": "4711", INSIDE: cls.__module__}
     call = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(told_to)]

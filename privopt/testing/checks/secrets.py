@@ -12,7 +12,7 @@ from typing import Final
 from privopt.errors import PrivoptError
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.report.write_report import write_report
-from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, at_one, check
+from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
 from privopt.testing.exports import csv_table, exports, secret_files
 from privopt.testing.noise import answered
@@ -20,16 +20,16 @@ from privopt.testing.problems import GeneratedProblem, csv_text
 from privopt.testing.public_files import artefact, beside, public_bytes, published
 from privopt.testing.under_trial import Subject
 
-AGAIN: Final = 24
+LEAK_RUNS: Final = 24
 """Runs in all of which a secret must stand to be called a leak: a count under little noise often comes out as it is."""
 
-EQUAL: Final = 160
+MAX_EQUAL_RUNS: Final = 160
 """Runs on each of two neighbours, at most, among which equal releases are looked for, while something is suspected."""
 
-LOOK: Final = 24
+RUNS_BEFORE_LOOK: Final = 24
 """Runs after which what was seen is looked at, and a third as many between looks from then on."""
 
-OFTEN: Final = 16
+MIN_EQUAL_RELEASES: Final = 16
 """Equal releases on each side that must all agree: a coin is blamed once in a billion, however many runs."""
 
 
@@ -80,10 +80,10 @@ def no_secret_leak(trial: Trial) -> None:
         where = _stands(secret, run.folder)
         if where is None:
             continue
-        if all(_stands(secret, trial.run(problem, fresh=number).folder) is not None for number in range(1, AGAIN)):
+        if all(_stands(secret, trial.run(problem, fresh=number).folder) is not None for number in range(1, LEAK_RUNS)):
             trial.fail(
                 f"the secret {secret.decode('utf-8', 'replace')!r} stands in {where}, which is outside {PRIVATE}/ "
-                f"(in {AGAIN} of {AGAIN} runs)",
+                f"(in {LEAK_RUNS} of {LEAK_RUNS} runs)",
                 problem,
             )
 
@@ -167,7 +167,7 @@ def _tied(trial: Trial, one: GeneratedProblem, two: GeneratedProblem) -> dict[st
     """Return public parts that distinguish two inputs although all noisy values are equal."""
     sides: tuple[list[Alike], list[Alike]] = ([], [])
     found: dict[str, tuple[bytes, bytes]] = {}
-    for number in range(CONSTANT):
+    for number in range(CONSTANT_RUNS):
         for side, each in zip(sides, (one, two), strict=True):
             with answered(tied=True) as calls:
                 run = trial.attempt(each, fresh=("tied", number))
@@ -185,7 +185,7 @@ def _always_different(
 ) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     """Public parts that are the same in all of some runs on each of two inputs, and differ between the two."""
     suspects: dict[str, tuple[bytes, bytes]] = {}
-    for number in range(CONSTANT):
+    for number in range(CONSTANT_RUNS):
         runs = [trial.attempt(problem, fresh=number) for problem in (one, two)]
         if any(run.error is not None for run in runs):
             return  # that it is not solved, or written another way is refused, publishes nothing
@@ -202,7 +202,7 @@ def _always_different(
 # --- what accompanies a release -----------------------------------------------------------------------
 
 
-FAR: Final = 60
+MAX_NEIGHBOUR_STEPS: Final = 60
 """Neighbours of neighbours, at most, that an input is away: a figure that is rounded changes with few of them."""
 
 
@@ -237,7 +237,7 @@ def _away(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
     assert make is not None  # has_neighbours
     chance = trial.chance(problem)
     which = chance.randrange(8)
-    for _ in range(chance.randrange(FAR // 2, FAR)):
+    for _ in range(chance.randrange(MAX_NEIGHBOUR_STEPS // 2, MAX_NEIGHBOUR_STEPS)):
         near = list(islice(make(problem), which + 1))
         problem = near[-1] if near else problem
     return problem
@@ -250,7 +250,7 @@ def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedPro
     as long as a coin might. Inputs take turns, so that the time of day changes on both sides.
     """
     sides: tuple[list[Alike], list[Alike]] = ([], [])
-    for number in range(CONSTANT):
+    for number in range(CONSTANT_RUNS):
         for side, each in zip(sides, (problem, other), strict=True):
             with answered() as calls:
                 run = trial.attempt(each, fresh=("alike", number))
@@ -289,18 +289,18 @@ def _stably_different(sides: tuple[list[Alike], list[Alike]]) -> dict[str, tuple
 def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> None:
     """Compare what accompanies releases that came out equal: a few runs to suspect something, many to say it."""
     found: list[dict[str, list[dict[str, bytes]]]] = [{}, {}]
-    for number in range(EQUAL):
+    for number in range(MAX_EQUAL_RUNS):
         for side, each in zip(found, (problem, other), strict=True):
             run = trial.attempt(each, fresh=number)
             if run.error is not None:
                 return
             side.setdefault(repr(artefact(run.folder)), []).append(beside(run.folder))
-        if number + 1 >= LOOK and (number + 1) % (LOOK // 3) == 0:
-            if any(True for _ in _apart(found, OFTEN)):
+        if number + 1 >= RUNS_BEFORE_LOOK and (number + 1) % (RUNS_BEFORE_LOOK // 3) == 0:
+            if any(True for _ in _apart(found, MIN_EQUAL_RELEASES)):
                 break
             if not any(True for _ in _apart(found, 1)):
                 return
-    for counts, name, pair in _apart(found, OFTEN):
+    for counts, name, pair in _apart(found, MIN_EQUAL_RELEASES):
         trial.fail(
             f"of {counts[0]} and {counts[1]} runs that released the same, {name} is always another for a neighbour: "
             f"{_first_difference(*pair)}. The neighbour:\n{news(problem, other)}",

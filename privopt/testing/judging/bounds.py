@@ -13,9 +13,9 @@ from privopt.numbers.binomial import clopper_pearson
 
 __all__ = ["clopper_pearson", "divergence_lower", "log_odds_lower", "seen_from"]
 
-POWER: Final = 0.9
+MIN_POWER: Final = 0.9
 """How often what is said to be seen is seen, at least."""
-LARGEST: Final = 100.0
+MAX_CLAIM_FACTOR: Final = 100.0
 """Factors of a claim beyond which nothing is said."""
 
 
@@ -70,7 +70,7 @@ def seen_from(limit: float, likely: float, draws: int, error: float, delta: floa
 
     if likely <= delta:
         return None
-    missed = (1.0 - POWER) / 2
+    missed = (1.0 - MIN_POWER) / 2
     hits = int(binom.ppf(missed, draws, likely))
 
     def seen(factor: float) -> bool:
@@ -78,9 +78,9 @@ def seen_from(limit: float, likely: float, draws: int, error: float, delta: floa
         against = int(binom.ppf(1.0 - missed, draws, rare))
         return bool(log_odds_lower(hits, against, draws, error, delta) > limit)
 
-    if not seen(LARGEST):
+    if not seen(MAX_CLAIM_FACTOR):
         return None
-    low, high = 1.0, LARGEST
+    low, high = 1.0, MAX_CLAIM_FACTOR
     for _ in range(40):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if seen(middle) else (middle, high)

@@ -17,19 +17,19 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.testing.judging.bounds import clopper_pearson, divergence_lower
-from privopt.testing.judging.outputs import ODD, Table, View, views_of
+from privopt.testing.judging.outputs import ODD_CELLS, Table, View, views_of
 
-ROUGH: Final = 2.0
+ROUGH_DEVIATIONS: Final = 2.0
 """Standard deviations by which events are compared with one another; nothing is claimed by them.
 
 Fewer let chance choose: of pairs at many distances the closest promise most per unit, by the noise of the search alone.
 More hide what is rare and sure, as the last bits of doubles are.
 """
-LENIENT: Final = 0.1
+ROUGH_ERROR: Final = 0.1
 """The same for divergences, as an error."""
-PARTS: Final = 6
+MAX_DIVERGENCE_CELLS: Final = 6
 """Cells of a divergence, at most."""
-SHOWN: Final = 4
+MAX_SHOWN_CELLS: Final = 4
 
 
 @frozen(kw_only=True, eq=False)
@@ -62,8 +62,8 @@ class Test:
     def words(self) -> str:
         """The event."""
         said = self.view.said(np.flatnonzero(self.group == 0).tolist())
-        more = f" and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
-        return f"{self.view.words}: {', '.join(said[:SHOWN])}{more}"
+        more = f" and {len(said) - MAX_SHOWN_CELLS} more" if len(said) > MAX_SHOWN_CELLS else ""
+        return f"{self.view.words}: {', '.join(said[:MAX_SHOWN_CELLS])}{more}"
 
 
 def propose(one: Table, two: Table, odds: float, delta: float, order: float | None) -> list[Test]:
@@ -88,7 +88,7 @@ def propose(one: Table, two: Table, odds: float, delta: float, order: float | No
             straight = np.arange(view.count)
             for cells in (rank, straight, straight[::-1]) if view.ordered else (rank,):
                 if view.ordered:  # odd outputs that never came are not part of an event
-                    cells = cells[(cells < view.count - ODD) | (learnt[0] + learnt[1] > 0)[cells]]
+                    cells = cells[(cells < view.count - ODD_CELLS) | (learnt[0] + learnt[1] > 0)[cells]]
                 if order is None:
                     group, value = _event(cells, held[a], held[b], delta)
                     parts = 2
@@ -119,8 +119,8 @@ def _event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[Ints, f
 
 def _roughly(share: Floats, draws: float) -> tuple[Floats, Floats]:
     """Bounds of probabilities by Wilson's score: quick, for choosing alone."""
-    z2 = ROUGH * ROUGH / draws
-    middle, width = share + z2 / 2, ROUGH * np.sqrt(share * (1.0 - share) / draws + z2 / (4.0 * draws))
+    z2 = ROUGH_DEVIATIONS * ROUGH_DEVIATIONS / draws
+    middle, width = share + z2 / 2, ROUGH_DEVIATIONS * np.sqrt(share * (1.0 - share) / draws + z2 / (4.0 * draws))
     return np.maximum(middle - width, 0.0) / (1.0 + z2), (middle + width) / (1.0 + z2)
 
 
@@ -128,12 +128,12 @@ def _cells(rank: Ints, hits: Ints, against: Ints, order: float) -> tuple[Ints, f
     """Return the order of cells cut into parts of about equal share, as many as promise most."""
     share = np.cumsum((hits + against)[rank]) / max(1, int((hits + against).sum()))
     best: tuple[Ints, float, int] = (np.zeros(len(hits), dtype=np.int64), -math.inf, 1)
-    for parts in range(2, PARTS + 1):
+    for parts in range(2, MAX_DIVERGENCE_CELLS + 1):
         for cuts in (np.linspace(0, 1, parts + 1)[1:-1], 0.5 ** np.arange(parts - 1, 0, -1) / 2):
             group = np.zeros(len(hits), dtype=np.int64)
             group[rank] = np.searchsorted(cuts, share, side="left")
             one, two = (np.bincount(group, side, parts).astype(np.int64) for side in (hits, against))
-            value = divergence_lower(one, two, int(hits.sum()), LENIENT, order)
+            value = divergence_lower(one, two, int(hits.sum()), ROUGH_ERROR, order)
             if value > best[1]:
                 best = group, value, parts
     return best

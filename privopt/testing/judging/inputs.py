@@ -16,7 +16,7 @@ Inputs: TypeAlias = object
 """A sequence of inputs, a Hypothesis strategy of them, or a function of a NumPy generator that makes one."""
 MOST_PAIRS: Final = 2_000
 """Pairs that are listed at most; more are sampled."""
-NEIGHBOURS: Final = 50
+MAX_NEIGHBOURS: Final = 50
 """Neighbours of one input that are looked at, at most."""
 
 
@@ -115,5 +115,5 @@ class Pairs:
         assert self.neighbours is not None
         for number, a in enumerate(inputs):
             near = self.neighbours(a)
-            found = _examples(near, 5, number) if _strategy(near) else list(islice(near, NEIGHBOURS))
+            found = _examples(near, 5, number) if _strategy(near) else list(islice(near, MAX_NEIGHBOURS))
             yield from ((a, b) for b in found)

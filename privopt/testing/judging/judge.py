@@ -21,15 +21,15 @@ from privopt.testing.judging.inputs import Inputs, Pairs
 from privopt.testing.judging.outputs import Raised, Table, never_again
 from privopt.testing.judging.verdict import Verdict
 
-FIRST: Final = 500
+FIRST_ROUND_DRAWS: Final = 500
 """Draws from each input of a pair in the first round; each round has four times those of the one before."""
-GROWTH: Final = 4
+GROWTH_PER_ROUND: Final = 4
 FIRST_PAIRS: Final = 24
-TESTED: Final = 3
+TESTS_PER_ROUND: Final = 3
 """Tests a round, of different views or pairs."""
-CHUNK: Final = 200
+MIN_DRAWS_PER_CALL: Final = 200
 """Draws that are asked of ``many`` at once, at least."""
-SHOWN: Final = 120
+MAX_SHOWN_CHARACTERS: Final = 120
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
 
 
@@ -71,7 +71,7 @@ class _Drawer:
             start = time.perf_counter()
             if clock().left == 0.0:
                 raise _OutOfTimeError
-            size = min(1 if self.many is None else max(CHUNK, count // 8), count - len(found))
+            size = min(1 if self.many is None else max(MIN_DRAWS_PER_CALL, count // 8), count - len(found))
             found += self._some(given, size)
             took = time.perf_counter() - start
             self._first = self._first if self.calls else (size, took)
@@ -210,7 +210,7 @@ def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | Non
             ("order", claim.order, claim.order is None or 1 < claim.order < math.inf, "a number above 1"),
             ("delta", claim.delta, claim.order is None or claim.delta == 0, "0 with an order"),
             ("confidence", confidence, 0.5 <= confidence < 1, "a number from 0.5, below 1"),
-            ("draws", draws, draws >= 8 * FIRST, f"at least {8 * FIRST:,}"),
+            ("draws", draws, draws >= 8 * FIRST_ROUND_DRAWS, f"at least {8 * FIRST_ROUND_DRAWS:,}"),
             ("time_limit", time_limit, time_limit is None or time_limit > 0, "seconds above 0"),
         )
         if not right
@@ -253,16 +253,16 @@ class _Round:
 def _plan(draws: int) -> list[_Round]:
     """Return rounds of search over many pairs, for half of the draws at most; the other half looks at the best pair."""
     rounds: list[_Round] = []
-    left, size = draws, FIRST
+    left, size = draws, FIRST_ROUND_DRAWS
     while True:
         pairs = max(2, FIRST_PAIRS // (len(rounds) + 1))
         pairs = min(pairs, max(1, draws // (16 * size)))
-        following = _Round(pairs, size, size, min(pairs, TESTED))
+        following = _Round(pairs, size, size, min(pairs, TESTS_PER_ROUND))
         if left - following.calls < draws // 2:
             break
         rounds.append(following)
         left -= following.calls
-        size *= GROWTH
+        size *= GROWTH_PER_ROUND
     return [*rounds, _Round(1, left // 10, 2 * left // 5, 1)]
 
 
@@ -318,7 +318,7 @@ class _Trial:
         self.uncompared = max(self.uncompared, never_again(one, two))
         odds = max(candidate.odds, 1e-12)
         tests = propose(one, two, odds, self.claim.delta, self.claim.order)
-        return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTED]))
+        return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
 
     def _draw(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
         first, second = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
@@ -329,7 +329,7 @@ class _Trial:
 
     def _test(self, kept: list[_Candidate], size: int, error: float) -> None:
         """Run the most promising tests of a round, on fresh draws."""
-        ranked = sorted(((t.score, c, t) for c in kept for t in c.tests), key=lambda found: -found[0])[:TESTED]
+        ranked = sorted(((t.score, c, t) for c in kept for t in c.tests), key=lambda found: -found[0])[:TESTS_PER_ROUND]
         drawn: dict[int, tuple[Table, Table]] = {}
         for score, candidate, test in ranked:
             if id(candidate) not in drawn:
@@ -387,4 +387,4 @@ class _Trial:
 
 def _words(given: object) -> str:
     text = repr(given)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 
-CELLS: Final = 64
+CELLS_PER_VIEW: Final = 64
 """Cells of a view, about."""
-KINDS: Final = 256
+MAX_KINDS: Final = 256
 """How many outputs that are not numbers are kept apart: the most frequent ones."""
-ODD: Final = 3
+ODD_CELLS: Final = 3
 """Cells of outputs that are not numbers, infinite, or not a number, at the end of a view of numbers."""
-ENDS: Final = 64
+END_BYTES: Final = 64
 """Bytes of an output that are looked at one by one: the first and the last."""
 LARGEST: Final = int(sys.float_info.max)
-COLUMNS: Final = 24
+MAX_COLUMNS: Final = 24
 """Columns of an output that are looked at one by one: those whose means differ most."""
 
 
@@ -45,7 +45,7 @@ class Raised:
 def _numbers(output: Any) -> Floats | None:
     """Return the numbers of an output, flat; of integers beyond doubles the last 32 bits, too; None if it has none."""
     if isinstance(output, bytes):
-        ends = output if len(output) <= ENDS else output[: ENDS // 2] + output[-ENDS // 2 :]
+        ends = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
         return np.frombuffer(ends, dtype=np.uint8).astype(np.float64)
     try:
         if isinstance(output, str):
@@ -190,7 +190,7 @@ def views_of(one: Table, two: Table) -> list[View]:
     spread = np.concatenate([one.numbers, two.numbers]).std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     single = one.numbers.shape[1] == 1
-    for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:COLUMNS].tolist():
+    for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:MAX_COLUMNS].tolist():
         words = "the number" if single else f"number {column}"
         made += [_cut(one, two, partial(_changed, column, change), what + words) for what, change in CHANGES.items()]
     if single:
@@ -238,7 +238,7 @@ def never_again(one: Table, two: Table) -> float:
 def _kinds(one: Table, two: Table, words: str, named: Callable[[Table], list[Hashable]]) -> View:
     """Return a cell each of the most frequent outputs, and one for all others."""
     counts = Counter([*named(one), *named(two)])
-    often = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:KINDS]
+    often = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:MAX_KINDS]
     place = {name: number for number, name in enumerate(often)}
     other = len(often)
 
@@ -264,8 +264,8 @@ def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str)
     both = np.concatenate([values(table.numbers)[table.odd == 0] for table in (one, two)])
     both = both if both.size else np.zeros(1)
     found, counts = np.unique(both, return_counts=True)
-    atoms = found[counts * CELLS >= both.size] if found.size > CELLS else found
-    edges = np.unique(np.quantile(both, np.linspace(0, 1, CELLS + 1)[1:-1], method="lower"))
+    atoms = found[counts * CELLS_PER_VIEW >= both.size] if found.size > CELLS_PER_VIEW else found
+    edges = np.unique(np.quantile(both, np.linspace(0, 1, CELLS_PER_VIEW + 1)[1:-1], method="lower"))
     edges = np.union1d(edges, np.concatenate([atoms, np.nextafter(atoms, math.inf)]))
     last = len(edges) + 1
     bounds = [-math.inf, *edges.tolist(), math.inf]
@@ -291,7 +291,7 @@ def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str)
             before = cell
         return lines
 
-    return View(words=words, cells=cells, count=last + ODD, said=said, ordered=True)
+    return View(words=words, cells=cells, count=last + ODD_CELLS, said=said, ordered=True)
 
 
 def _classifier(one: Floats, two: Floats) -> Callable[[Floats], Floats]:
@@ -299,7 +299,7 @@ def _classifier(one: Floats, two: Floats) -> Callable[[Floats], Floats]:
     both = np.concatenate([one, two])
     middle, width = np.median(both, axis=0), np.subtract(*np.quantile(both, (0.75, 0.25), axis=0))
     width = np.where(width > 0, width, 1.0)
-    order = np.argsort(-np.abs(one.mean(axis=0) - two.mean(axis=0)), kind="stable")[:CELLS]
+    order = np.argsort(-np.abs(one.mean(axis=0) - two.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
         x = np.clip((numbers[:, order] - middle[order]) / width[order], -10.0, 10.0)

@@ -16,24 +16,24 @@ from privopt.arrays import Floats, Unsigned
 from privopt.errors import UsageError
 from privopt_metric_dp.region.snap_to_region import Snapper
 
-__all__ = ["DEGREES", "IDS_ALONE", "MAGIC", "PLANE", "Everywhere", "Mechanism", "Places", "Rows", "artefact"]
+__all__ = ["KIND_DEGREES", "KIND_IDS", "KIND_PLANE", "MAGIC", "Everywhere", "Mechanism", "Places", "Rows", "artefact"]
 
 MAGIC: Final = b"PRIVOPT\x01"
 
-IDS_ALONE: Final = 0
-DEGREES: Final = 1
-PLANE: Final = 2
+KIND_IDS: Final = 0
+KIND_DEGREES: Final = 1
+KIND_PLANE: Final = 2
 
 PER_DEGREE: Final = 10_000_000
 PER_KM: Final = 1_000_000
-FARTHEST: Final = 1_000.0
+MAX_PLANE_KM: Final = 1_000.0
 """km of a plane's coordinates at most: squares of differences then stay below 2^63 in the client."""
 
 
 WIDEST: Final = 1 << 30
 """mm of a region, in each direction: products of two of its lengths then stay below 2^63 in the client."""
-SPARE: Final = 64
-"""Bits of a block beyond those of the greatest sum: no report comes of it with probability 2^-SPARE at most."""
+SPARE_BITS: Final = 64
+"""Bits of a block beyond those of the greatest sum: no report comes of it with probability 2^-SPARE_BITS at most."""
 
 
 class Mechanism(Protocol):
@@ -52,7 +52,7 @@ class Places:
 
     Attributes:
         ids: of the places.
-        kind: :data:`IDS_ALONE`, :data:`DEGREES` or :data:`PLANE`.
+        kind: :data:`KIND_IDS`, :data:`KIND_DEGREES` or :data:`KIND_PLANE`.
         points: (N, 2) int32: latitude and longitude in 1e-7 degrees, or x and y in millimetres; (0, 2) for ids alone.
     """
 
@@ -73,26 +73,26 @@ class Places:
             UsageError: coordinates that are not finite, or that lie too far from the origin of a plane.
         """
         if coordinates is None:
-            return cls(ids=tuple(ids), kind=IDS_ALONE, points=np.zeros((0, 2), dtype=np.int32))
+            return cls(ids=tuple(ids), kind=KIND_IDS, points=np.zeros((0, 2), dtype=np.int32))
         if not np.isfinite(coordinates).all():
             raise UsageError("export: coordinates must be finite numbers, got places without any: leave them out")
         if degrees:
             turned = np.where(coordinates >= [math.inf, 180.0], coordinates - [0.0, 360.0], coordinates)
             points = np.floor(turned * PER_DEGREE + 0.5)
         else:
-            if np.abs(coordinates).max() > FARTHEST:
+            if np.abs(coordinates).max() > MAX_PLANE_KM:
                 farthest = f"{np.abs(coordinates).max():g} km"
                 raise UsageError(
-                    f"export: x and y must lie within {FARTHEST:g} km of the origin, got {farthest}: move the origin"
+                    f"export: x and y must be within {MAX_PLANE_KM:g} km of the origin, got {farthest}: move the origin"
                 )
             points = np.floor(coordinates * PER_KM + 0.5)
-        return cls(ids=tuple(ids), kind=DEGREES if degrees else PLANE, points=points.astype(np.int32))
+        return cls(ids=tuple(ids), kind=KIND_DEGREES if degrees else KIND_PLANE, points=points.astype(np.int32))
 
     def to_bytes(self) -> bytes:
         """Return ids, then coordinates; of degrees the cosine of each latitude in 2^-16 too."""
         parts = [_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
-        if self.kind == DEGREES:
+        if self.kind == KIND_DEGREES:
             cosines = np.floor(np.cos(np.radians(self.points[:, 0] / PER_DEGREE)) * 65536 + 0.5)
             parts.append(cosines.astype("<u4").tobytes())
         return b"".join(parts)
@@ -148,7 +148,7 @@ class Everywhere:
         rim = ends[:0] if simplices.shape[1] == 2 else ends
         whole = math.lcm(*(reach.denominator for reach in snapper.reaches))
         reaches = [int(reach * whole) for reach in snapper.reaches]
-        block = (self._greatest_sum(whole, max(reaches, default=0)).bit_length() + SPARE + 7) // 8
+        block = (self._greatest_sum(whole, max(reaches, default=0)).bit_length() + SPARE_BITS + 7) // 8
         parts = [self.rows.to_bytes(), struct.pack("<BBH", simplices.shape[1], snapper.steps, block)]
         if (on_earth := snapper.projection) is not None:
             parts.append(struct.pack("<iiQQ", *on_earth.origin, on_earth.east, on_earth.north))

@@ -21,20 +21,20 @@ from privopt_clients.client_region import DamagedArtefactError, Everywhere, Mixt
 __all__ = ["Client", "DamagedArtefactError", "open_artefact"]
 
 MAGIC: Final = b"PRIVOPT\x01"
-DIGEST: Final = 32
+DIGEST_BYTES: Final = 32
 KINDS: Final = (0, 1, 2)
-DEGREES: Final = 1
-ROWS: Final = 1
-COLUMNS: Final = 2
-EVERYWHERE: Final = 3
+KIND_DEGREES: Final = 1
+FORM_ROWS: Final = 1
+FORM_COLUMNS: Final = 2
+FORM_EVERYWHERE: Final = 3
 TOTAL: Final = 1 << 63
-WORD: Final = 8
+WORD_BYTES: Final = 8
 """Bytes of entropy that a report from a whole row takes."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
 """Integer units of a coordinate in a degree, and in a kilometre."""
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
-HALF_TURN: Final = 180 * PER_UNIT[DEGREES]
+HALF_TURN: Final = 180 * PER_UNIT[KIND_DEGREES]
 
 LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
 """Least and greatest coordinates of a position, by the kind of places."""
@@ -85,7 +85,7 @@ class _Reader:
         """Read places."""
         ids = tuple(self.text() for _ in range(count))
         flat = self.numbers("i", 2 * count if kind else 0)
-        cosines = self.numbers("I", count if kind == DEGREES else 0)
+        cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
         return Places(ids, kind, tuple(zip(flat[::2], flat[1::2], strict=True)), cosines)
 
     def end(self) -> None:
@@ -97,8 +97,8 @@ class _Reader:
 class _Rows:
     """Whole rows of weights that sum to 2^63."""
 
-    entropy = WORD
-    block = WORD
+    entropy = WORD_BYTES
+    block = WORD_BYTES
 
     def __init__(self, reader: _Reader, records: int, outputs: int) -> None:
         self.rows = [reader.numbers("Q", outputs) for _ in range(records)]
@@ -107,7 +107,7 @@ class _Rows:
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
         """Return the output that the first 63 bits of a word answer to."""
-        return index_below(int.from_bytes(entropy[:WORD], "little") >> 1, self.rows[where[0][0]])
+        return index_below(int.from_bytes(entropy[:WORD_BYTES], "little") >> 1, self.rows[where[0][0]])
 
 
 class _Columns:
@@ -174,7 +174,7 @@ class Client:
     def __init__(self, body: bytes) -> None:
         reader = _Reader(body)
         kind, places, own, reported = reader.numbers("B", 4)
-        if kind not in (ROWS, COLUMNS, EVERYWHERE) or places not in KINDS or own not in (0, 1) or reported not in KINDS:
+        if not FORM_ROWS <= kind <= FORM_EVERYWHERE or own not in (0, 1) or not {places, reported} <= {*KINDS}:
             raise DamagedArtefactError(
                 f"mechanism.bin must be of kind 1, 2 or 3, got {kind}, {places}, {own}, {reported}: update the client"
             )
@@ -182,12 +182,12 @@ class Client:
         count, outputs = reader.numbers("I", 2)
         self._records = reader.places(places, count)
         self._outputs = reader.places(reported, outputs) if own else self._records
-        if kind == COLUMNS and (own or outputs != count):
+        if kind == FORM_COLUMNS and (own or outputs != count):
             raise DamagedArtefactError("mechanism.bin must report its records by column weights: export again")
         self._mechanism: _Rows | _Columns | Everywhere
-        self._mechanism = _Columns(reader, count) if kind == COLUMNS else _Rows(reader, count, outputs)
-        if isinstance(self._mechanism, _Rows) and kind == EVERYWHERE:
-            self._mechanism = Everywhere(reader, self._mechanism.rows, places == DEGREES)
+        self._mechanism = _Columns(reader, count) if kind == FORM_COLUMNS else _Rows(reader, count, outputs)
+        if isinstance(self._mechanism, _Rows) and kind == FORM_EVERYWHERE:
+            self._mechanism = Everywhere(reader, self._mechanism.rows, places == KIND_DEGREES)
         reader.end()
         self._number = {name: row for row, name in enumerate(self._records.ids)}
 
@@ -286,7 +286,7 @@ def open_artefact(data: bytes, sha256: str | None = None) -> Client:
     """
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256.lower():
         raise DamagedArtefactError("mechanism.bin must have the SHA-256 asked for, got another: fetch it again")
-    start = len(MAGIC) + DIGEST
+    start = len(MAGIC) + DIGEST_BYTES
     if data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[start:]).digest() != data[len(MAGIC) : start]:
         raise DamagedArtefactError("mechanism.bin must be as it was written, got changed bytes: fetch it again")
     return Client(data[start:])
@@ -299,7 +299,7 @@ def _units(kind: int, first: float, second: float) -> tuple[int, int]:
             raise ValueError(f"a position must lie between {low:g} and {high:g}, got another number")
     unit = PER_UNIT[kind]
     a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
-    return a, b - 2 * HALF_TURN if kind == DEGREES and b >= HALF_TURN else b
+    return a, b - 2 * HALF_TURN if kind == KIND_DEGREES and b >= HALF_TURN else b
 
 
 def _nearest(places: Places, a: int, b: int) -> int:
@@ -307,7 +307,7 @@ def _nearest(places: Places, a: int, b: int) -> int:
 
     Degrees east are as long as at the place's latitude, so that places near a position are distinguished well.
     """
-    degrees = places.kind == DEGREES
+    degrees = places.kind == KIND_DEGREES
     best, least = 0, -1
     for row, (one, other) in enumerate(places.points):
         across = b - other

@@ -16,7 +16,7 @@ __all__ = ["DamagedArtefactError", "Everywhere", "Mixture", "index_below", "near
 TOTAL: Final = 1 << 63
 HALF: Final = 1 << 23
 """Half of a millimetre, where these are counted in 2^-24."""
-TURN: Final = 3_600_000_000
+FULL_TURN: Final = 3_600_000_000
 """A whole turn in 1e-7 degrees."""
 ROOM: Final = 2.0**-40
 """Relative room for the roundings of doubles: sides within it of the nearest are compared exactly."""
@@ -95,7 +95,7 @@ class Everywhere:
         """Bring units onto the plane: x and y in mm, as they are where these are the units."""
         if self._scales is None:
             return first, second
-        east = (second - self._origin[1] + TURN // 2) % TURN - TURN // 2
+        east = (second - self._origin[1] + FULL_TURN // 2) % FULL_TURN - FULL_TURN // 2
         return (east * self._scales[0] + HALF) >> 24, ((first - self._origin[0]) * self._scales[1] + HALF) >> 24
 
     def _inside(self, triangle: Sequence[int], x: int, y: int) -> tuple[int, int, int] | None:

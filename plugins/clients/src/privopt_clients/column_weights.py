@@ -29,15 +29,15 @@ __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
 """Steps of the longest way, at most: a client counts T so far when it opens an artefact."""
-SLACK: Final = 1e-6
+EPSILON_SLACK: Final = 1e-6
 """Part of epsilon that is first left for the roundings of T and X; where it is not enough, less of epsilon is tried."""
-HALVINGS: Final = 6
+MAX_HALVINGS: Final = 6
 """Tries at a greater part of epsilon, after half of it."""
-MISSED: Final = 64
-"""No report comes of the entropy of one draw with probability 2^-MISSED at most; then more is drawn."""
+MISS_BITS: Final = 64
+"""No report comes of the entropy of one draw with probability 2^-MISS_BITS at most; then more is drawn."""
 MOST_TRIES: Final = 1_000
 """Blocks of a draw, at most."""
-BITS: Final = 256
+FRACTION_BITS: Final = 256
 """Of the powers and exponentials that are compared, after the point."""
 
 
@@ -92,7 +92,7 @@ class Columns:
         for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
             one, other = sorted((self.sums[i], self.sums[j]))
             exponent = epsilon * Fraction(distance)
-            bound = exp_fixed(exponent, BITS)[0] if exponent else 1 << BITS
+            bound = exp_fixed(exponent, FRACTION_BITS)[0] if exponent else 1 << FRACTION_BITS
             if other * most[int(self.apart[i, j])] > one * bound:
                 return False
         return True
@@ -132,12 +132,12 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
         tried = _at_rate(float(epsilon) * step * share, pairs, steps, apart)
         return tried if tried is not None and tried.holds(pairs, distances, epsilon) else None
 
-    best = made(1.0 - SLACK)
+    best = made(1.0 - EPSILON_SLACK)
     if best is not None:
         return best
-    low, high = 0.5 * (1.0 - SLACK), 1.0
+    low, high = 0.5 * (1.0 - EPSILON_SLACK), 1.0
     best = made(low)
-    for _ in range(HALVINGS):
+    for _ in range(MAX_HALVINGS):
         middle = (low + high) / 2
         found = made(middle)
         if found is None:
@@ -179,7 +179,7 @@ def _at_rate(rate: float, pairs: Ints, steps: Ints, apart: Ints) -> Columns | No
     if max(sums) > 1 << 8 * block or min(sums) == 0:
         return None
     missed = 1.0 - min(sums) / (1 << 8 * block)
-    tries = max(1, math.ceil(-MISSED * math.log(2) / math.log(max(missed, 1e-9))))
+    tries = max(1, math.ceil(-MISS_BITS * math.log(2) / math.log(max(missed, 1e-9))))
     if tries > MOST_TRIES:
         return None
     return Columns(
@@ -216,8 +216,8 @@ def _sums(table: list[int], weights: NDArray[np.uint32], apart: Ints) -> list[in
 
 
 def _powers_up(ratio: Fraction, most: int) -> list[int]:
-    """Return bounds from above of ratio^n times 2^BITS, for n up to ``most``."""
-    powers = [1 << BITS]
+    """Return bounds from above of ratio^n times 2^FRACTION_BITS, for n up to ``most``."""
+    powers = [1 << FRACTION_BITS]
     for _ in range(most):
         powers.append(-(-powers[-1] * ratio.numerator // ratio.denominator))
     return powers

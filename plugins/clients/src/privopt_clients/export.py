@@ -38,15 +38,15 @@ from privopt_metric_dp.tables.apply_table import matrix_of
 
 __all__ = ["Exported", "export"]
 
-LARGEST: Final = 1_000_000
+MAX_ROW_BYTES: Final = 1_000_000
 """Bytes that whole rows take, at most."""
-EDGES: Final = 8
+MAX_EDGES_PER_RECORD: Final = 8
 """Pairs a record up to which they make a graph for column weights: 12 bytes each."""
 Form: TypeAlias = Literal["rows", "columns"]
 Target: TypeAlias = Literal["js", "jvm"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """Scopes that a report from a record's row has, or one from the row of any point."""
-VECTORS: Final = 64
+MAX_VECTORS: Final = 64
 """Vectors of an export."""
 CLIENT: Final = Path(__file__).parent / "js"
 MODULE: Final = "privopt-client.mjs"
@@ -86,7 +86,7 @@ def export(
     target: Target = "js",
     force: bool = False,
     form: Form | None = None,
-    largest: int = LARGEST,
+    largest: int = MAX_ROW_BYTES,
     progress: Progress | None = None,
 ) -> Exported:
     """Write a release as a client for browsers or for Java.
@@ -193,7 +193,7 @@ def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
     if data.region is not None or release.outputs.tolist() != release.records.tolist():
         return None
-    if len(pairs) > EDGES * len(release.records):
+    if len(pairs) > MAX_EDGES_PER_RECORD * len(release.records):
         return None
     found = column_weights(pairs, distances, len(release.records), data.epsilon)
     if found is None:
@@ -267,7 +267,7 @@ def _write_modules(folder: Path, made: bytes) -> None:
 def _vectors(client: Client, made: bytes) -> Iterator[dict[str, object]]:
     """Yield inputs, entropy and reports that every client must give; they follow from the artefact."""
     ids, points = client.ids, client.positions
-    for number in range(VECTORS):
+    for number in range(MAX_VECTORS):
         entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + made).digest(client.entropy)
         row = number * 7919 % len(ids)
         secret: str | list[float] = ids[row]

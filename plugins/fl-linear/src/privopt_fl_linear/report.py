@@ -23,7 +23,7 @@ from privopt.report import (
     themed,
 )
 from privopt.report.charts import beside
-from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
+from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
 from privopt_fl_linear.release import FLRelease
@@ -57,7 +57,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     places = places[:, ::-1] if geographic else places
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
-    if len(places) <= MANY:
+    if len(places) <= MAX_VECTOR_MARKS:
         from matplotlib.collections import LineCollection
 
         lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h not in (v, -1)]
@@ -67,7 +67,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     sizes = np.full(len(places), 30.0)
     if counts is not None:
         sizes = 12 + 90 * np.clip(counts, 0, None) / max(1e-300, float(np.max(np.clip(counts, 0, None))))
-    many = len(places) > MANY
+    many = len(places) > MAX_VECTOR_MARKS
     axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, rasterized=many)
     large = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
     axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=many)

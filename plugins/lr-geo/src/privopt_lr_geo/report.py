@@ -12,7 +12,7 @@ from privopt.interfaces import Reporting, Result
 from privopt.interfaces.report_parts import Layer
 from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
 from privopt.report.charts import beside
-from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, RIM, axes_of
+from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, axes_of
 from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.privacy import meaning
 from privopt_lr_geo.problem import CLOSE, LRGeoInstance
@@ -140,7 +140,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
         (~near & ~far, PALE, "by the exponential form"),
         (far, LINE, f"all alike: beyond {options.obfuscation_radius:g}"),
     ):
-        axes.scatter(x[mask], y[mask], s=60, color=colour, label=name, rasterized=len(x) > MANY, **RIM)
+        axes.scatter(x[mask], y[mask], s=60, color=colour, label=name, rasterized=len(x) > MAX_VECTOR_MARKS, **RIM)
     own = placed[0].places
     for mask, size, colour, width, name in (
         (_lr_sets(problem, problem.users[[user]])[0], 95, INK, 1.0, "LR set"),

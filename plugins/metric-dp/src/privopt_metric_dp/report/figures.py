@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import dot_size
-from privopt.report.theme import BAD, INK, LINE, MANY, MARK, RIM, axes_of, themed
+from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, RIM, axes_of, themed
 from privopt_metric_dp.attacks.many_reports import AttackLine
 from privopt_metric_dp.matrix.certify import greatest_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -90,7 +90,7 @@ def _map(where: Layout, values: Floats, label: str, *, least: float | None = Non
     size = dot_size(where.places, 3.4)
     x, y = where.places.T
     drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=least, vmax=most, **RIM)
-    drawn.set_rasterized(len(x) > MANY)
+    drawn.set_rasterized(len(x) > MAX_VECTOR_MARKS)
     figure.colorbar(drawn, ax=axes, label=label)
     axes.set_xlabel(where.axes[0])
     axes.set_ylabel(where.axes[1])
