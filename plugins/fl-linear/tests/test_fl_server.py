@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_linear_paper.generate import matern
+from fl_linear_paper.theory import bounds, values
 from privopt.interfaces import SolveContext
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.metric import Plane
@@ -18,7 +19,6 @@ from privopt_fl_linear.plan import Server, add_margins
 from privopt_fl_linear.reconnection import choose_at_mean, choose_policy, failure_bound, list_radii, reconnect
 from privopt_fl_linear.serve import serve
 from privopt_fl_linear.site import Site, connection_cost, sum_counts
-from privopt_fl_linear.theory import bounds, values
 
 EPSILON = ALPHA = 0.1
 

@@ -36,14 +36,14 @@ def town(seed, size):
 
 
 def over(metric, rng):
-    """Costs of a site where some locations may hold a facility and some have clients, none of whom are a few."""
+    """Costs of a site where some locations may hold a facility, and some have no clients."""
     n = metric.size
-    among, there = (np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False)) for _ in range(2))
+    among = np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False))
     site = Site(metric=metric, cost=rng.integers(0, 4, n) * 0.5, rank=np.arange(n))
-    weight = rng.integers(0, 4, len(there)).astype(float)
-    reach = np.array([metric.between(np.full(len(there), u), there) for u in among])
-    scale = rng.integers(0, 3, len(there)) * 0.5
-    costs = SiteCosts(site=site, among=among, there=there, weight=weight, scale=scale)
+    weight = rng.integers(0, 4, n).astype(float)
+    reach = np.array([metric.between(np.full(n, u), np.arange(n)) for u in among])
+    scale = rng.integers(0, 3, n) * 0.5
+    costs = SiteCosts(site=site, among=among, weight=weight, scale=scale)
     return costs, reach, site.cost[among]
 
 
@@ -54,7 +54,7 @@ def test_few_pairs_reach_the_integer_optimum(seed, size, few):
     costs, reach, each = over(metric, rng)
     opening = rng.integers(0, 9, len(each)) * 0.75
     table = (reach + each[:, None] * costs.scale) * costs.weight
-    alone, ones = np.zeros(len(each)), np.ones(len(costs.there))
+    alone, ones = np.zeros(len(each)), np.ones(costs.site.size)
     wanted = solve_facility_location(alone, ones, table, opening, backend="highs").objective
     found = open_facilities(costs, opening, gap=1e-9, few=few)
     assert found.status == "optimal"
@@ -92,7 +92,7 @@ def test_every_metric_lists_the_cheapest(seed, size):
         costs, reach, each = over(metric, rng)
         table = (reach + each[:, None] * costs.scale) * costs.weight
         count = int(rng.integers(1, len(each) + 1))
-        which, cost = costs.nearest(np.arange(len(costs.there)), count)
+        which, cost = costs.nearest(np.arange(costs.site.size), count)
         assert np.allclose(cost, np.sort(table, axis=0)[:count].T, rtol=1e-13)
         assert np.allclose(cost, table[which, np.arange(len(which))[:, None]], rtol=1e-13)
         listed = PairList(costs, np.ones(len(each)), count, 10**6)

@@ -26,7 +26,7 @@ PLANTED = 10**6
 def problems(draw: st.DrawFn) -> GeneratedProblem:
     """Draw up to six locations in the plane, on the sphere or in a matrix; counts small or seven digits long.
 
-    Sites that send nothing are among them, and bounds that nothing reaches.
+    Bounds that nothing reaches are among them.
     """
     n = draw(st.integers(1, 6))
     spot = st.tuples(st.integers(0, 999), st.integers(0, 999))
@@ -34,7 +34,6 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     costs = draw(st.lists(st.integers(100, 300), min_size=n, max_size=n))
     clients = draw(st.lists(st.integers(0, 8) | st.integers(PLANTED, 9_999_999), min_size=n, max_size=n))
     kind = draw(st.sampled_from(["plane", "sphere", "matrix"]))
-    silent = draw(st.sets(st.integers(1, max(1, n - 1)), max_size=2)) if n > 1 else set()
     xy = [(x / 1000, y / 1000) for x, y in spots]
     locations: dict[str, Any] = {"points": POINTS}
     files = {POINTS: b""}  # the secret table first
@@ -47,8 +46,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
         header += ["x", "y"] if kind == "plane" else ["lat", "lon"]
         places = [list(p) for p in xy]
     header, bound = [*header, "capacity", "facility_cost", "clients"], draw(st.sampled_from(["", 10**9]))
-    counts: list[Any] = ["" if i in silent else b for i, b in enumerate(clients)]
-    rows = [[f"v{i}", *p, bound, c / 1000, b] for i, (p, c, b) in enumerate(zip(places, costs, counts, strict=True))]
+    rows = [[f"v{i}", *p, bound, c / 1000, b] for i, (p, c, b) in enumerate(zip(places, costs, clients, strict=True))]
     files[POINTS] = csv_bytes(header, rows)
     settings: dict[str, Any] = {"delta": draw(st.sampled_from([0.0, 0.1, 0.3, "auto"]))}
     if settings["delta"] == "auto":
@@ -60,7 +58,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
         "privacy": {"epsilon": draw(st.sampled_from([1.0, 0.5, 2.0])), "failure_probability": 0.1},
         "fl-linear": settings,
     }
-    secrets: Any = tuple(str(b).encode() for b in counts if b and b >= PLANTED)
+    secrets: Any = tuple(str(b).encode() for b in clients if b >= PLANTED)
     return GeneratedProblem(toml=to_toml(tables), files=files, secrets=secrets, facts={"kind": kind})
 
 
@@ -73,7 +71,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     header, *rows = problem.rows(POINTS)
     for place, row in enumerate(rows):
         for step in (1, -1):
-            clients = int(row[-1] or -2) + step
+            clients = int(row[-1]) + step
             if clients >= 0:
                 yield _with_rows(problem, header, [*rows[:place], [*row[:-1], str(clients)], *rows[place + 1 :]])
 
@@ -110,12 +108,8 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 def _draws(problem: Any, method: str, count: int) -> Any:
     """Return reports of the location's side: only these lead from a count to what is published."""
-    site = problem.data.site
-    clients = np.tile(problem.data.clients[site.senders], (count, 1))
-    drawn = noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
-    everywhere = np.zeros((count, site.size), dtype=drawn.dtype)
-    everywhere[:, site.senders] = drawn
-    return everywhere
+    clients = np.tile(problem.data.clients, (count, 1))
+    return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
 
 
 def _reach(epsilon: float, k: int) -> Any:
@@ -134,7 +128,7 @@ def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
         return
     facility, opened = release.assignment.facility, release.assignment.opened
     rule, alpha = problem.server(result.method).rule, result.details.facts["failure_probability"]["level"]
-    n = int((facility >= 0).sum())
+    n = len(facility)
     for place, s in enumerate(opened.tolist()):
         members = np.flatnonzero(facility == s)
         noisy = math.fsum(np.asarray(release.counts, dtype=float)[members])
@@ -151,7 +145,7 @@ def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
             if margin < wanted * (1 - 1e-9):
                 yield f"facility {s}: margin {margin}, the paper's is {wanted}"
     delta = result.details.facts["delta"]
-    everyone, metric = np.flatnonzero(facility >= 0), problem.data.site.metric
+    everyone, metric = np.arange(n), problem.data.site.metric
     for s in opened.tolist():
         near = everyone[metric.between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
         if result.method == "reconnection" and (facility[near] != s).any():

@@ -22,7 +22,6 @@ from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.serve import NO_MARGIN, choose_facilities, plan_again, plan_at, serve
 from privopt_fl_linear.site import Assignment, connection_cost, sum_counts
-from privopt_fl_linear.theory import bounds, values
 
 __all__ = ["FLLinear"]
 
@@ -55,7 +54,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         server = problem.server(method)
         return LocalLaplace(
             epsilon=problem.declared.privacy.epsilon,
-            locations=len(problem.data.site.senders),
+            locations=problem.data.site.size,
             noise=problem.noise,
             opening=server.chooses_sites and server.has_prior,
         )
@@ -96,12 +95,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         if noisy is None:
             context.report("noise")
             with context.timed("build"):
-                there = data.site.senders
-                sent, record = noisy_counts(
-                    data.clients[there], problem.declared.privacy.epsilon, noise=problem.noise, seed=context.seed
-                )
-                noisy = np.zeros(data.site.size, dtype=sent.dtype)
-                noisy[there] = sent
+                epsilon = problem.declared.privacy.epsilon
+                noisy, record = noisy_counts(data.clients, epsilon, noise=problem.noise, seed=context.seed)
             drawn, scale, seeded = record.engine, record.scale, record.seeded
         with context.timed("solve"):
             try:
@@ -121,7 +116,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             plan=plan,
             scale=scale,
         )
-        truth = None if data.clients is None else _compare_truth(problem, context.method, plan, data.clients)
+        truth = None if data.clients is None else _compare_truth(problem, plan, data.clients)
         return Outcome(
             release=release,
             solver={"name": "fl-linear", "version": None, "iterations": None},
@@ -143,7 +138,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     ) -> Mapping[str, Any]:
         """Return functions of the noisy counts and of public data: the plan, its cost, and what is proved of it."""
         if method == "optimal":
-            return {"locations": len(problem.data.site.senders), "facilities": len(release.assignment.opened)}
+            return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
         plan = release.plan
         if plan is None:
             noisy, published = _published_counts(problem), (release.assignment, release.capacities)
@@ -200,23 +195,15 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return found
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Warn of locations that send no count, which may have been a slip, and of a mean count that is not stated."""
-        lines = []
-        silent = problem.data.site.size - len(problem.data.site.senders)
-        if silent:
-            lines.append(
-                f"{silent} of {problem.data.site.size} locations have an empty count and send none, which is public; "
-                "write 0 for one whose clients shall be hidden"
-            )
-        if result.method != "optimal" and not problem.server(result.method).has_prior:
-            mean = (result.details.told.get("reports") or {}).get("mean_reported")
-            estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
-            lines.append(
-                "fl-linear.mean_clients is not stated, so the noisy counts alone chose the facilities, and their "
-                f"margins hold for any choice{estimate}; where the public knew the mean before, state it: smaller "
-                "margins may do"
-            )
-        return lines
+        """Warn of a mean count that is not stated."""
+        if result.method == "optimal" or problem.server(result.method).has_prior:
+            return []
+        mean = (result.details.told.get("reports") or {}).get("mean_reported")
+        estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
+        return [
+            "fl-linear.mean_clients is not stated, so the noisy counts alone chose the facilities, and their margins "
+            f"hold for any choice{estimate}; where the public knew the mean before, state it: smaller margins may do"
+        ]
 
 
 def _published_counts(problem: FLInstance) -> Any:
@@ -261,7 +248,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
     """Return what may be published: functions of the noisy counts and of public data."""
     site, settings, server = problem.data.site, problem.declared.settings, problem.server(method)
     details: dict[str, Any] = {
-        "locations": len(site.senders),
+        "locations": site.size,
         "facilities": len(plan.assignment.opened),
         "capacities": {
             "total": math.fsum(plan.capacities),
@@ -283,20 +270,12 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
     if plan.any_set is not None:
         details["margin"] |= {"kind": "any set", "start": plan.any_set.start, "each": plan.any_set.slope}
     if problem.plain and plan.delta is not None:
-        details["bounds"] = _bounds(problem, method, plan)
         details["reconnection_per_client"] = 2.0 * plan.delta
     return details
 
 
-def _bounds(problem: FLInstance, method: str, plan: Plan) -> dict[str, Any]:
-    """Return the paper's bounds of a plan with a radius."""
-    rule, n = problem.server(method).rule, problem.data.site.size
-    delta = 0.0 if plan.delta is None else plan.delta
-    return bounds(method=method, n=n, epsilon=rule.epsilon, alpha=plan.level, delta=delta, assignment=plan.assignment)
-
-
-def _compare_truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
-    """Return what the owner may know: true cost, optimum, overflow, the bounds' values."""
+def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
+    """Return what the owner may know: true cost, optimum, overflow."""
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
     counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
     over = np.flatnonzero(counts > plan.capacities)
@@ -315,8 +294,6 @@ def _compare_truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -
     optimum = capacity + connection_cost(site.metric, best, clients)
     truth["optimum"] = optimum
     truth["normalised_cost"] = costs["total"] / optimum if optimum > 0 else math.inf
-    shared = {"counts": clients, "cost": site.cost, "assignment": plan.assignment, "served": counts}
-    truth["bounds"] = values(_bounds(problem, method, plan), optimum=optimum, **shared)
     return truth
 
 

@@ -251,13 +251,12 @@ def collect_reports(
     """Return the locations file of the server's side: public columns, and what each location sent.
 
     Args:
-        sites: CSV with a column ``id`` and the public columns of a locations file, without counts; ``sends`` is 0 at
-            sites where a facility may be built and no one is counted.
+        sites: CSV with a column ``id`` and the public columns of a locations file, without counts.
         messages: of one round.
         missing: what becomes of sites that sent nothing.
 
     Returns:
-        The CSV with a column ``noisy_clients``, empty at sites that send nothing, and the ids omitted.
+        The CSV with a column ``noisy_clients``, and the ids omitted.
 
     Raises:
         InputError: no such table, columns of counts in it, messages of other locations, sites without one.
@@ -273,25 +272,23 @@ def collect_reports(
         raise InputError([Fault(sites.name, "header", ",".join(table.columns), "a column id, and none of counts")])
     sent = {message.location: message.noisy for message in messages}
     ids = table["id"].to_list()
-    marks = table["sends"].to_list() if "sends" in table.columns else ["1"] * len(ids)
-    alone = {name for name, mark in zip(ids, marks, strict=True) if mark == "0"}
-    silent = [name for name in ids if name not in sent and name not in alone]
-    faults = _sites_faults(sites.name, ids, marks, sent, alone)
+    silent = [name for name in ids if name not in sent]
+    faults = _sites_faults(sites.name, ids, sent)
     if silent and missing == "refuse":
         shown = ", ".join(cut(name) for name in silent[:5]) + (f" and {len(silent) - 5} more" if silent[5:] else "")
         faults.add(sites.name, "column id", f"no report of {shown}", "a report of each")
     elif not sent:
         faults.add(sites.name, "", "no reports", "a report of some site")
     faults.check()
-    table = table.filter(pl.col("id").is_in([*sent, *alone])).drop("sends", strict=False)
-    counts = [str(sent[name]) if name in sent else None for name in table["id"].to_list()]
+    table = table.filter(pl.col("id").is_in([*sent]))
+    counts = [str(sent[name]) for name in table["id"].to_list()]
     out = io.BytesIO()
     table.with_columns(pl.Series("noisy_clients", counts)).write_csv(out)
     return out.getvalue(), silent
 
 
-def _sites_faults(file: str, ids: list[str], marks: list[Any], sent: Mapping[str, Any], alone: set[str]) -> Faults:
-    """Return the faults of a table of sites: its ids, its marks, and locations that sent and may not have."""
+def _sites_faults(file: str, ids: list[str], sent: Mapping[str, Any]) -> Faults:
+    """Return the faults of a table of sites: its ids, and locations that sent and are not there."""
     faults, known = Faults(), set(ids)
     blank = [row for row, name in enumerate(ids) if name == ""]
     faults.add_rows(file, "id", blank, lambda row: "nothing", "an id")
@@ -301,8 +298,4 @@ def _sites_faults(file: str, ids: list[str], marks: list[Any], sent: Mapping[str
     for name in sent:
         if name not in known:
             faults.add(file, "column id", "no such id", f"{cut(name)}, which sent a report")
-        elif name in alone:
-            faults.add(file, "column sends", f"0 for {cut(name)}, which sent a report", "1, or no report of it")
-    wrong = [row for row, mark in enumerate(marks) if mark not in ("0", "1")]
-    faults.add_rows(file, "sends", wrong, lambda row: cut(str(marks[row])), "0 or 1")
     return faults

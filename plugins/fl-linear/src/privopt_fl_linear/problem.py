@@ -41,9 +41,9 @@ class LocationTable:
     points: File = key(
         secret=True,
         help="id,x,y,facility_cost,clients (or lat,lon for x,y; with matrix neither); noisy_clients instead of "
-        "clients: what the locations sent; an empty count: a site that sends none, publicly. opening_cost: the fixed "
-        "part of a facility's cost, 0 for one that exists; candidate: 1 where a facility may be, else 0; capacity: "
-        "most clients that a facility may be built for, empty for no bound",
+        "clients: what the locations sent. opening_cost: the fixed part of a facility's cost, 0 for one that exists; "
+        "candidate: 1 where a facility may be, else 0; capacity: most clients that a facility may be built for, empty "
+        "for no bound",
     )
     matrix: File | None = key(
         default=None,
@@ -103,8 +103,8 @@ class Locations:
         ids: (n,) text, ascending.
         coordinates: (names of the two columns, (n, 2) values), or None with a matrix.
         site: what is public.
-        clients: (n,) int64, secret, 0 at sites that send nothing; None where the file has no such column.
-        noisy: (n,) float64, what the locations sent, 0 likewise; None where the file has no such column.
+        clients: (n,) int64, secret; None where the file has no such column.
+        noisy: (n,) float64, what the locations sent; None where the file has no such column.
     """
 
     ids: Any
@@ -127,12 +127,11 @@ class Locations:
         if self.site.candidates is not None:
             columns["candidate"] = np.isin(np.arange(self.site.size), self.site.candidates).astype(np.int64)
         if self.site.capacity is not None:
-            columns["capacity"] = _emptied(self.site.capacity, np.isfinite(self.site.capacity))
+            capacity = pl.Series(self.site.capacity)
+            columns["capacity"] = pl.select(pl.when(capacity.is_finite()).then(capacity)).to_series()
         if noisy is not None:
             whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
-            columns["noisy_clients"] = _emptied(noisy.astype(np.int64) if whole else noisy, self.site.sends)
-        elif self.site.sends is not None:
-            columns["sends"] = self.site.sends.astype(np.int64)
+            columns["noisy_clients"] = noisy.astype(np.int64) if whole else noisy
         out = io.BytesIO()
         pl.DataFrame(columns).write_csv(out)
         return out.getvalue()
@@ -144,14 +143,6 @@ class Locations:
         out = io.BytesIO()
         np.save(out, self.site.metric.distances)
         return out.getvalue()
-
-
-def _emptied(values: NDArray[Any], said: NDArray[np.bool_] | None) -> Any:
-    """Return a column with empty cells where nothing is said."""
-    import polars as pl
-
-    column = pl.Series(values)
-    return column if said is None else pl.select(pl.when(pl.Series(said)).then(column)).to_series()
 
 
 @frozen(kw_only=True)
@@ -208,13 +199,13 @@ class FLInstance:
     @property
     def plain(self) -> bool:
         """Whether it is the paper's problem, which its bounds speak of: facilities at all locations, at no others."""
-        return self.nearest and self.data.site.candidates is None and self.data.site.sends is None
+        return self.nearest and self.data.site.candidates is None
 
     def server(self, method: str) -> Server:
         """Return the server's public choices for a private method."""
         settings, privacy = self.declared.settings, self.declared.privacy
         rule = MarginRule(
-            n=len(self.data.site.senders),
+            n=self.data.site.size,
             epsilon=float(spent(privacy.epsilon)),
             kind=settings.margin,
             noise=self.noise,
@@ -239,9 +230,8 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
         Column(name="opening_cost", least=0.0, most=MAX_SIZE, optional=True),
         Column(name="candidate", kind="count", one_of=(0, 1), optional=True),
         Column(name="capacity", least=0.0, optional=True, unit="clients", blank=math.inf),
-        Column(name="clients", kind="count", least=0, most=MOST_CLIENTS, optional=True, blank=-1),
-        Column(name="noisy_clients", least=-MOST_NOISY, most=MOST_NOISY, optional=True, blank=math.nan),
-        Column(name="sends", kind="count", one_of=(0, 1), optional=True),
+        Column(name="clients", kind="count", least=0, most=MOST_CLIENTS, optional=True),
+        Column(name="noisy_clients", least=-MOST_NOISY, most=MOST_NOISY, optional=True),
     ]
     choices = [("x", "y"), ("lat", "lon")] if table.matrix is None else []
     for name in [name for pair in choices for name in pair]:
@@ -252,10 +242,6 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
     order = np.argsort(found["id"], kind="stable")
     metric, coordinates = _read_metric(table, found, order)
     found = {name: _canonical(values[order]) for name, values in found.items()}
-    sends = _sends(found)
-    for name in ("clients", "noisy_clients"):
-        if name in found:
-            found[name] = np.where(sends, found[name], 0)
     site = Site(
         metric=metric,
         cost=found["facility_cost"],
@@ -263,7 +249,6 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
         opening=found.get("opening_cost"),
         candidates=np.flatnonzero(found["candidate"]) if "candidate" in found else None,
         capacity=found.get("capacity"),
-        sends=None if sends.all() else sends,
         source=table.points.name,
     )
     return Locations(
@@ -275,46 +260,21 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
     )
 
 
-def _sends(found: Table) -> NDArray[np.bool_]:
-    """Return which locations send a count: those whose cell of counts is not empty."""
-    sends = found.get("sends", np.ones(len(found["id"]), dtype=np.int64)) > 0
-    if "clients" in found:
-        sends = sends & (found["clients"] >= 0)
-    return np.asarray(sends & ~np.isnan(found.get("noisy_clients", np.zeros(1))), dtype=np.bool_)
-
-
 def _canonical(values: Any) -> Any:
     """Return numbers in which equal values have equal bytes: no -0.0."""
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
 def _check_rows(name: str, found: Table, *, whole: bool) -> None:
-    """Refuse rows that repeat an id or contradict themselves.
-
-    Sites that send nothing must say so in every column of counts, may not be all there are, and must be candidates.
+    """Refuse rows that repeat an id, tables without a candidate, and noisy counts that are not whole where all must be.
 
     Raises:
         InputError: the faults.
     """
-    faults, sends = Faults(duplicate_faults(name, found["id"])), _sends(found)
-    candidate = found.get("candidate", np.ones(len(sends), dtype=np.int64))
-    if not candidate.any():
+    faults = Faults(duplicate_faults(name, found["id"]))
+    if not found.get("candidate", np.ones(1)).any():
         faults.add(name, "column candidate", "0 everywhere", "1 for some location")
-    said = {
-        "clients": found.get("clients", np.zeros(1)) >= 0,
-        "sends": found.get("sends", np.ones(1)) > 0,
-        "noisy_clients": ~np.isnan(found.get("noisy_clients", np.zeros(1))),
-    }
-    for column, here in said.items():
-        if column in found:
-            wanted = "nothing (or sends 0), as another column of this site says that it sends no count"
-            text = "1" if column == "sends" else "a count"
-            faults.add_rows(name, column, np.flatnonzero(here != sends).tolist(), lambda row: text, wanted)  # noqa: B023
-    if not sends.any():
-        faults.add(name, "", "sites alone", "some location with a count")
-    wanted = "a candidate, or a location with a count: this one is neither"
-    faults.add_rows(name, "candidate", np.flatnonzero(~sends & (candidate == 0)).tolist(), lambda row: "0", wanted)
-    noisy = np.nan_to_num(found.get("noisy_clients", np.zeros(1)))
+    noisy = found.get("noisy_clients", np.zeros(1))
     if whole:
         broken = np.flatnonzero(noisy != np.rint(noisy)).tolist()
         wanted = 'a whole number, for noise = "discrete"'

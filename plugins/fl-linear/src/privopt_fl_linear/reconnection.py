@@ -75,7 +75,7 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
     kept = metric.independent(order, 2.0 * delta * (1.0 + EDGE_SLACK))
     facility = metric.cheapest(kept, cost, rank)
     owner = metric.balls(kept, rank, delta)
-    return Assignment.from_facilities(np.where(base.facility < 0, -1, np.where(owner >= 0, owner, facility)))
+    return Assignment.from_facilities(np.where(owner >= 0, owner, facility))
 
 
 def grid(extent: float) -> tuple[float, ...]:
@@ -116,7 +116,7 @@ def list_radii(
 
     ``go_on(number)`` is asked before each radius but the first; where it says no, the radii so far are returned.
     """
-    everyone = np.flatnonzero(base.facility >= 0)
+    everyone = np.arange(site.size)
     found: list[Candidate] = []
     for number, delta in enumerate(grid(site.metric.extent)):
         if found and not go_on(number):
@@ -124,7 +124,7 @@ def list_radii(
         assignment = reconnect(site, base, delta)
         if found and found[-1].assignment.equals(assignment):
             continue
-        facility = assignment.facility[everyone]
+        facility = assignment.facility
         slope = math.fsum(site.cost[facility] + site.metric.between(everyone, facility))
         offset = math.fsum(rule.margins(assignment.sizes, alpha) * site.cost[assignment.opened])
         found.append(Candidate(delta, assignment, slope, offset))

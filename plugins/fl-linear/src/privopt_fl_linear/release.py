@@ -55,14 +55,12 @@ class FLRelease(Release):
         epsilon = self.epsilon
         if epsilon is None:
             return None
-        there = self.ids[self.assignment.facility >= 0]
-        return NoisyCounts(inputs=there.tolist(), reach=lambda share: math.ceil(-math.log(share) / epsilon))
+        return NoisyCounts(inputs=self.ids.tolist(), reach=lambda share: math.ceil(-math.log(share) / epsilon))
 
     def write(self, folder: Path) -> None:
         """Write both tables."""
-        served, opened = self.assignment.facility >= 0, self.assignment.opened
-        facility = self.ids[self.assignment.facility[served]]
-        write_columns(folder / CONNECTIONS, {"id": self.ids[served], "facility": facility})
+        opened = self.assignment.opened
+        write_columns(folder / CONNECTIONS, {"id": self.ids, "facility": self.ids[self.assignment.facility]})
         write_columns(folder / CAPACITIES, {"id": self.ids[opened], "capacity": self.capacities})
 
     @classmethod
@@ -78,12 +76,10 @@ class FLRelease(Release):
         made = read_table(sizes, [Column(name="id", kind="id"), Column(name="capacity", least=0.0)])
         Faults(duplicate_faults(CONNECTIONS, found["id"]) + duplicate_faults(CAPACITIES, made["id"])).check()
         places = check_ids(links, found["id"], ids, "id", known)
-        other = np.setxor1d(problem.data.site.senders, places)
-        if other.size:
-            row = "a row" if other[0] in places else "no row"
-            wanted = "a row for each location that sends a count, and no other"
-            raise InputError([Fault(CONNECTIONS, "", f"{row} for {ids[other[0]]}", wanted)])
-        facility = np.full(len(ids), -1, dtype=np.int64)
+        missing = np.setdiff1d(np.arange(len(ids)), places)
+        if missing.size:
+            raise InputError([Fault(CONNECTIONS, "", f"no row for {ids[missing[0]]}", "a row for each location")])
+        facility = np.empty(len(ids), dtype=np.int64)
         facility[places] = check_ids(links, found["facility"], ids, "facility", known)
         assignment = Assignment.from_facilities(facility)
         opened = check_ids(sizes, made["id"], ids, "id", known)

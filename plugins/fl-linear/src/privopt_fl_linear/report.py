@@ -60,7 +60,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     if len(places) <= MAX_VECTOR_MARKS:
         from matplotlib.collections import LineCollection
 
-        lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h not in (v, -1)]
+        lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
         axes.add_collection(LineCollection(lines, colors=SOFT, linewidths=0.9))
     x, y = places.T
     counts = release.counts
@@ -218,7 +218,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         made = []
         if "map" in drawn:
             lead = (
-                f"{len(site.senders)} locations are served by {len(opened)} facilities. Circles grow with the clients "
+                f"{site.size} locations are served by {len(opened)} facilities. Circles grow with the clients "
                 "reported, squares with the capacity; a line joins a location to the facility that serves it."
             )
             made.append(figure_section("Who is served where", drawn["map"], lead))
@@ -266,35 +266,29 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         places = [(float(x), float(y)) for x, y in (values if names == ("x", "y") else values[:, ::-1]).tolist()]
         facility, opened = release.assignment.facility.tolist(), release.assignment.opened.tolist()
         capacity = dict(zip(opened, release.capacities.tolist(), strict=True))
-        away = np.zeros(site.size)
-        there = site.senders
-        away[there] = site.metric.between(there, release.assignment.facility[there])
+        away = site.metric.between(np.arange(site.size), release.assignment.facility)
         ids = [str(name) for name in problem.data.ids]
-
-        kinds = ["location" if h >= 0 else "site" for h in facility]
 
         def facts(v: int, kind: str) -> dict[str, Any]:
             point = kind != "connection"
             return {
                 "id": ids[v],
                 "kind": kind,
-                "facility": ids[facility[v]] if facility[v] >= 0 else None,
-                "distance": float(away[v]) if facility[v] >= 0 else None,
-                "reported_clients": (
-                    float(release.counts[v]) if point and facility[v] >= 0 and release.counts is not None else None
-                ),
+                "facility": ids[facility[v]],
+                "distance": float(away[v]),
+                "reported_clients": float(release.counts[v]) if point and release.counts is not None else None,
                 "capacity": capacity.get(v) if point else None,
                 "facility_cost": float(site.cost[v]) if point else None,
             }
 
         features = [
-            Feature(path=(place,), properties=facts(v, "facility" if v in capacity else kinds[v]))
+            Feature(path=(place,), properties=facts(v, "facility" if v in capacity else "location"))
             for v, place in enumerate(places)
         ]
         features += [
             Feature(path=(places[v], places[h]), properties=facts(v, "connection"))
             for v, h in enumerate(facility)
-            if h not in (v, -1)
+            if h != v
         ]
         planar = names == ("x", "y")
         return Layer(
@@ -312,7 +306,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         if "clients" not in source.columns:
             return []
         by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))
-        clients = np.array([float(by_id[str(name)] or 0) for name in problem.data.ids])
+        clients = np.array([float(by_id[str(name)]) for name in problem.data.ids])
         demand = sum_counts(release.assignment, clients)
         over = np.flatnonzero(demand > release.capacities)
         said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."

@@ -251,7 +251,7 @@ def choose_facilities(
     single-source capacitated one.
 
     Returns:
-        The answer, its facilities as locations, -1 where no clients are.
+        The answer, its facilities as locations.
 
     Raises:
         InputError: more pairs than are ever solved over.
@@ -259,15 +259,14 @@ def choose_facilities(
     """
     context.report(phase)
     site = server.site
-    among, there = site.allowed, site.senders
-    here = np.asarray(counts, dtype=np.float64)[there]
+    among, here = site.allowed, np.asarray(counts, dtype=np.float64)
     clients = np.maximum(here + any_set.slope, 0.0)
     weight = np.maximum(here, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
-    scale = np.divide(clients, weight, out=np.ones(len(there)), where=weight > 0.0)
-    costs = SiteCosts(site=site, among=among, there=there, weight=weight, scale=scale)
+    scale = np.divide(clients, weight, out=np.ones(site.size), where=weight > 0.0)
+    costs = SiteCosts(site=site, among=among, weight=weight, scale=scale)
     opening = site.opening_cost[among] + site.cost[among] * any_set.start
     bounded = site.capacity is not None
-    pairs = len(among) * len(there) if bounded else min_pairs(len(among), len(there))
+    pairs = len(among) * site.size if bounded else min_pairs(len(among), site.size)
     _check_memory(server, context, pairs, 64.0 if bounded else BYTES_PER_PAIR)
     found = open_facilities(
         costs,
@@ -283,9 +282,7 @@ def choose_facilities(
         capacity = (site.bound[among] - any_set.start) * slack
         context.report(f"{phase}, within bounds", 0, found.bound)
         found = assign_within_bounds(costs, opening, clients, capacity, found, server.max_facilities, context)
-    facility = np.full(site.size, -1)
-    facility[there] = among[found.facility]
-    return evolve(found, facility=facility, opened=among[found.opened])
+    return evolve(found, facility=among[found.facility], opened=among[found.opened])
 
 
 def _check_memory(server: Server, context: SolveContext, pairs: int, bytes_per_pair: float) -> None:
@@ -295,8 +292,8 @@ def _check_memory(server: Server, context: SolveContext, pairs: int, bytes_per_p
         InputError: more pairs than are ever solved over.
         StoppedError: more than fit into memory.
     """
-    sizes = len(server.site.allowed), len(server.site.senders)
-    asked = f"{sizes[0]:,} places for a facility and {sizes[1]:,} locations ({pairs:,} pairs)"
+    places = len(server.site.allowed)
+    asked = f"{places:,} places for a facility and {server.site.size:,} locations ({pairs:,} pairs)"
     if pairs > MAX_PAIRS:
         wanted = f"at most {MAX_PAIRS:,} pairs, for which facilities to open is solved over them"
         raise InputError([Fault(server.site.source, "", asked, wanted)])

@@ -44,36 +44,33 @@ class SiteCosts:
     Attributes:
         site: what is public.
         among: (F,) places for a facility, ascending.
-        there: (C,) locations with clients, ascending.
         weight: (C,) that a location's way is weighed by, >= 0.
         scale: (C,) capacity that a location takes, a unit of its weight, >= 0.
     """
 
     site: Site
     among: Ints
-    there: Ints
     weight: Floats
     scale: Floats
 
     @property
     def shape(self) -> tuple[int, int]:
         """Facilities, clients."""
-        return len(self.among), len(self.there)
+        return len(self.among), self.site.size
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
         """See `Costs.nearest`."""
-        places, scale = self.there[clients], self.scale[clients]
-        which, each = self.site.metric.nearest(places, self.among, self.site.cost, scale, count)
+        which, each = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
         return which, each * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
         """See `Costs.cheapest`; a search from all facilities at once where all locations are scaled alike."""
-        site = self.site
+        site, everyone = self.site, np.arange(self.site.size)
         if bool((self.scale == 1.0).all()):
-            chosen = site.metric.cheapest(self.among[opened], site.cost, site.rank)[self.there]
-            way = site.metric.between(self.there, chosen) + site.cost[chosen]
+            chosen = site.metric.cheapest(self.among[opened], site.cost, site.rank)
+            way = site.metric.between(everyone, chosen) + site.cost[chosen]
             return np.searchsorted(self.among, chosen), way * self.weight
-        which, each = site.metric.nearest(self.there, self.among[opened], site.cost, self.scale, 1)
+        which, each = site.metric.nearest(everyone, self.among[opened], site.cost, self.scale, 1)
         return opened[which[:, 0]], each[:, 0] * self.weight
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, read_only
 from privopt_fl_linear.metric import Metric
 
 __all__ = ["Assignment", "Site", "connection_cost", "cost_parts", "sum_counts"]
@@ -23,10 +23,10 @@ class Assignment:
     """Which facility serves each location.
 
     Attributes:
-        facility: (n,) the location whose facility serves v: h(v); -1 for a location without clients.
+        facility: (n,) the location whose facility serves v: h(v).
         opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). ``{v : h(v) = v}``, its other
             definition, fails with ties.
-        place: (n,) the position of ``facility`` in ``opened``, or -1.
+        place: (n,) the position of ``facility`` in ``opened``.
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
 
@@ -38,11 +38,8 @@ class Assignment:
     @classmethod
     def from_facilities(cls, facility: Ints) -> Assignment:
         """Derive the rest from h."""
-        served = facility >= 0
-        opened, place, sizes = np.unique(facility[served], return_inverse=True, return_counts=True)
-        places = np.full(len(facility), -1)
-        places[served] = place.reshape(-1)
-        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, places, sizes)))
+        opened, place, sizes = np.unique(facility, return_inverse=True, return_counts=True)
+        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, place.reshape(-1), sizes)))
 
     def equals(self, other: Assignment) -> bool:
         """Return whether every location has the same facility in both."""
@@ -60,7 +57,6 @@ class Site:
         opening: (n,) cost of opening at all, or None.
         candidates: locations that may hold a facility, ascending; None for all.
         capacity: (n,) most clients that a facility may serve, infinite without a bound; None if no facility has one.
-        sends: (n,) whether there are clients, whose count is sent; None for everywhere. Others are sites alone.
         source: name of the file of locations, for faults.
     """
 
@@ -70,18 +66,12 @@ class Site:
     opening: Floats | None = None
     candidates: Ints | None = None
     capacity: Floats | None = None
-    sends: Bools | None = None
     source: str = "locations"
 
     @property
     def size(self) -> int:
         """Number of locations."""
         return self.metric.size
-
-    @property
-    def senders(self) -> Ints:
-        """The locations with clients, ascending."""
-        return np.arange(self.size) if self.sends is None else np.flatnonzero(self.sends)
 
     @property
     def allowed(self) -> Ints:
@@ -106,8 +96,8 @@ class Site:
         Args:
             facilities: to choose from; default: all that are allowed.
         """
-        found = self.metric.cheapest(self.allowed if facilities is None else facilities, self.cost, self.rank)
-        return Assignment.from_facilities(found if self.sends is None else np.where(self.sends, found, -1))
+        among = self.allowed if facilities is None else facilities
+        return Assignment.from_facilities(self.metric.cheapest(among, self.cost, self.rank))
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
@@ -115,8 +105,7 @@ def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Fl
 
     Counts may be negative (noisy). The order of the locations does not matter.
     """
-    order = np.argsort(assignment.place, kind="stable")
-    ordered = counts[order][len(order) - int(assignment.sizes.sum()) :]
+    ordered = counts[np.argsort(assignment.place, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
     if np.issubdtype(ordered.dtype, np.integer):
         return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
@@ -127,8 +116,7 @@ def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Fl
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
     """Return sum_v counts_v d(v, h(v)), correctly rounded from the products."""
-    served = np.flatnonzero(assignment.facility >= 0)
-    return math.fsum(counts[served] * metric.between(served, assignment.facility[served]))
+    return math.fsum(counts * metric.between(np.arange(metric.size), assignment.facility))
 
 
 def cost_parts(

@@ -1,7 +1,7 @@
 """Compiled kernels of facility location: Lagrangian bound, subgradient ascent and interchange search.
 
 States of a facility: 0 free, 1 open, -1 closed. ``start`` (F + 1,), ``client`` and ``cost`` are the pairs that are
-looked at, by facility; see :class:`privopt_fl_linear.reach.Pairs` for ``beyond`` and ``far``, both (C,).
+looked at, by facility; see :class:`privopt_fl_linear.service_costs.Pairs` for ``beyond`` and ``far``, both (C,).
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from attrs import evolve, frozen
 
+from lr_geo_paper.bounds import cost_bounds
 from lr_geo_paper.cities import AIR, Settings
 from privopt.declare import load_problem
 from privopt.errors import ModelError, SolverError, StoppedError
 from privopt.execution.clock import Clock, clock
 from privopt.interfaces import Mechanism, SolveContext
 from privopt.registry import registry
-from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.estimate import costs_of
 from privopt_lr_geo.measures import across_users

@@ -96,10 +96,6 @@ class Costs:
         exact = self.data.cost[records]
         return Estimates(upper=exact, lower=exact)
 
-    def floors(self, records: Ints) -> Floats:
-        """Return (n, K) no more than the true costs, for Theorem 4.7; no user needs them."""
-        return self.data.cost[records]
-
     def details(self) -> dict[str, Any]:
         """Return what ``details`` says of the costs."""
         return {}
@@ -126,11 +122,6 @@ class TableCosts(Costs):
         found = estimates(self.places, self.cells, records, extract)
         self.made.append(found)
         return found
-
-    def floors(self, records: Ints) -> Floats:
-        """Return (n, K) by Equation (33), from the table over the whole map."""
-        whole = self.table.rows(np.arange(len(self.cells.coordinates)))
-        return estimates(self.places, self.cells, records, whole).lower
 
     def details(self) -> dict[str, Any]:
         """Return sizes, shifts and the width of the bounds."""

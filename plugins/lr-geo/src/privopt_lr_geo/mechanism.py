@@ -10,9 +10,7 @@ import numpy as np
 
 from privopt.errors import DoesNotHoldError, Fault, InputError
 from privopt.interfaces import Channel, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.central import clients_of, solve_central
-from privopt_lr_geo.estimate import costs_of
 from privopt_lr_geo.exact import population_loss, solve_exact
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.lr_sets import lr_sets, pairs_inside
@@ -31,9 +29,6 @@ __all__ = ["LRGeo"]
 
 ATTACKED: Final = 50
 """Users on whose packages the audit tries its attacks, at most."""
-BOUNDED: Final = 10
-"""Users over whom the audit bounds the cost, at most, and PATIENCE the seconds that it takes for that."""
-PATIENCE: Final = 60.0
 
 
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
@@ -192,10 +187,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         gv = across_users(data, release, release.matrices)
         found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result.method != "exact":
-            costs = costs_of(problem)
-            chosen = clients_of(problem, 0, costs)[:ATTACKED]
+            chosen = clients_of(problem, 0)[:ATTACKED]
             found["server"] = attack_server(data, problem.declared.lr_geo, chosen)
-            found["bounds"] = cost_bounds(problem, chosen[:BOUNDED], costs, release.matrices, seconds=PATIENCE)
         return found
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:

@@ -107,8 +107,8 @@ class Cells:
     shift: Floats
 
     @classmethod
-    def over(cls, places: Places, cell_km: float, *, every: bool = False) -> Cells:
-        """Lay the grid over the places; with ``every`` all its cells, not those alone that can be looked up."""
+    def over(cls, places: Places, cell_km: float) -> Cells:
+        """Lay the grid over the places, and keep the cells that can be looked up."""
         from scipy.spatial import cKDTree
 
         points = places.coordinates
@@ -117,14 +117,7 @@ class Cells:
             degree = EARTH_RADIUS_KM * np.pi / 180.0
             narrow = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
             step = step / np.array([degree, degree * narrow])
-        if every:
-            top = np.rint((points.max(axis=0) - corner) / step).astype(np.int64)
-            if float(np.prod(top + 1.0)) * 8 > LARGEST:
-                raise _too_large(places.data, int(np.prod(top + 1.0)), "cells", float(np.prod(top + 1.0)) * 8)
-            index = np.stack(np.meshgrid(*(np.arange(t + 1) for t in top), indexing="ij"), axis=-1).reshape(-1, 2)
-        else:
-            index = np.unique(np.rint((points - corner) / step).astype(np.int64), axis=0)
-        centres = corner + index * step
+        centres = corner + step * np.unique(np.rint((points - corner) / step).astype(np.int64), axis=0)
         nodes, squares = cKDTree(places.flat(points)), cKDTree(places.flat(centres))
         node = nodes.query(places.flat(centres))[1].astype(np.int64)
         access = places.apart(centres, points[node])
@@ -174,13 +167,9 @@ class ReferenceTable:
         """
         size = max(4.0 * len(chosen) ** 2, 8.0 * len(chosen) * len(self.shares))
         if size > LARGEST:
-            raise _too_large(self.places.data, len(chosen), "cells in the circle", size)
+            found = f"a table of {len(chosen):,} cells in the circle, {size / 1e9:.1f} GB"
+            wanted = f"at most {LARGEST / 1e9:g} GB: a larger cell, or smaller radii"
+            raise InputError([Fault(self.places.data.file, "lr-geo.reference_cell_km", found, wanted)])
         travel = self._travel[self.cells.node[chosen]] + self.cells.access[chosen, None]
         beta = travel_cost(travel, None, self.shares, source=self.places.data.file)
         return Extract(cells=chosen, beta=beta.astype(np.float32))
-
-
-def _too_large(data: MetricData, count: int, what: str, size: float) -> InputError:
-    found = f"a table of {count:,} {what}, {size / 1e9:.1f} GB"
-    wanted = f"at most {LARGEST / 1e9:g} GB: a larger cell, or smaller radii"
-    return InputError([Fault(data.file, "lr-geo.reference_cell_km", found, wanted)])

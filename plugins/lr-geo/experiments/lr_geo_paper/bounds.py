@@ -16,7 +16,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
 from privopt.execution.clock import check, limit
 from privopt_lr_geo.client import Client
-from privopt_lr_geo.estimate import Costs
+from privopt_lr_geo.estimate import Costs, TableCosts, estimates
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -51,6 +51,14 @@ def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> floa
         coordinates=None if points is None else points[around.records],
     )
     return max(0.0, solve(instance, gap=GAP).lower_bound)
+
+
+def _floors(costs: Costs, records: Ints) -> Floats:
+    """Return (n, K) no more than the true costs; with a table Equation (33) over the whole map."""
+    if not isinstance(costs, TableCosts):
+        return costs.data.cost[records]
+    whole = costs.table.rows(np.arange(len(costs.cells.coordinates)))
+    return estimates(costs.places, costs.cells, records, whole).lower
 
 
 def _undominated(cost: Floats) -> Ints:
@@ -89,7 +97,7 @@ def cost_bounds(
         for client in clients:
             records = client.around.records
             try:
-                below = relaxed_bound(problem, client.around, costs.floors(records))
+                below = relaxed_bound(problem, client.around, _floors(costs, records))
             except StoppedError:
                 break
             z = matrices[str(data.records.ids[client.around.user])].probabilities
