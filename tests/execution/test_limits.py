@@ -114,7 +114,7 @@ few = [answers() for _ in range(2)]
 assert "numba" not in sys.modules
 import numba
 import privopt_metric_dp.matrix.certify
-privopt_metric_dp.matrix.certify.FEW = 0
+privopt_metric_dp.matrix.certify.MIN_COMPILED_RATIOS = 0
 rng = np.random.default_rng(0)
 for (one, loss), (other, again) in zip(few, [answers() for _ in range(2)]):
     for a, b in zip(one[:3], other[:3]):

@@ -26,7 +26,7 @@ def chosen(request, tmp_path_factory):
     if request.param == "everywhere":
         text = text.replace("epsilon = 0.8\n", "epsilon = 0.8\neverywhere = true\nsplit_km = 3.0\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registered, "PRICED", 0)  # bounds over all streets: test_street_bound.py
+        patch.setattr(registered, "PRICED_PER_OUTPUT", 0)  # bounds over all streets: test_street_bound.py
         solve("optimal-lp", written(folder, text), folder / "out", Options(gap=1e-3))
     return folder / "out"
 

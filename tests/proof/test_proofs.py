@@ -218,7 +218,7 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
             side, at = (forward, (i, j)) if i < j else (backward, (j, i))
             side[number[at], k] = proof.values[m]
     multipliers = Multipliers.whole(forward, backward)
-    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.LONG", 20)
+    monkeypatch.setattr("privopt_metric_dp.proof.make_proof.MANY_MULTIPLIERS", 20)
     whole, bound = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, memory_limit=np.inf)
     assert bound == pytest.approx(result_of(folder)["objective"]["lower_bound"], rel=1e-6)
     few, less = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, memory_limit=48.0 * 60)

@@ -23,7 +23,7 @@ from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 from privopt_metric_dp.solvers.interior_point_state import begin
-from privopt_metric_dp.solvers.normal_equations import RECYCLED, Coupling
+from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, Coupling
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -42,7 +42,7 @@ def scattered(records: int, outputs: int, extra: int, epsilon: float, seed: int)
 
 
 def on(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    monkeypatch.setattr(interior_point, "SMALL", 0 if engine == "lanes" else np.inf)
+    monkeypatch.setattr(interior_point, "MAX_DENSE_WORK", 0 if engine == "lanes" else np.inf)
 
 
 @settings(max_examples=40)
@@ -165,7 +165,7 @@ def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, ou
 def test_without_the_coupling_answers_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
     instance = scattered(records, outputs, extra, 10.0**power, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interior_point, "SMALL", 0)
+        patch.setattr(interior_point, "MAX_DENSE_WORK", 0)
         formed = solve(instance, method=InteriorPoint(symmetry=False), gap=1e-7)
         patch.setattr(interior_point, "FORMED", 0)
         answer = solve(instance, method=InteriorPoint(symmetry=False, threads=2), gap=1e-2)
@@ -281,7 +281,7 @@ def test_rows_that_cannot_be_brought_back_to_one_end_nothing(monkeypatch):
         if len(seen) > 3:
             back(state, coupling, within)
 
-    monkeypatch.setattr(interior_point, "SMALL", 0)
+    monkeypatch.setattr(interior_point, "MAX_DENSE_WORK", 0)
     monkeypatch.setattr(interior_point, "FORMED", 0)
     monkeypatch.setattr(interior_point, "_restore_sums", late)
     answer = solve(instance, method=InteriorPoint(symmetry=False), gap=5e-2)
@@ -308,7 +308,7 @@ class Dense:
         return self.matrix @ prices
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([5, 40, 2 * RECYCLED]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([5, 40, 2 * MAX_RECYCLED]))
 @settings(max_examples=20, deadline=None)
 def test_directions_of_earlier_right_sides_save_products_and_leave_the_residual(seed, size):
     rng = np.random.default_rng(seed)
@@ -326,5 +326,5 @@ def test_directions_of_earlier_right_sides_save_products_and_leave_the_residual(
         alone = Dense(matrix)
         Coupling(state=alone, rough=lambda right: right / scale, exact=False, loose=True).solve(right, share, 40 * size)
         assert state.products - before <= alone.products
-    if size < RECYCLED:
+    if size < MAX_RECYCLED:
         assert taken[1] < taken[0]

@@ -135,7 +135,9 @@ def test_spanners_under_a_limit_come_from_coarse_to_fine_and_only_those_that_fit
     assert begun == sorted(begun)
     assert len(begun) > 1
     begun.clear()
-    monkeypatch.setattr("privopt_metric_dp.solvers.spanner.FINER", 1e12)  # whatever comes next would not end in time
+    monkeypatch.setattr(
+        "privopt_metric_dp.solvers.spanner.TIME_FACTOR", 1e12
+    )  # whatever comes next would not end in time
     with limit(1e6):
         few = Incumbent(InDoubles(part.instance), 1e-2)
         FewPairs(InteriorPoint()).solve(part, few)

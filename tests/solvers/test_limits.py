@@ -128,7 +128,7 @@ def test_the_pairs_of_many_are_reduced_no_longer_than_a_limit(monkeypatch):
     i, j = np.triu_indices(len(place), 1)
     pairs, lengths = np.stack([i, j], axis=1), np.hypot(*(place[i] - place[j]).T)
     whole = pairs_module.reduce_pairs(pairs, lengths)
-    monkeypatch.setattr(pairs_module, "_ASKED", 50)
+    monkeypatch.setattr(pairs_module, "_PAIRS_PER_CHECK", 50)
     assert (pairs_module.reduce_pairs(pairs, lengths) == whole).all()
     with limit(0.0) as scope:
         pairs_module.reduce_pairs(pairs, lengths)
@@ -155,7 +155,7 @@ def test_the_plain_exponential_is_kept_before_pairs_and_shares_are_looked_for(tm
 
     monkeypatch.setattr(reduce, "reduce_pairs", stop)
     monkeypatch.setattr(data_module, "needed_pairs", stop)
-    monkeypatch.setattr(data_module, "REDUCED", 0)
+    monkeypatch.setattr(data_module, "MAX_REDUCED_PAIRS", 0)
     monkeypatch.setattr(exponential_module, "_differences", stop)
     solved = solve_problem(
         mechanism, tmp_path / "problem.toml", tmp_path / "out", Options(method=method, gap=1e-12, time_limit=600.0)

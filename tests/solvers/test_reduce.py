@@ -61,7 +61,7 @@ def words(size: int, dimensions: int, epsilon: float) -> Instance:
 
 
 def test_every_pair_of_many_words_is_neither_reduced_nor_searched(monkeypatch):
-    monkeypatch.setattr(space_pairs, "_MANY", 50)
+    monkeypatch.setattr(space_pairs, "_MIN_SAMPLED_RECORDS", 50)
     instance = words(60, 30, 0.3)
     few, rows = drop_implied_pairs(instance)
     assert few is instance
@@ -78,7 +78,7 @@ def test_every_pair_of_many_words_is_neither_reduced_nor_searched(monkeypatch):
 
 
 def test_one_way_shorter_than_a_pair_is_searched_for(monkeypatch):
-    monkeypatch.setattr(space_pairs, "_MANY", 50)
+    monkeypatch.setattr(space_pairs, "_MIN_SAMPLED_RECORDS", 50)
     instance = words(60, 30, 0.3)
     longer = instance.distances.copy()
     longer[:59] *= 3.0  # of the first record, which is in every sample

@@ -9,7 +9,7 @@ from helpers.charging import said
 from privopt.errors import InputError, UsageError
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_metric_dp.report.word_figures import DRAWS, word_figures, word_section
+from privopt_metric_dp.report.word_figures import DRAWS_PER_WORD, word_figures, word_section
 from privopt_metric_dp.studies.draft_words import RANKS, init_words
 
 
@@ -62,7 +62,7 @@ def test_the_figures_of_the_field(folder, tmp_path):
     found = word_figures(release, data)
     z = release.probabilities
     assert found.stays == pytest.approx(np.diag(z))
-    assert found.distinct == pytest.approx((1 - (1 - z) ** DRAWS).sum(axis=1), rel=1e-9)
+    assert found.distinct == pytest.approx((1 - (1 - z) ** DRAWS_PER_WORD).sum(axis=1), rel=1e-9)
     assert found.away == pytest.approx((z * data.to_outputs).sum(axis=1))
     shown = word_section(release, data)
     assert shown.html.count("<tr>") >= 3 + 12

@@ -23,7 +23,7 @@ from privopt_metric_dp.tables import trace_rows as traces
 from privopt_metric_dp.traces import interpolate as ways
 from privopt_metric_dp.traces import prediction
 from privopt_metric_dp.traces.draw_trace import Limit, State
-from privopt_metric_dp.traces.interpolate import SLACK, Ways
+from privopt_metric_dp.traces.interpolate import SLACK_STEPS, Ways
 
 STEP = 20_000
 """mm: a coarse step, so that sums over noise are short; what it adds to distances is counted."""
@@ -98,7 +98,7 @@ def test_no_sequence_tells_positions_apart_better_than_their_ways_allow(solved):
     walker = points_of(solved.opened, east)
     places = np.array(east) if len(east) > 7 else along[:, None]
     places = np.maximum(places, 0.0)  # the nearest point of the map
-    apart = np.linalg.norm(places[:, None] - places[None], axis=2) + SLACK * STEP / MM_PER_KM
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2) + SLACK_STEPS * STEP / MM_PER_KM
     last = len(east) - 1
     pairs = [([0] * 4, [1] * 4), ([2, 3, 3], [2, 5, 4]), ([0, 2, 6], [6, 0, 2])]
     pairs += [([last - 1] * 3, [last] * 3), ([last - 3] * 3, [last - 2] * 3)]
@@ -118,11 +118,11 @@ def test_no_sequence_tells_positions_apart_better_than_their_ways_allow(solved):
 def test_a_stay_tells_the_same_however_long_it_is(solved):
     walker = points_of(solved.opened, [[0.5, 0.0], [0.6, 0.0]])
     numbers = walker.prediction
-    assert abs(numbers.steps[0] - numbers.steps[1]).max() <= 0.1 * MM_PER_KM / STEP + SLACK
+    assert abs(numbers.steps[0] - numbers.steps[1]).max() <= 0.1 * MM_PER_KM / STEP + SLACK_STEPS
     fresh = [math.log(int(w)) for w in walker.weights[:, 0]]
     for stay in (2, 20, 200):
         one, two = (math.log(stayed(Law.of(walker), at, 0, stay)) for at in (0, 1))
-        most = float(walker.terms.threshold) * (0.1 + SLACK * STEP / MM_PER_KM)
+        most = float(walker.terms.threshold) * (0.1 + SLACK_STEPS * STEP / MM_PER_KM)
         assert abs((one - fresh[0]) - (two - fresh[1])) <= most + 1e-9
 
 
@@ -178,7 +178,7 @@ def test_a_table_of_positions_is_reported(solved, monkeypatch):
 
 def test_what_is_promised_says_what_is_read(solved, tmp_path):
     assert solved.guarantee.scope == "everywhere"
-    assert f"counts {SLACK * STEP} mm more than it is" in solved.guarantee.statement
+    assert f"counts {SLACK_STEPS * STEP} mm more than it is" in solved.guarantee.statement
     numbers, data = solved.opened.release.prediction, solved.opened.problem.data
     terms = solved.opened.release.terms
     assert numbers.failures(data, terms) == []

@@ -28,7 +28,7 @@ ROOM = 1e-9
 def coarse():
     """Return a coarse grid: what it adds to distances is measured, and the sums over noise are short."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grids, "FINENESS", 8)
+        patch.setattr(grids, "STEPS_PER_DISTANCE", 8)
         yield
 
 
@@ -106,7 +106,7 @@ def test_the_bound_is_reached():
     """Kept in spite of a far place, then renewed: the other trace is farther at the one and nearer at the other."""
     terms = Terms(report=Fraction(1, 10), threshold=Fraction(1), test=Fraction(1), good_within=Fraction(5))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grids, "FINENESS", 256)
+        patch.setattr(grids, "STEPS_PER_DISTANCE", 256)
         data, walker = walker_of([0.0, 1.0, 2.0, 30.0], terms)
     seen = ((False, 3), (True, 3), (True, 3), (True, 3), (False, 3))
     one, two = [1, 1, 1, 1, 1], [1, 0, 0, 0, 2]
@@ -243,7 +243,7 @@ def test_rates_that_hide_too_little_are_named():
 def test_the_grid_costs_less_than_a_thousandth():
     terms = Terms(report=Fraction(1), threshold=Fraction(1), test=Fraction(1), good_within=Fraction(3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grids, "FINENESS", 1024)
+        patch.setattr(grids, "STEPS_PER_DISTANCE", 1024)
         data = Line([0.0, 0.137, 1.0, 3.5])
         numbers = Prediction.of(data, terms)
     step = 3.5 / numbers.steps[0, 3]
@@ -255,7 +255,7 @@ def test_twins_a_micrometre_apart_get_a_coarser_grid(epsilon):
     share = Fraction(epsilon)
     terms = Terms(report=2 * share, threshold=share, test=share, good_within=Fraction(1, 10**9))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grids, "FINENESS", 1024)
+        patch.setattr(grids, "STEPS_PER_DISTANCE", 1024)
         for places in ([0.0, 1e-9], [0.0, 1e-9, 1.0]):
             data = Line(places)
             numbers = Prediction.of(data, terms)

@@ -23,13 +23,13 @@ __all__ = ["MOST_REPORTS", "AttackLine", "Seen", "likeliest", "lines_of", "over_
 MOST_REPORTS: Final = 1000
 """Reports of one place, where nothing else is asked for."""
 
-PLACES: Final = 200
+ATTACKED_PLACES: Final = 200
 """Places that are attacked, drawn by the prior."""
 
-NODES: Final = 24
+NOISE_VALUES: Final = 24
 """Values of a threshold's noise that its distribution is taken together in, by the attacker."""
 
-_SEED: Final = 17
+_RANDOM_SEED: Final = 17
 _IMPOSSIBLE: Final = -1e9
 
 
@@ -86,17 +86,17 @@ def over_time(release: MatrixRelease, data: MetricData, *, most: int = MOST_REPO
     """
     if len(release.records) != data.shape[0]:
         return None
-    chance = np.random.default_rng([_SEED, 1])  # another stream than that of reports
-    places = chance.choice(data.shape[0], size=PLACES, p=data.prior / data.prior.sum())
+    chance = np.random.default_rng([_RANDOM_SEED, 1])  # another stream than that of reports
+    places = chance.choice(data.shape[0], size=ATTACKED_PLACES, p=data.prior / data.prior.sum())
     counts = sorted({10**power for power in range(10) if 10**power < most} | {most})
-    seen = simulated(release, places, most, _SEED)
+    seen = simulated(release, places, most, _RANDOM_SEED)
     likelihood = {
         name: _spread(data.distance.between(places, likeliest(release, each, n)) for n in counts)
         for name, each in seen.items()
     }
     return {
         "unit": data.unit,
-        "places": PLACES,
+        "places": ATTACKED_PLACES,
         "reports": counts,
         "likelihood": likelihood,
     }
@@ -124,7 +124,7 @@ def likeliest(release: MatrixRelease, seen: Seen, count: int) -> Ints:
 
 def _tests(walker: Walker, outputs: Ints, kept: Bools) -> Floats:
     """(N,) log probability of what was kept and what was not at one place, by record; the threshold's noise summed."""
-    weights, noise = walker.nodes(NODES)
+    weights, noise = walker.nodes(NOISE_VALUES)
     total = np.zeros(len(walker.weights))
     starts = np.flatnonzero(~kept & (outputs >= 0))
     ends = np.append(starts[1:], len(outputs))

@@ -41,11 +41,11 @@ _CELLS = 1 << 22
 EQUAL: Final = 2.0**-49
 """Log-ratio up to which rows in doubles are equal."""
 
-CONFIDENCE: Final = 0.999
-DRAWS: Final = 100_000
+CONFIDENCE_LEVEL: Final = 0.999
+DRAWS_PER_RECORD: Final = 100_000
 """Draws for each of the two records that the statistical attack compares."""
 
-SEARCHED: Final = 20_000
+MAX_CHOSEN_PAIRS: Final = 20_000
 """Required pairs that the attack chooses from, at most."""
 
 
@@ -216,15 +216,17 @@ def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
     if not apart.size:
         return None
     z = release.probabilities
-    chosen = apart[:: max(1, apart.size // SEARCHED)]
+    chosen = apart[:: max(1, apart.size // MAX_CHOSEN_PAIRS)]
     i, j = release.pairs[chosen].T
     spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
     worst = chosen[int(spread.argmax())]
     i, j = release.pairs[worst].tolist()
-    bound = epsilon_lower(draw(release.weights[i], DRAWS), draw(release.weights[j], DRAWS), CONFIDENCE)
+    bound = epsilon_lower(
+        draw(release.weights[i], DRAWS_PER_RECORD), draw(release.weights[j], DRAWS_PER_RECORD), CONFIDENCE_LEVEL
+    )
     return {
         "epsilon_lower": bound / float(release.distances[worst]),
-        "confidence": CONFIDENCE,
-        "draws": 2 * DRAWS,
+        "confidence": CONFIDENCE_LEVEL,
+        "draws": 2 * DRAWS_PER_RECORD,
         "records": [str(release.records[i]), str(release.records[j])],
     }

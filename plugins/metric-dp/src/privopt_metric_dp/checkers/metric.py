@@ -42,7 +42,7 @@ KEYS = {
 TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
 """Kinds of places that a kind of distance is between; the others take any."""
 
-KEPT = 4096
+MAX_CACHED_ROWS = 4096
 """Rows of distances that are kept: each is asked for three times."""
 
 ARCS = ONE >> 96
@@ -112,7 +112,7 @@ class Metric:
         coordinates = [x for at in self.records.at + self.outputs.at for x in at]
         shared = math.lcm(10**6 << 64, *{x.denominator for x in coordinates})
 
-        @lru_cache(KEPT)
+        @lru_cache(MAX_CACHED_ROWS)
         def root(square: int) -> int:
             return math.isqrt((square << 2 * BITS) // shared**2)
 
@@ -143,7 +143,7 @@ class Metric:
         self.ready, self.way = ready, way
         self._here, self.there = ([ready(at) for at in p.at] for p in (self.records, self.outputs))
 
-        @lru_cache(KEPT)
+        @lru_cache(MAX_CACHED_ROWS)
         def row(at: Hashable) -> list[int]:
             return [way(at, b) for b in self._here]
 
@@ -159,7 +159,7 @@ class Metric:
         self.place = {name: i for i, name in enumerate(self.points)}
         self.streets, self.roads = streets, self.network.lengths
 
-        @lru_cache(KEPT)
+        @lru_cache(MAX_CACHED_ROWS)
         def row(name: str) -> list[int | None]:
             assert self.roads is not None
             return self.roads(name, self.points)
@@ -192,7 +192,7 @@ class Metric:
         records, outputs = len(self.records.ids), len(self.outputs.ids)
         given = problem.array(table["matrix"], records, records).rows
 
-        @lru_cache(KEPT)
+        @lru_cache(MAX_CACHED_ROWS)
         def own(i: int) -> list[int]:
             pairs = zip((row[i] for row in given), given[i], strict=True)
             return [low(Fraction(min(there, back))) for there, back in pairs]

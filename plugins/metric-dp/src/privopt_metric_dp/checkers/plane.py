@@ -26,7 +26,7 @@ from privopt_metric_dp.checkers.triangles import (
 
 __all__ = ["Plane"]
 
-POINTS = 20_000
+MIN_POINTS = 20_000
 """That represent a region, at least."""
 
 Person = tuple[int, tuple[int, ...], list[int], Any]
@@ -205,7 +205,7 @@ class Plane:
         On the earth masses go by its area, which is the plane's times the cosine of latitude there.
         """
         parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
-        while 7 * len(parts) * len(self.triangles) < POINTS:
+        while 7 * len(parts) * len(self.triangles) < MIN_POINTS:
             parts = [quarter for part in parts for quarter in _quartered(part)]
         inside = [(weight, _mixed(part, seventh)) for part in parts for weight, seventh in _radon()]
         for t in self.triangles:

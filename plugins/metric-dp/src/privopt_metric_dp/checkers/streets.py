@@ -19,10 +19,10 @@ __all__ = ["Piece", "Streets"]
 Piece = tuple[int, int, Fraction, Fraction]
 """Numbers of its ends, km, and the factor 1 + a by which rows may differ along it."""
 
-HALF = 8
+STEPS_PER_HALF = 8
 """Steps in which a point between two vertices is snapped, in each half of a piece."""
 
-POINTS = 16
+INTERVALS_PER_PIECE = 16
 """Intervals of a piece with two points each that represent people there."""
 
 
@@ -71,7 +71,7 @@ class Streets:
             between = list(itertools.islice(free, parts - 1))
             points |= dict.fromkeys(between)
             km = Fraction(down(km / parts))
-            factor = 2 * (1 + epsilon * km / (2 * HALF)) ** HALF - 1
+            factor = 2 * (1 + epsilon * km / (2 * STEPS_PER_HALF)) ** STEPS_PER_HALF - 1
             chain = itertools.pairwise([tail, *between, head])
             pieces += [(start, end, km, factor) for start, end in chain]
         ids = list(points)
@@ -80,7 +80,7 @@ class Streets:
         place = {name: i for i, name in enumerate(ids)}
         self.pieces = [(place[a], place[b], km, factor) for a, b, km, factor in pieces]
         lengths = [float(km) for _, _, km, _ in self.pieces]
-        return [[piece[:2] for piece in self.pieces], [HALF], lengths]
+        return [[piece[:2] for piece in self.pieces], [STEPS_PER_HALF], lengths]
 
     def held(self) -> list[tuple[int, int, float, int]]:
         """Return pairs of rows, their km, and the factor by which they may differ."""
@@ -88,7 +88,7 @@ class Streets:
 
     def rate(self, more: float) -> float:
         """Return epsilon times km of a piece along which rows differ by 1 + ``more``."""
-        return 2 * HALF * math.expm1(math.log1p(more / 2) / HALF)
+        return 2 * STEPS_PER_HALF * math.expm1(math.log1p(more / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
         """Return nothing more to prove than what rows differ by along pieces."""
@@ -122,8 +122,8 @@ class Streets:
     def _people(self) -> list[tuple[Piece, int, int]]:
         """List where people are: piece, part of it, mass; at Gauss points."""
         root = math.isqrt(ONE * ONE // 3)
-        middles = [(j, side) for j in range(1, 2 * POINTS, 2) for side in (-1, 1)]
-        parts = [(j * ONE + side * root) // (2 * POINTS) for j, side in middles]
+        middles = [(j, side) for j in range(1, 2 * INTERVALS_PER_PIECE, 2) for side in (-1, 1)]
+        parts = [(j * ONE + side * root) // (2 * INTERVALS_PER_PIECE) for j, side in middles]
         return [(piece, part, low(piece[2])) for piece in self.pieces for part in parts]
 
 
@@ -143,7 +143,7 @@ class _Person:
     def at(cls, piece: Piece, part: int, mass: int, epsilon: Fraction) -> Self:
         """Put a person at a part of a piece."""
         a, b, km, factor = piece
-        share = _share(part, epsilon * km / (2 * HALF), factor)
+        share = _share(part, epsilon * km / (2 * STEPS_PER_HALF), factor)
         return cls(a, b, low(km), part, ONE - part, share, mass)
 
 
@@ -155,7 +155,7 @@ def _share(part: int, step: Fraction, factor: Fraction) -> int:
     """
     near = min(part, ONE - part)
     if step:
-        whole, rest = divmod(2 * HALF * near, ONE)
+        whole, rest = divmod(2 * STEPS_PER_HALF * near, ONE)
         grown = (1 + step) ** whole * (1 + rest * step / ONE)
         near = low((grown - 1) / (factor - 1))
     return near if 2 * part < ONE else ONE - near

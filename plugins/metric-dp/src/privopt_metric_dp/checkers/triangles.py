@@ -16,7 +16,7 @@ __all__ = ["is_flat", "quarters", "scalar", "side_ratios", "triangulates", "turn
 
 Side = tuple[int, int]
 
-HALVINGS = 50
+RATIO_HALVINGS = 50
 """Of the range in which the least ratio is looked for, as ``solve`` looks for it."""
 
 
@@ -155,7 +155,7 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
     sides = [_from_to(corners[i - 2], corners[i - 1]) for i in range(3)]
     lengths = [math.sqrt(x * x + y * y) for x, y in sides]
     least, most = 0.0, 1.0
-    for _ in range(HALVINGS):
+    for _ in range(RATIO_HALVINGS):
         s = (least + most) / 2
         along = [s * rate * length for length in lengths]
         steepest = max(_gradients(sides, lengths, along))

@@ -12,7 +12,7 @@ from privopt_metric_dp.problem.declared import MetricProblem
 
 __all__: list[str] = []
 
-TOLERANCE = 1e-9
+RELATIVE_TOLERANCE = 1e-9
 """Relative difference that two computations of a distance may have."""
 
 
@@ -37,7 +37,7 @@ def distances(trial: Trial) -> None:
             trial.fail(f"the pair {one}, {two} must be alike, and the mechanism's data does not know both", problem)
         i, j = place[one], place[two]
         found = own.get(frozenset((one, two)), float(data.metric.between([i], [j])[0]))
-        if found > wanted * (1 + TOLERANCE):
+        if found > wanted * (1 + RELATIVE_TOLERANCE):
             trial.fail(
                 f"{one} and {two} are {wanted:g} apart, and {found:g} in the mechanism's own data: whatever is "
                 f"certified by it keeps {found / wanted if wanted else math.inf:.6g} times the epsilon claimed",

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 __all__ = ["distances", "losses", "planted_violation", "released"]
 
-TOLERANCE: Final = 1e-9
+RELATIVE_TOLERANCE: Final = 1e-9
 
 
-LOST: Final = 0.02
+LOSS_TOLERANCE: Final = 0.02
 """Relative difference allowed between the loss of the model's optimum and that of a release that measure() accepts."""
 
 
-ALLOWED: Final = f"they may differ by {LOST:.0%}"
+ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
 
 
-NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOST:.0%} is not seen"}
+NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not seen"}
 """What a check allows, for the note of one that passed."""
 
 
-STEPS: Final = 40
+MAX_STEPS: Final = 40
 
 
 FINE: Final = 1 << 16
@@ -104,7 +104,7 @@ def _distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str |
             return f"to_outputs() gives {crossed.tolist()}; wanted distances of shape {data.shape}"
         if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
             return "to_outputs(i) gives other rows than to_outputs()"
-        if metric.own_outputs and np.abs(crossed - there).max() > TOLERANCE * max(1.0, float(there.max())):
+        if metric.own_outputs and np.abs(crossed - there).max() > RELATIVE_TOLERANCE * max(1.0, float(there.max())):
             return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {there.tolist()}"
     for within in np.unique(there[np.isfinite(there) & (there > 0)]).tolist():
         pairs, distances = metric.neighbours(within)
@@ -151,10 +151,10 @@ def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | N
     if constraint.measure(evolve(constant, weights=truth)).holds is not False:
         return "a release that says which record it is holds by measure()"
     loss = ExpectedLoss.of(data)
-    solution = optimal_model(data, constraint, loss).solve("highs", gap=TOLERANCE)
+    solution = optimal_model(data, constraint, loss).solve("highs", gap=RELATIVE_TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
     least = loss.evaluate(constant)
-    if solution.objective > least + LOST * (1 + abs(least)):
+    if solution.objective > least + LOSS_TOLERANCE * (1 + abs(least)):
         return (
             f"the model's optimum is {solution.objective!r}; a release that holds by measure() costs {least!r}, less: "
             f"{ALLOWED}"
@@ -166,11 +166,11 @@ def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | N
     if constraint.measure(release).holds is not True:
         return "what repair() made of the model's optimum does not hold by measure()"
     spared = _spared(constraint, constant, release, data, loss)
-    if spared < solution.objective - LOST * abs(solution.objective) - TOLERANCE * (1 + abs(least)):
+    if spared < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (1 + abs(least)):
         found = f"nearer the truth holds by measure() at {spared!r}"
         return f"the model's optimum is {solution.objective!r}; {found}: {ALLOWED}"
     kept = loss.evaluate(release)
-    if kept > solution.objective + LOST * (1 + abs(kept)):
+    if kept > solution.objective + LOSS_TOLERANCE * (1 + abs(kept)):
         return f"the model's optimum is {solution.objective!r}; what repair() made of it costs {kept!r}: {ALLOWED}"
     return None
 
@@ -183,7 +183,7 @@ def _spared(
     A measure that lets pass more than the model's rows allow lets it come below the model's optimum.
     """
     places, best = np.arange(len(kept.weights)), data.weighted.argmin(axis=1)
-    for step in range(STEPS):
+    for step in range(MAX_STEPS):
         part = int(FINE * 0.99 * 0.85**step)
         weights = kept.weights // np.uint64(FINE) * np.uint64(FINE - part)
         weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)

@@ -22,7 +22,7 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 
 __all__ = ["Excess", "greatest_excess", "located", "street_share"]
 
-TRIES: Final = 120
+RANDOM_TRIES: Final = 120
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
 """How near to a corner, a side or each other points are drawn, as a share of their simplex."""
 
@@ -66,7 +66,7 @@ def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 
 
 def greatest_excess(
-    weights: Sequence[Sequence[int]], region: Region, epsilon: Fraction, chance: Random, tries: int = TRIES
+    weights: Sequence[Sequence[int]], region: Region, epsilon: Fraction, chance: Random, tries: int = RANDOM_TRIES
 ) -> Excess | None:
     """Return the worst of many pairs of points, near borders first; None where every one is as like as is promised.
 

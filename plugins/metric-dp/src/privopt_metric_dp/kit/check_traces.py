@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 __all__ = ["draws_traces", "traces"]
 
-LENGTH: Final = 4
-DRAWS: Final = 20_000
-PAIRS: Final = 8
+TRACE_LENGTH: Final = 4
+DRAWS_PER_TRACE: Final = 20_000
+TRACE_PAIRS: Final = 8
 """Pairs of traces that are compared."""
 
-SEQUENCES: Final = 600
+MAX_SEQUENCES: Final = 600
 """Sequences of reports that are summed up for one trace, at most."""
 
-DOUBT: Final = 1e-8
+MIN_CHANCE: Final = 1e-8
 """Probability of a draw's deviation below which it is not a chance."""
 
-USUAL: Final = 50.0
+MIN_EXPECTED_DRAWS: Final = 50.0
 """Draws expected of a sequence that is counted by itself: of rarer ones chi-square finds far too little chance."""
 
-ROOM: Final = 1e-9
+RELATIVE_TOLERANCE: Final = 1e-9
 """By how much doubles may miss, as a share."""
 
 
@@ -92,7 +92,7 @@ def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     if not isinstance(walker, Walker):
         trial.fail("the release has no walker, which draws the reports of traces", problem)
     outputs = walker.weights.shape[1]
-    length = next((n for n in (LENGTH, 3) if outputs * (outputs + 1) ** (n - 1) <= SEQUENCES), 0)
+    length = next((n for n in (TRACE_LENGTH, 3) if outputs * (outputs + 1) ** (n - 1) <= MAX_SEQUENCES), 0)
     if not length:
         hypothesis.reject()
     if data.region is not None:
@@ -116,9 +116,9 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here
     for one, row in enumerate(here.apart):
         differ = np.abs(steps - steps[one]).max(axis=1, initial=0)
         for name, rate, epsilon in parts:
-            over = float(rate) * differ - float(epsilon) * row * (1.0 + ROOM)
+            over = float(rate) * differ - float(epsilon) * row * (1.0 + RELATIVE_TOLERANCE)
             two = int(over.argmax())
-            if over[two] > ROOM * float(rate):
+            if over[two] > RELATIVE_TOLERANCE * float(rate):
                 trial.fail(
                     f"prediction: {here.names[one]} and {here.names[two]}, {row[two]:.9g} apart, differ "
                     f"by {differ[two]:,} steps to an output; the noise of the {name} has rate {float(rate):.6g} a "
@@ -140,7 +140,7 @@ def _compare_traces(
     trial: Trial, problem: GeneratedProblem, walker: Walker, ground: _Ground, length: int, chance: Random
 ) -> None:
     count = len(ground.names)
-    for number in range(PAIRS):
+    for number in range(TRACE_PAIRS):
         one = [chance.randrange(count) for _ in range(length)]
         if number % 2:  # a stay
             one = one[:1] * length
@@ -151,7 +151,7 @@ def _compare_traces(
         law, other = ground.law.every(one), ground.law.every(two)
         for seen in law:
             ratio, bound = _ratio(law[seen], other[seen]), float(cost_of(walker.terms, seen, apart))
-            if ratio > bound + ROOM * (1.0 + bound):
+            if ratio > bound + RELATIVE_TOLERANCE * (1.0 + bound):
                 trial.fail(
                     f"traces {_names(ground, one)} and {_names(ground, two)}: reports {seen} have log ratio "
                     f"{ratio:.9g}, above {bound:.9g}",
@@ -193,10 +193,10 @@ def _compare_draws(
                 f"trace {_names(ground, trace)}: reports {seen} were charged {cost}, wanted at least {least}", problem
             )
     chances = _tail(found, ground.law.every(trace))
-    if chances < DOUBT:
+    if chances < MIN_CHANCE:
         trial.fail(
-            f"trace {_names(ground, trace)}: {DRAWS:,} draws of its reports are not of the law that prediction and "
-            f"weights give (probability {chances:.2g}): the most frequent were {found.most_common(3)}",
+            f"trace {_names(ground, trace)}: {DRAWS_PER_TRACE:,} draws of its reports are not of the law that "
+            f"prediction and weights give (probability {chances:.2g}): the most frequent were {found.most_common(3)}",
             problem,
         )
 
@@ -207,14 +207,16 @@ def _drawn(
     """Count how often each sequence came for a table's subjects, and the least that one was charged for it."""
     secret = Secret.of(**{name: name for name in ground.columns})
     protector = Protector.of(release, data, secret, Application(seed=seed, subject="who"))
-    rows, subjects = np.repeat(trace, DRAWS), np.tile(np.arange(DRAWS), len(trace))
+    rows, subjects = np.repeat(trace, DRAWS_PER_TRACE), np.tile(np.arange(DRAWS_PER_TRACE), len(trace))
     table = pl.DataFrame(
         {"who": subjects, **{name: pl.Series(ends).gather(rows) for name, ends in ground.columns.items()}}
     )
     made = protector.protect(nw.from_native(table, eager_only=True))
     place = {name: number for number, name in enumerate(release.outputs.tolist())}
-    outputs = np.array([place[name] for name in made[protector.reports[0]].to_list()]).reshape(len(trace), DRAWS)
-    kept = made[KEPT].to_numpy().reshape(len(trace), DRAWS)
+    outputs = np.array([place[name] for name in made[protector.reports[0]].to_list()]).reshape(
+        len(trace), DRAWS_PER_TRACE
+    )
+    kept = made[KEPT].to_numpy().reshape(len(trace), DRAWS_PER_TRACE)
     found: Counter[Reports] = Counter()
     least: dict[Reports, Fraction] = {}
     assert protector.tracer is not None  # a release that draws traces
@@ -232,13 +234,13 @@ def _tail(found: Counter[Reports], law: Mapping[Reports, float]) -> float:
 
     if any(seen not in law for seen in found):
         return 0.0
-    expected = np.array([law[seen] * DRAWS for seen in law])
+    expected = np.array([law[seen] * DRAWS_PER_TRACE for seen in law])
     counts = np.array([found[seen] for seen in law], dtype=np.float64)
-    usual = expected >= USUAL
+    usual = expected >= MIN_EXPECTED_DRAWS
     rest = float(expected[~usual].sum())
-    if rest < USUAL and not plausible(int(counts[~usual].sum()), DRAWS, rest / DRAWS):
+    if rest < MIN_EXPECTED_DRAWS and not plausible(int(counts[~usual].sum()), DRAWS_PER_TRACE, rest / DRAWS_PER_TRACE):
         return 0.0
     got, wanted = counts[usual], expected[usual]
-    if rest >= USUAL:
+    if rest >= MIN_EXPECTED_DRAWS:
         got, wanted = np.append(got, counts[~usual].sum()), np.append(wanted, rest)
     return float(chisquare(got, wanted * got.sum() / wanted.sum()).pvalue) if len(got) > 1 else 1.0

@@ -28,7 +28,7 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile"]
 
 UTILITIES: Final = ("distance", "matrix", "travel-cost")
-SCALE: Final = 4
+LENGTH_FACTOR: Final = 4
 """Lengths are multiplied by it, and epsilon divided: a power of two, so that no double is rounded."""
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -248,26 +248,26 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
             return None
         space = case.space
         if space.kind == "graph":
-            scaled = from_edges(len(space), [(a, b, SCALE * d) for a, b, d in space.edges], space.shape)
+            scaled = from_edges(len(space), [(a, b, LENGTH_FACTOR * d) for a, b, d in space.edges], space.shape)
         elif space.kind == "matrix":
-            scaled = evolve(space, distances=space.distances * SCALE)
+            scaled = evolve(space, distances=space.distances * LENGTH_FACTOR)
         else:
-            scaled = from_points([(SCALE * x, SCALE * y) for x, y in space.coordinates], "euclidean")
+            scaled = from_points([(LENGTH_FACTOR * x, LENGTH_FACTOR * y) for x, y in space.coordinates], "euclidean")
             if space.cells is not None:
                 rows, cols, side = space.cells
-                scaled = evolve(scaled, cells=(rows, cols, SCALE * side))
+                scaled = evolve(scaled, cells=(rows, cols, LENGTH_FACTOR * side))
         changed = evolve(
             case,
             space=scaled,
-            epsilon=str(Decimal(case.epsilon) / SCALE),
-            within=None if case.within is None else case.within * SCALE,
+            epsilon=str(Decimal(case.epsilon) / LENGTH_FACTOR),
+            within=None if case.within is None else case.within * LENGTH_FACTOR,
         ).problem()
         for key in lengths:
             value = changed.get(key)
             if value is not None:
-                changed = changed.with_key(key, float(value) * SCALE)
-        change = f"all lengths were multiplied by {SCALE} and epsilon divided by {SCALE}"
-        return Variant(problem=changed, factor=1.0 if case.utility == "matrix" else float(SCALE), change=change)
+                changed = changed.with_key(key, float(value) * LENGTH_FACTOR)
+        change = f"all lengths were multiplied by {LENGTH_FACTOR} and epsilon divided by {LENGTH_FACTOR}"
+        return Variant(problem=changed, factor=1.0 if case.utility == "matrix" else float(LENGTH_FACTOR), change=change)
 
     return rescale
 
@@ -281,12 +281,12 @@ def _stricter_where_own_distance(problem: GeneratedProblem) -> GeneratedProblem 
     return _stricter(problem) if problem.get("utility.kind") == "distance" else None
 
 
-TINY: Final = 1e-12
+TINY_DISTANCE: Final = 1e-12
 """A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
 
 
 def _nothing_near(problem: GeneratedProblem) -> GeneratedProblem | None:
-    return problem.with_key("privacy.neighbours_within", TINY)
+    return problem.with_key("privacy.neighbours_within", TINY_DISTANCE)
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:

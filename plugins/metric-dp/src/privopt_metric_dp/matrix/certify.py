@@ -41,14 +41,14 @@ ROOM = 1.0 + 2.0**-50
 ZERO = 2.0**-200
 #: Pairs times outputs below which an executor is left alone: workers would take longer to start.
 WORTH_SENDING = 50_000_000
-_COLUMNS = 128
-#: Rows up to which a block of `_COLUMNS` columns stays in a processor's cache; with more, pairs are in another order.
+_BLOCK_COLUMNS = 128
+#: Rows up to which a block of `_BLOCK_COLUMNS` columns stays in a processor's cache; with more, another order.
 IN_CACHE = 2_000
 #: Pairs times outputs up to which compiled code is not worth its loading.
-FEW = 10_000
-_SHOWN = 8
+MIN_COMPILED_RATIOS = 10_000
+_MAX_SHOWN = 8
 #: Pairs whose log ratio is evaluated exactly, in search of the worst.
-_EXACT = 64
+_MAX_EXACT_PAIRS = 64
 #: Pairs a task, for each row: what a block of columns needs first is made once a task, for all rows.
 _A_ROW = 512
 
@@ -97,22 +97,22 @@ class Measured:
 
 def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Floats:
     """Return the greatest ratio of each pair over all columns, in doubles, too low by less than 2**-50 relative."""
-    if first.size * weights.shape[1] <= FEW:
+    if first.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
         values = np.where(weights == 0, ZERO, weights)
         ratios = values[first] * (1.0 / values)[second]
         found: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
         return found
-    from privopt_metric_dp.matrix.log_ratios import DOUBLES, raise_to_ratios
+    from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_ratios
 
     greatest, order = np.ones(first.size), None
     if len(weights) > IN_CACHE and first.size > len(weights):  # four rows side by side meet each other row once
         order = np.argsort(first // 4 * len(weights) + second)
         first, second = first[order], second[order]
-    for start in range(0, weights.shape[1], _COLUMNS):
-        block = weights[:, start : start + _COLUMNS]
-        values = np.ones((len(block), -(-block.shape[1] // DOUBLES) * DOUBLES))
+    for start in range(0, weights.shape[1], _BLOCK_COLUMNS):
+        block = weights[:, start : start + _BLOCK_COLUMNS]
+        values = np.ones((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         values[:, : block.shape[1]] = np.where(block == 0, ZERO, block)
-        flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLES)
+        flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLE_LANES)
 
         def measure(a: int, b: int, flat: tuple[Floats, Floats, int] = flat) -> None:
             raise_to_ratios(*flat, first[a:b], second[a:b], greatest[a:b])
@@ -215,8 +215,8 @@ def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: F
     with np.errstate(over="ignore"):
         estimates /= distances
     top = np.arange(len(estimates))
-    if len(estimates) > _EXACT:
-        top = np.sort(np.argpartition(estimates, -_EXACT)[-_EXACT:])
+    if len(estimates) > _MAX_EXACT_PAIRS:
+        top = np.sort(np.argpartition(estimates, -_MAX_EXACT_PAIRS)[-_MAX_EXACT_PAIRS:])
     ratio_of = ((float(distances[p]), exact_ratio(*weights[pairs[p]])) for p in top.tolist())
     exact = [log_bounds(ratio, Fraction(distance))[1] for distance, ratio in ratio_of]
     at, value = int(top[int(np.argmax(exact))]), max(exact)
@@ -314,10 +314,10 @@ def _judged(
         if columns:
             failed.append(p)
     failed.sort()
-    for p in failed[:_SHOWN]:
+    for p in failed[:_MAX_SHOWN]:
         i, j = pairs[p].tolist()
         columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
-        failures.extend(_oriented(weights, i, j, k) for k in columns[: max(0, _SHOWN - len(failures))])
+        failures.extend(_oriented(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
     worst, worst_pair = _worst(weights, ratios, pairs, distances, epsilon, failed)
     checked = len(pairs) * weights.shape[1]
     return Measured(
@@ -332,7 +332,7 @@ def _judged(
         worst_pair=worst_pair,
         failures=tuple(failures),
         failed=len(failed),
-        wrong_rows=tuple(wrong[:_SHOWN].tolist()),
+        wrong_rows=tuple(wrong[:_MAX_SHOWN].tolist()),
     )
 
 

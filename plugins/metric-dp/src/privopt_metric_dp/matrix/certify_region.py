@@ -24,8 +24,8 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, s
 
 __all__ = ["certify_everywhere", "steepest", "steepest_output"]
 
-_SHOWN: Final = 8
-_EXACT: Final = 4_096
+_MAX_SHOWN: Final = 8
+_MAX_EXACT_RATIOS: Final = 4_096
 """Inequalities that are evaluated exactly in search of the worst; of more the bounds in doubles are taken."""
 
 Worst = tuple[float, tuple[int, int] | None]
@@ -65,7 +65,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
         worst_pair=at,
         failures=tuple(failures),
         failed=failed,
-        wrong_rows=tuple(wrong[:_SHOWN].tolist()),
+        wrong_rows=tuple(wrong[:_MAX_SHOWN].tolist()),
     )
 
 
@@ -78,7 +78,7 @@ def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[
     failures: list[Failure] = []
     failed = exact = 0
     for s in np.flatnonzero(~(ratios * ROOM <= low)).tolist():
-        if ratios[s] > low[s] * (1.0 + 2.0**-48) and len(failures) == _SHOWN:
+        if ratios[s] > low[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
             failed += 1  # beyond doubt, and enough are named
             continue
         a, b = int(first[s]), int(second[s])
@@ -90,7 +90,7 @@ def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[
         failed += bool(broken)
         failures += [
             Failure(i=a, j=b, k=k) if weights[a, k] > weights[b, k] else Failure(i=b, j=a, k=k)
-            for k in broken[: max(0, _SHOWN - len(failures))]
+            for k in broken[: max(0, _MAX_SHOWN - len(failures))]
         ]
     return failures, failed, exact, _worst_street(weights, region, ratios)
 
@@ -110,12 +110,12 @@ def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
     near = near[np.argsort(-upper[near], kind="stable")]
     rates = [
         _rate_up(exact_ratio(weights[ends[s, 0]], weights[ends[s, 1]]), float(km[s]), region.steps)
-        for s in near[:_EXACT].tolist()
+        for s in near[:_MAX_EXACT_RATIOS].tolist()
     ]
     best = int(np.argmax(rates))
     value = rates[best]
-    if len(near) > _EXACT:
-        value = max(value, float(upper[near[_EXACT:]].max()) * (1.0 + 2.0**-40))
+    if len(near) > _MAX_EXACT_RATIOS:
+        value = max(value, float(upper[near[_MAX_EXACT_RATIOS:]].max()) * (1.0 + 2.0**-40))
     a, b = ends[near[best]].tolist()
     return value, (a, b)
 
@@ -199,14 +199,14 @@ def _on_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list
     failures: list[Failure] = []
     failed = exact = 0
     for s in np.flatnonzero(~(upper <= top)).tolist():
-        if lower[s] > over and len(failures) == _SHOWN:
+        if lower[s] > over and len(failures) == _MAX_SHOWN:
             failed += 1  # beyond doubt, and enough are named
             continue
         columns = np.flatnonzero(~(_steepness(weights, region, sides, s) <= top)).tolist()
         exact += len(columns)
         broken = [k for k in columns if not _keeps(weights, region, sides, s, k, per_mm)]
         failed += bool(broken)
-        for k in broken[: max(0, _SHOWN - len(failures))]:
+        for k in broken[: max(0, _MAX_SHOWN - len(failures))]:
             here = weights[region.simplices[s], k]
             i, j = region.simplices[s, int(here.argmax())], region.simplices[s, int(here.argmin())]
             failures.append(Failure(i=int(i), j=int(j), k=k))
@@ -269,7 +269,7 @@ def _worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats
     if math.isinf(lower):
         a, b = region.simplices[int(np.argmax(upper)), :2].tolist()
         return math.inf, (a, b)
-    best, at, left = Fraction(0), None, _EXACT
+    best, at, left = Fraction(0), None, _MAX_EXACT_RATIOS
     over = 0.0
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
         columns = np.flatnonzero(_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()

@@ -22,7 +22,7 @@ __all__ = ["Graph", "close", "graph_of", "lower"]
 
 #: Pairs times outputs below which an executor is left alone: workers would take longer to start.
 WORTH_SENDING = 50_000_000
-_COLUMNS = 64
+_BLOCK_COLUMNS = 64
 
 
 @frozen(kw_only=True, eq=False)
@@ -151,20 +151,20 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
         return
     # rounded up, by more than exp can be wrong: the closure may only be too high
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
-    starts = range(0, z.shape[1], _COLUMNS)
+    starts = range(0, z.shape[1], _BLOCK_COLUMNS)
     if executor is None or executor.jobs == 1 or len(graph.first) * z.shape[1] < WORTH_SENDING:
         for start in starts:
             check()
-            part = slice(start, start + _COLUMNS)
+            part = slice(start, start + _BLOCK_COLUMNS)
             z[:, part] = _close_block(z[:, part], graph.indptr, graph.indices, factors, whole)
         return
     rows = [executor.hold(a) for a in (graph.indptr, graph.indices, factors)]
     futures = [
-        (start, executor.submit(("close", number), _close_block, z[:, start : start + _COLUMNS], *rows, whole))
+        (start, executor.submit(("close", number), _close_block, z[:, start : start + _BLOCK_COLUMNS], *rows, whole))
         for number, start in enumerate(starts)
     ]
     for start, future in futures:
-        z[:, start : start + _COLUMNS] = future.result()
+        z[:, start : start + _BLOCK_COLUMNS] = future.result()
 
 
 @jit()

@@ -27,12 +27,12 @@ __all__ = ["Apart", "Least", "exact_sums", "least_epsilon"]
 
 NOTHING: Final = -4096.0
 """Stands for the logarithm of 0: farther from that of any double than they are from each other."""
-ENDLESS: Final = 2048.0
+INFINITE_LOG_RATIO: Final = 2048.0
 """A difference of logarithms beyond it has a 0 on one side."""
 OFF: Final = 2.0**-48
 """Error of a difference of two logarithms, of the greatest of them: four last places each, and room."""
-_COLUMNS: Final = 128
-_EXACT: Final = 4096
+_BLOCK_COLUMNS: Final = 128
+_MAX_EXACT_PAIRS: Final = 4096
 """Pairs evaluated exactly in search of the worst; of more, all equally bad, the bounds in doubles are taken."""
 
 
@@ -118,7 +118,7 @@ def least_epsilon(
     report = progress or (lambda _: None)
     report(f"{len(pairs):,} pairs")
     apart, off = _differences(values, sums, pairs)
-    far = np.flatnonzero(apart > ENDLESS)
+    far = np.flatnonzero(apart > INFINITE_LOG_RATIO)
     if far.size:
         return _at(values, sums, pairs[far[0]], math.inf, holds=False)
     zero = np.flatnonzero(distances == 0)
@@ -137,19 +137,19 @@ def least_epsilon(
 
 def _differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tuple[Floats, float]:
     """(P,) the greatest difference of logarithms of each pair over all columns, and its error at most."""
-    from privopt_metric_dp.matrix.log_ratios import DOUBLES, raise_to_differences
+    from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
     first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     shift = np.array(list(map(_log, sums)))[:, None]
     found, largest = np.zeros(len(pairs)), 1.0
-    for start in range(0, values.shape[1], _COLUMNS):
-        block = values[:, start : start + _COLUMNS].astype(np.float64)
-        logs = np.zeros((len(block), -(-block.shape[1] // DOUBLES) * DOUBLES))
+    for start in range(0, values.shape[1], _BLOCK_COLUMNS):
+        block = values[:, start : start + _BLOCK_COLUMNS].astype(np.float64)
+        logs = np.zeros((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         with np.errstate(divide="ignore"):
             here = np.where(block > 0, np.log(block) - shift, NOTHING)
         logs[:, : block.shape[1]] = here
         largest = max(largest, float(np.abs(here[block > 0]).max(initial=0.0)), float(np.abs(shift).max()))
-        flat = (logs.ravel(), logs.shape[1] // DOUBLES)
+        flat = (logs.ravel(), logs.shape[1] // DOUBLE_LANES)
 
         def measure(a: int, b: int, flat: tuple[Floats, int] = flat) -> None:
             raise_to_differences(*flat, first[a:b], second[a:b], found[a:b])
@@ -213,12 +213,12 @@ def _worst(
     near = np.flatnonzero(over >= under.max())
     near = near[np.argsort(-over[near], kind="stable")]
     value, at = 0.0, -1
-    for p, ball in zip(near[:_EXACT].tolist(), exact.balls(near[:_EXACT]), strict=True):
+    for p, ball in zip(near[:_MAX_EXACT_PAIRS].tolist(), exact.balls(near[:_MAX_EXACT_PAIRS]), strict=True):
         rate = _rate_up(_ratio(values, sums, *pairs[p].tolist())[0], ball)
         if rate > value:
             value, at = rate, p
-    if len(near) > _EXACT:
-        value = max(value, float(over[near[_EXACT]]))
+    if len(near) > _MAX_EXACT_PAIRS:
+        value = max(value, float(over[near[_MAX_EXACT_PAIRS]]))
     if at < 0:
         return Least(epsilon=0.0, holds=True)
     asked = float(epsilon)

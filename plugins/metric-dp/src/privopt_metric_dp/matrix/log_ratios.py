@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from privopt.arrays import Floats, Ints
 from privopt.execution.compiled import jit
-from privopt_metric_dp.matrix.simd import DOUBLES, greatest, highest, least, load, lowest, spread
+from privopt_metric_dp.matrix.simd import DOUBLE_LANES, greatest, highest, least, load, lowest, spread
 
-__all__ = ["DOUBLES", "raise_to_differences", "raise_to_ratios"]
+__all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 
 
 @jit()

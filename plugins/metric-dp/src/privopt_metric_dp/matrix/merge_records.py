@@ -11,10 +11,10 @@ from privopt.arrays import Floats, Ints
 from privopt.numbers.graphs import components, edge_matrix, ranked, shortest_rows
 from privopt_metric_dp.matrix.closure import Graph, graph_of
 
-__all__ = ["FARTHEST", "merge", "quotient"]
+__all__ = ["MAX_EXPONENT", "merge", "quotient"]
 
 #: eps d beyond which the repair treats a pair as if it lay there: stricter, never looser.
-FARTHEST = 200.0
+MAX_EXPONENT = 200.0
 
 
 def merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, within: float) -> tuple[Ints, Floats]:
@@ -25,7 +25,7 @@ def merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, withi
     records that stretches far would be flattened at a cost: there the threshold is lowered, tenfold at a time.
     """
     # capped: beyond 2**-63 a stricter row costs nothing, and exp(-745) is 0 where 1 unit must stand
-    exponents = np.minimum(distances * float(epsilon), FARTHEST)
+    exponents = np.minimum(distances * float(epsilon), MAX_EXPONENT)
     label = np.zeros(records, dtype=np.int64)
     active = np.ones(records, dtype=bool)
     threshold = within

@@ -21,7 +21,7 @@ from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["best_outputs", "remapped", "worse_outputs"]
 
-TIE: Final = 1e-9
+LOSS_TOLERANCE: Final = 1e-9
 """Difference of two expected losses, as a part of the most to lose, up to which they are the same, not rounding apart.
 
 The most adds up over outputs, as losses do: outputs that come together are as good as each was.
@@ -31,7 +31,7 @@ BLOCK: Final = 1 << 24
 """Entries of a block of expected losses, at most."""
 
 
-def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = TIE) -> Ints:
+def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
     """Return (K,) for each output the one with the least expected loss for its reader; itself if it is as good.
 
     Args:
@@ -78,7 +78,7 @@ def remapped(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: Met
 
 def worse_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
     """Return a line for each output of a release (five at most) that another would represent at less loss."""
-    best = best_outputs(release, _weighted(loss, data), tie=10 * TIE)
+    best = best_outputs(release, _weighted(loss, data), tie=10 * LOSS_TOLERANCE)
     moved = np.flatnonzero(best != np.arange(len(best)))[:5].tolist()
     ids = release.outputs
     return [

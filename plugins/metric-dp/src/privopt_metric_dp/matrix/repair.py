@@ -36,7 +36,7 @@ from privopt.execution.limits import in_threads
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.certify import Measured, certify, certify_in_doubles, check_pairs
 from privopt_metric_dp.matrix.closure import Graph, close, graph_of, lower
-from privopt_metric_dp.matrix.merge_records import FARTHEST, merge, quotient
+from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge, quotient
 
 __all__ = ["Repaired", "mend", "repair", "rounded"]
 
@@ -44,12 +44,12 @@ __all__ = ["Repaired", "mend", "repair", "rounded"]
 #: matrix drowns what tells near records apart, so that too much mass would have to be moved.
 MERGED_WITHIN = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 #: Share of mass that may be moved without a second thought.
-MOVED = 1e-7
+MOVED_MASS = 1e-7
 #: Relative errors of sums and products that tau must cover, with room.
-ROUNDING = 2e-14
+ROUNDING_ERROR = 2e-14
 _RAISE, _LARGEST_TAU = 8.0, 0.5
 #: Rounds that bring rows far from sum 1 (or empty) near it, before the careful work starts.
-_COARSE = 3
+_COARSE_ROUNDS = 3
 
 
 @frozen(kw_only=True, eq=False)
@@ -141,7 +141,7 @@ def repair(
         if best is not None and price >= least:
             break
         best, least = found, price
-        if moved <= MOVED:
+        if moved <= MOVED_MASS:
             break
     if best is None:
         raise CertificationError(*refused.args if refused else ()) from refused
@@ -183,7 +183,7 @@ def mend(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
         (N, K) rows that sum to 1, inside the rows of privacy at (1 - 1e-9) eps up to rounding.
     """
     first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
-    graph = graph_of(first, second, np.minimum(exponents, FARTHEST), len(z))
+    graph = graph_of(first, second, np.minimum(exponents, MAX_EXPONENT), len(z))
     return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9, None)[0]
 
 
@@ -248,7 +248,7 @@ def _repair_within(
 def _first_tau(graph: Graph, gap: float) -> float:
     """Return tau as small as the roundings allow: its cost in loss is a few times tau, relative."""
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
-    return min(_LARGEST_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING / shortest))
+    return min(_LARGEST_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING_ERROR / shortest))
 
 
 def _drift(sums: Floats, graph: Graph) -> float:
@@ -261,7 +261,7 @@ def _drift(sums: Floats, graph: Graph) -> float:
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> tuple[Floats, float]:
     """Return a closed matrix with rows that sum to 1, up to a drift that tau covers; and the share of mass moved."""
-    for left in reversed(range(_COARSE)):
+    for left in reversed(range(_COARSE_ROUNDS)):
         close(z, graph, tau, whole=False, executor=executor)
         _fill_empty(z, graph)
         sums = z.sum(axis=1)

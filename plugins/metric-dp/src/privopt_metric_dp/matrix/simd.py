@@ -27,11 +27,11 @@ from numba.core.datamodel.models import PrimitiveModel
 from numba.core.typing import Signature
 from numba.extending import intrinsic, overload, register_model
 
-__all__ = ["DOUBLES", "SINGLES", "greatest", "highest", "least", "load", "lowest", "spread", "store", "total"]
+__all__ = ["DOUBLE_LANES", "SINGLE_LANES", "greatest", "highest", "least", "load", "lowest", "spread", "store", "total"]
 
-DOUBLES = 8
+DOUBLE_LANES = 8
 """Lanes of a vector of doubles."""
-SINGLES = 16
+SINGLE_LANES = 16
 """Lanes of a vector of floats in single precision."""
 
 _WORD = ir.IntType(32)
@@ -45,7 +45,7 @@ class _Lanes(types.Type):  # type: ignore[misc]
 
     def __init__(self, element: types.Float) -> None:
         self.element = element
-        self.count = DOUBLES if element == types.float64 else SINGLES
+        self.count = DOUBLE_LANES if element == types.float64 else SINGLE_LANES
         super().__init__(name=f"Lanes({element} x {self.count})")
 
 

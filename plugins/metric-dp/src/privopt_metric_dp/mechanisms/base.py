@@ -50,13 +50,13 @@ __all__ = ["SAME_WITHIN", "MetricMechanism"]
 
 CHOSEN: Final = "chosen"
 """What a bound speaks of that holds for mechanisms over the outputs that were chosen alone."""
-FEW: Final = 120
+PROPOSED_OUTPUTS: Final = 120
 """Outputs that are proposed where all records are too many."""
 ALL: Final = "all"
 """What a bound speaks of that holds for mechanisms over all records, too."""
-WORTH: Final = 0.9
+MIN_BOUND_SHARE: Final = 0.9
 """A bound over all records is stated where it is at least such a share of that over the outputs chosen."""
-SOLVED: Final = 0.95
+SOLVER_GAP_SHARE: Final = 0.95
 """Share of the gap asked for that solvers are to reach; the rest is left to the repair and to the rigorous bound."""
 
 
@@ -193,7 +193,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         closing = MatrixClosing(data, self.privacy(problem, context.method), loss, context)
         noise = 1e-14 * data.shape[0] * float(np.abs(data.weighted).max())
         incumbent: MatrixIncumbent = Incumbent(
-            closing, SOLVED * context.gap, asked=context.gap, noise=noise, progress=context.report
+            closing, SOLVER_GAP_SHARE * context.gap, asked=context.gap, noise=noise, progress=context.report
         )
         stand_by = context.stand_by
         with context.timed("solve"):
@@ -208,7 +208,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if problem.whole.choose is None or outcome.stopped:
             return outcome
         whole = self.prove_over_all(problem, answer.release.release, context)
-        if whole is None or whole[1] < WORTH * (outcome.lower_bound or 0.0):
+        if whole is None or whole[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
             return outcome
         return evolve(outcome, proof=whole[0], lower_bound=whole[1], bound_over=ALL)
 
@@ -287,8 +287,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             super().check_room(problem, context)
         except StoppedError as error:
             records, outputs = problem.shape
-            if self.chooses and records == outputs > FEW:
-                wanted = f"so would [outputs] choose = {FEW}, that many of the {records:,} records"
+            if self.chooses and records == outputs > PROPOSED_OUTPUTS:
+                wanted = f"so would [outputs] choose = {PROPOSED_OUTPUTS}, that many of the {records:,} records"
                 raise StoppedError(f"{error}; {wanted}") from error
             raise
 

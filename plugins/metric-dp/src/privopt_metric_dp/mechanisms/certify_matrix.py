@@ -31,7 +31,7 @@ from privopt.run.solve import solve as solve_into
 from privopt.run.verify import read_problem
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MetricDP
-from privopt_metric_dp.mechanisms.base import SOLVED
+from privopt_metric_dp.mechanisms.base import SOLVER_GAP_SHARE
 from privopt_metric_dp.mechanisms.closing import Dual, MatrixClosing, MatrixOffers
 from privopt_metric_dp.mechanisms.given_matrix import Given, GivenProblem
 from privopt_metric_dp.mechanisms.optimal_lp import structured
@@ -44,9 +44,9 @@ GIVEN: Final = "given"
 """The mechanism, its table, and where its details stand."""
 MEASURED: Final = "repair"
 BOUNDED: Final = "bounded"
-SEARCHED: Final = 0.9
+SEARCH_TIME_SHARE: Final = 0.9
 """Share of the time in which a bound is looked for; the rest is left to its proof."""
-ARRAYS: Final = 5
+MATRIX_COPIES: Final = 5
 """Of the matrix's size that measuring takes: it, its bytes, costs, costs times prior, weights."""
 
 
@@ -195,7 +195,7 @@ def _measured(whole: File, name: str, options: Options) -> Certified:
     with loading(partial(context.need, more=True)):
         problem = mechanism.load(read_given(mechanism, whole), name)
     data, (records, outputs) = problem.data, problem.data.shape
-    needed = 8.0 * ARRAYS * records * outputs + 40.0 * data.most_pairs
+    needed = 8.0 * MATRIX_COPIES * records * outputs + 40.0 * data.most_pairs
     if needed > context.room:
         raise StoppedError(
             f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB more than the program holds, "
@@ -242,11 +242,11 @@ def _bound(
     closing = MatrixClosing(data, privacy, ExpectedLoss.of(data), context)
     incumbent: Incumbent[float, Dual | Proof, float] = Incumbent(_AsItStands(closing), context.gap)
     bounds: MatrixOffers = incumbent.through("", None, lambda proof: proof)
-    bounds.gap = SOLVED * context.gap
+    bounds.gap = SOLVER_GAP_SHARE * context.gap
     found = attend(
         partial(structured, data, bounds, context),
         incumbent,
-        Clock(SEARCHED * clock().left, clock()),
+        Clock(SEARCH_TIME_SHARE * clock().left, clock()),
         first=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
     )
     return found.bound, found.stopped

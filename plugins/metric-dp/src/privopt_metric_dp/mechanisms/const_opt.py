@@ -50,7 +50,7 @@ FORMS = ("full", "half")
 _BLOCK = 1 << 22
 STEEPEST = math.log(1e9)
 """Exponent at which the factor of a tied weight in a row from above ends: the row is tightened, by mass of 1e-9."""
-NEGLIGIBLE = 2e-9
+NEGLIGIBLE_MASS = 2e-9
 """Tied mass up to this is omitted from rows' sums: solvers take it for 0 next to 1, and repair restores the sums."""
 
 
@@ -133,7 +133,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> Model:
     tied = (~form.free).any(axis=0)
     y = m.variable("y", F, Y, lower=0, upper=np.where(tied, 1.0, 0.0))
     forms = form.forms
-    c, g = m.param("c", data.weighted), m.param("g", np.where(forms > NEGLIGIBLE, forms, 0.0))
+    c, g = m.param("c", data.weighted), m.param("g", np.where(forms > NEGLIGIBLE_MASS, forms, 0.0))
     w = m.param("w", np.einsum("ik,fik->fk", data.weighted, forms))
     m.minimize(total(c[i, k] * z[i, k], over=(i, k)) + total(w[f, k] * y[f, k], over=(f, k)))
     m.require("mass", Eq(total(z[i, k], over=k) + total(g[f, i, k] * y[f, k], over=(f, k)), 1), forall=i)
@@ -158,7 +158,7 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)
 
 
-LARGE: Final = 100_000
+MANY_ROWS: Final = 100_000
 """Rows from which on the effort is told. 400 cells of a grid of 20 x 20 at a radius of 3 cells (10,196 free entries,
 172,096 rows): CBC had not ended after 300 s nor HiGHS after 200 s. At a radius of 2 cells (39,056 rows) CBC took 53 s.
 On one of two busy cores."""
@@ -171,7 +171,7 @@ def const_opt_effort(data: MetricData, radius: float) -> str:
     near = csr_array((data.to_outputs <= radius).astype(np.int64))
     shared, (first, second) = near @ near.T, data.needed[0].T
     rows = 2 * int(shared[first, second].sum())
-    if rows < LARGE:
+    if rows < MANY_ROWS:
         return ""
     return (
         f"const-opt has about {rows:,} rows here, and of 172,000 (400 cells, a radius of 3 cells) CBC had not found "

@@ -14,7 +14,7 @@ from privopt_metric_dp.traces.prediction import Terms
 
 __all__ = ["PredictiveKeys", "PredictiveProblem"]
 
-_PARTS = 8  # shares are few round numbers: no last bit of a distance shall decide
+_SHARE_PARTS = 8  # shares are few round numbers: no last bit of a distance shall decide
 
 
 @frozen(kw_only=True)
@@ -76,5 +76,5 @@ def _share(report: Fraction, data: MetricData) -> Fraction:
     known = np.isfinite(far)
     scale = float((data.prior @ np.where(known, far, far[known].max(initial=0.0))).min())
     scale *= 1.0 + 2.0**-30  # even numbers meet the limit exactly, on every machine
-    eighths = (Fraction(n, _PARTS) for n in range(_PARTS // 2, _PARTS))
+    eighths = (Fraction(n, _SHARE_PARTS) for n in range(_SHARE_PARTS // 2, _SHARE_PARTS))
     return next((part for part in eighths if 2 + 3 / part <= report * Fraction(scale)), Fraction(1))

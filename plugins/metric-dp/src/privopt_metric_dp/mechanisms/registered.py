@@ -34,12 +34,12 @@ from privopt_metric_dp.solvers.exponential import exponential, largest_share
 __all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "Optimal", "OptimalLP", "PlanarLaplace"]
 
 
-PRICED: Final = 6
+PRICED_PER_OUTPUT: Final = 6
 """Times as many records as outputs may be priced for a bound over all streets, whose program takes so much longer."""
 OVER_ALL: Final = 2.0
 """Times the gap that was asked for, to which that program is solved: nobody asked for it (5,000 nodes of Helsinki with
 960 outputs to 2 %: 95 s to 4 %, and 3.8 % after 220 s)."""
-CHOOSING: Final = 0.3
+CHOICE_TIME_SHARE: Final = 0.3
 """Share of the time that is left in which outputs are chosen."""
 
 
@@ -83,7 +83,7 @@ class OptimalLP(Optimal[MetricProblem]):
         """Choose the outputs of greatest use in a sample, loosely solved."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
-        time = Clock(CHOOSING * context.search_time.left, clock())
+        time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())
         problem.choose(choose_outputs(problem.whole, search_time=time, progress=context.report))
 
     def prove_over_all(
@@ -94,7 +94,7 @@ class OptimalLP(Optimal[MetricProblem]):
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound
 
         data, loss = problem.data, self.utility(problem, context.method)
-        priced = priced_records(data, PRICED * len(data.outputs))
+        priced = priced_records(data, PRICED_PER_OUTPUT * len(data.outputs))
         if priced is None or not isinstance(loss, ExpectedLoss):
             return None
         try:

@@ -15,7 +15,7 @@ from privopt_metric_dp.matrix.release import ARTEFACT as MATRIX
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
 from privopt_metric_dp.traces.draw_trace import Walker
-from privopt_metric_dp.traces.interpolate import SLACK, STEP_MM
+from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
 from privopt_metric_dp.traces.prediction import ARTEFACT, Prediction, Terms
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class TraceDP(MetricDP):
                 threshold=float(terms.threshold),
             )
             + ("" if fresh.within is None else _CHAINS.format(within=fresh.within))
-            + ("" if data.region is None else _READ.format(more=SLACK * STEP_MM)),
+            + ("" if data.region is None else _READ.format(more=SLACK_STEPS * STEP_MM)),
             extra={"traces": told},
         )
 

@@ -17,7 +17,7 @@ from privopt.errors import Fault, InputError
 from privopt_metric_dp.problem.kinds import LossKind, Spaces
 from privopt_metric_dp.problem.travel_cost import travel_cost
 from privopt_metric_dp.space.metrics import Metric
-from privopt_metric_dp.space.places import LARGEST, Space
+from privopt_metric_dp.space.places import MAX_COORDINATE, Space
 from privopt_metric_dp.space.roads import Roads, read_roads
 
 __all__ = ["CostMatrix", "DistanceLoss", "TravelCost"]
@@ -65,7 +65,7 @@ class CostMatrix(LossKind):
             InputError: another shape, or numbers that will not do.
         """
         shape = (len(spaces.records), len(spaces.outputs))
-        return read_array(self.file, shape, what="costs", most=LARGEST).copy()
+        return read_array(self.file, shape, what="costs", most=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return zeros (N,): a number that is not a double is rounded down."""

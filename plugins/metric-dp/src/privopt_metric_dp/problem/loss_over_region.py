@@ -28,13 +28,13 @@ from privopt_metric_dp.space.places import Space
 
 __all__ = ["Spread", "evenly", "expected_cost"]
 
-PIECES: Final = 16
+MIN_PIECES: Final = 16
 """Pieces of a street, at least, on each of which two points represent all."""
 
-POINTS: Final = 20_000
+MIN_PLANE_POINTS: Final = 20_000
 """Points that represent a plane, at least: seven in each triangle, or in each of its even parts."""
 
-_STEP: Final = 512  # points at once
+_BLOCK_POINTS: Final = 512  # points at once
 _FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
 _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
@@ -74,8 +74,8 @@ class Spread:
         from scipy.sparse import csr_array
 
         total: Floats = np.zeros((size, 0))
-        for start in range(0, len(self.mass), _STEP):
-            part = slice(start, start + _STEP)
+        for start in range(0, len(self.mass), _BLOCK_POINTS):
+            part = slice(start, start + _BLOCK_POINTS)
             costs, weights = cost(part), self.mass[part, None] * self.shares[part]
             total = total if start else np.zeros((size, costs.shape[1]))
             touched, place = np.unique(self.corners[part], return_inverse=True)  # few of the vertices
@@ -101,7 +101,7 @@ def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     if isinstance(region, Plane):
         return _over_plane(region, geographic=records.kind == "geographic")
     assert isinstance(region, Streets)
-    pieces = 2 * region.steps * max(1, -(-PIECES // (2 * region.steps))) if region.steps else PIECES
+    pieces = 2 * region.steps * max(1, -(-MIN_PIECES // (2 * region.steps))) if region.steps else MIN_PIECES
     gauss = 0.5 + np.array([-0.5, 0.5]) / math.sqrt(3)
     part = ((np.arange(pieces)[:, None] + gauss) / pieces).ravel()
     count = len(region.km)
@@ -131,7 +131,7 @@ def _over_plane(region: Plane, *, geographic: bool) -> Spread:
     ]
     weights = np.array([9 / 40] + [_NEAR[1]] * 3 + [_FAR[1]] * 3)
     parts = np.eye(3)[None]
-    while len(region.simplices) * len(parts) * 7 < POINTS:
+    while len(region.simplices) * len(parts) * 7 < MIN_PLANE_POINTS:
         a, b, c = parts[:, 0], parts[:, 1], parts[:, 2]
         d, e, f = (b + c) / 2, (a + c) / 2, (a + b) / 2
         parts = np.concatenate([np.stack(four, axis=1) for four in ((a, f, e), (f, b, d), (e, d, c), (d, e, f))])

@@ -22,7 +22,7 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 
 __all__ = ["MetricData"]
 
-REDUCED: Final = 200_000
+MAX_REDUCED_PAIRS: Final = 200_000
 """Required pairs up to which those that others imply are looked for: 2 s; of scattered points hardly any are."""
 
 
@@ -176,7 +176,7 @@ class MetricData:
         are many, and no roads show which imply the rest.
         """
         known = self.metric.implying(self.within) is not None
-        return self.needed if known or len(self.pairs) <= REDUCED else self.required
+        return self.needed if known or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
         """Take some records (K,), in order, for the outputs, where outputs are chosen; at this epsilon."""

@@ -28,15 +28,15 @@ else:
 
 __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
-SPARE: Final = 0.1
+SPARE_SHARE: Final = 0.1
 """Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
-LOOSE: Final = 0.03
+LONG_SPARE_SHARE: Final = 0.03
 """Share of the gap that is left by which it may, where that is more than was asked for and the proof is long."""
-LONG: Final = 1_000_000
+MANY_MULTIPLIERS: Final = 1_000_000
 """Multipliers of a long proof: a file of 10 MB."""
-BYTES: Final = 48
+BYTES_PER_MULTIPLIER: Final = 48
 """That a multiplier takes while a proof is made: as it is found, joined, rounded."""
-LARGEST: Final = 8
+MAX_UNPACKING_FACTOR: Final = 8
 """Times the size of a file that its arrays may have, next to as many bytes as a matrix of the problem has."""
 
 
@@ -52,7 +52,7 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     forms = (Streets, Rows, Trees)  # rows of priced records have all that other rows have
     names = [("version", "unit", *form.KINDS) for form in forms]
     wanted = " or ".join(", ".join(form) for form in names)
-    parts = read_npz(path, wanted, largest=LARGEST * (size + math.prod(shape)) + (1 << 16))
+    parts = read_npz(path, wanted, largest=MAX_UNPACKING_FACTOR * (size + math.prod(shape)) + (1 << 16))
     place = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
     form, own = forms[place], names[place]
     if unknown := parts.keys() - {*own}:
@@ -89,11 +89,14 @@ def prove(
     Raises:
         OutOfTime: the end came before a first proof was made.
     """
-    spare, most = SPARE * min(gap, 1e-5) * abs(value), max(LONG, memory_limit / BYTES)
+    spare, most = (
+        SPARE_SHARE * min(gap, 1e-5) * abs(value),
+        max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER),
+    )
     read = multipliers.read(len(data.pairs if over is None else over[0]), weighted.shape[1])
-    if near is not None and read > LONG:
+    if near is not None and read > MANY_MULTIPLIERS:
         missing = value - near - gap * abs(value)
-        spare = max(spare, LOOSE * (value - near) if missing > 0.0 else -missing / 4)
+        spare = max(spare, LONG_SPARE_SHARE * (value - near) if missing > 0.0 else -missing / 4)
     made: tuple[Proof, float] | None = None
     first = True
     while made is None or clock().left > 0.0:
@@ -107,10 +110,10 @@ def prove(
         missed = value - found[1] - gap * abs(value)
         if first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
-        elif isinstance(form, Trees) or not first or missed <= 0.0 or len(kept.values) <= LONG:
+        elif isinstance(form, Trees) or not first or missed <= 0.0 or len(kept.values) <= MANY_MULTIPLIERS:
             return found  # fewer multipliers make no smaller file of trees
-        elif LOOSE * (value - found[1]) > 2.0 * spare:
-            spare = LOOSE * (value - found[1])
+        elif LONG_SPARE_SHARE * (value - found[1]) > 2.0 * spare:
+            spare = LONG_SPARE_SHARE * (value - found[1])
         else:
             return found
         first, made = False, found
@@ -147,10 +150,15 @@ def prove_over_streets(
     """
     assert data.over is not None  # whoever priced records has looked
     over = data.with_outputs(priced)
-    spare = SPARE * gap * abs(value)
+    spare = SPARE_SHARE * gap * abs(value)
     try:
         kept, bound = kept_of(
-            multipliers, over, over.weighted, over=over.needed, spare=spare, most=max(LONG, memory_limit / BYTES)
+            multipliers,
+            over,
+            over.weighted,
+            over=over.needed,
+            spare=spare,
+            most=max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER),
         )
     except MemoryError:
         return None

@@ -24,7 +24,7 @@ Block = tuple[int, int, Floats, Floats]
 #: Those of one output that are not 0: (k, pairs (M,), whether each is backward (M,), multipliers (M,)).
 Few = tuple[int, Ints, Bools, Floats]
 
-_COLUMNS = 128
+_BLOCK_COLUMNS = 128
 
 NO_PAIRS: Final[tuple[Ints, Floats]] = (np.zeros((0, 2), dtype=np.int64), np.zeros(0))
 """Required pairs of multipliers that are all 0, and their distances."""
@@ -49,7 +49,7 @@ class Multipliers:
     part: tuple[Multipliers, Ints] | None = None
 
     @classmethod
-    def whole(cls, forward: Floats, backward: Floats, *, columns: int = _COLUMNS) -> Multipliers:
+    def whole(cls, forward: Floats, backward: Floats, *, columns: int = _BLOCK_COLUMNS) -> Multipliers:
         """Make multipliers from two arrays of shape (P, K), in blocks of ``columns`` columns."""
         outputs = forward.shape[1]
 
@@ -65,7 +65,7 @@ class Multipliers:
         """Make multipliers from those that are not 0: outputs in order, no row of an output twice."""
 
         def blocks() -> Iterator[Block]:
-            step, known = max(1, min(_COLUMNS, 4_000_000 // max(1, pairs))), few()
+            step, known = max(1, min(_BLOCK_COLUMNS, 4_000_000 // max(1, pairs))), few()
             while batch := list(islice(known, step)):
                 first, last = batch[0][0], batch[-1][0]
                 both = np.zeros((2, pairs, last + 1 - first))

@@ -30,13 +30,13 @@ __all__ = ["bound_nearby"]
 
 NAME: Final = "nearby records"
 """Origin of its offers."""
-FIRST: Final = 0.25
+FIRST_SHARE: Final = 0.25
 """The share of mean costs that is tried first."""
 FINEST: Final = 2.0**0.2
 """Factor between shares at which the search ends."""
-FARTHEST: Final = 44.0
-"""Log-ratios beyond this are those of no tree (:data:`privopt_metric_dp.proof.tree_multipliers.LARGEST`)."""
-MANY: Final = 3_000
+MAX_LOG_RATIO: Final = 44.0
+"""Log-ratios beyond this are those of no tree (:data:`privopt_metric_dp.proof.tree_multipliers.MAX_FACTOR`)."""
+MAX_RECORDS: Final = 3_000
 """Records of roads beyond which not all pairs are made."""
 BESIDE_PAIR, BESIDE_ENTRY = 128.0, 48.0
 """Bytes that lists of neighbours take as they are sorted, and trees as they are evaluated."""
@@ -54,7 +54,7 @@ class _Lists:
     @classmethod
     def of(cls, data: MetricData, cost: Floats) -> _Lists:
         lengths = float(data.epsilon) * data.distances
-        known = data.surely_required(*data.required) & (lengths < FARTHEST)
+        known = data.surely_required(*data.required) & (lengths < MAX_LOG_RATIO)
         check()
         start, other, pair = neighbours(len(cost), data.pairs[known])
         check()
@@ -120,7 +120,7 @@ def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *
     records = len(weighted)
     every = records * (records - 1) // 2 if data.within is None else len(data.pairs)
     roads = data.metric.implying(data.within) is not None  # which make no others of all pairs, so nor does this of many
-    if BESIDE_PAIR * every + BESIDE_ENTRY * weighted.size > memory_limit or (roads and records > MANY):
+    if BESIDE_PAIR * every + BESIDE_ENTRY * weighted.size > memory_limit or (roads and records > MAX_RECORDS):
         return
     lists = _Lists.of(data, weighted)
     low = lists.cost.min(axis=1)
@@ -135,7 +135,7 @@ def bound_nearby(data: MetricData, weighted: Floats, offers: Offers[Any, Any], *
                 offers.offer(NAME, bound=tried[share], proof=Later(lists.proof, y))
         return tried[share]
 
-    best, factor = FIRST, 2.0
+    best, factor = FIRST_SHARE, 2.0
     while factor > FINEST:
         here = max((best, best / factor, best * factor), key=at)
         best, factor = here, (factor if here != best else math.sqrt(factor))

@@ -31,7 +31,7 @@ from privopt_metric_dp.proof.lagrangian_bound import Kept, sum_down
 
 __all__ = ["Forest"]
 
-LARGEST = 3e19
+MAX_FACTOR = 3e19
 """A factor is less than this: a little below exp(45), beyond which factors count as infinite."""
 
 
@@ -196,7 +196,7 @@ class Forest:
         """
         n, outputs = cost.shape
         least, wild = kept.least(cost)
-        if wild.any() or not (kept.growth < LARGEST).all() or (np.diff(kept.starts) >= n).any():
+        if wild.any() or not (kept.growth < MAX_FACTOR).all() or (np.diff(kept.starts) >= n).any():
             return None
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
         first, second = (np.ascontiguousarray(kept.pairs[:, end]) for end in (0, 1))
@@ -234,10 +234,10 @@ class Forest:
             growth: (E,) at most, and at least, exp(eps d) of each pair.
 
         Returns:
-            Both infinite where a sum is not a double, or a factor above :data:`LARGEST`.
+            Both infinite where a sum is not a double, or a factor above :data:`MAX_FACTOR`.
         """
         lower, upper = (np.append(ends, 1.0) for ends in growth)
-        if not (upper < LARGEST).all():
+        if not (upper < MAX_FACTOR).all():
             return -math.inf, math.inf
         least, most = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
         above = (self.codes & 1).astype(np.bool_)

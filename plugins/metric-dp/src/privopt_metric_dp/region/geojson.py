@@ -14,7 +14,7 @@ from privopt.errors import Fault, InputError, reason_of
 from privopt.files.sizes import expect
 from privopt_metric_dp.region.mesh import MOST_ACROSS, MOST_VERTICES, lattice
 from privopt_metric_dp.region.region import MM_PER_KM
-from privopt_metric_dp.space.places import LARGEST, Space, check_places
+from privopt_metric_dp.space.places import MAX_COORDINATE, Space, check_places
 from privopt_metric_dp.space.projection import Projection, degrees_in_units
 
 __all__ = ["mesh_over", "polygons_of"]
@@ -121,7 +121,7 @@ def _ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     if len(points) < 4 or (points[0] != points[-1]).any():
         found = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
         raise InputError([Fault(file, where, found, "at least four, the last the same as the first")])
-    limit = np.array([LARGEST, LARGEST] if planar else [360.0, 90.0])
+    limit = np.array([MAX_COORDINATE, MAX_COORDINATE] if planar else [360.0, 90.0])
     bad = np.flatnonzero(~(np.abs(points) <= limit).all(axis=1))
     if bad.size:
         wanted = "finite km" if planar else "a longitude and a latitude in degrees (km: planar = true)"

@@ -23,7 +23,7 @@ FARTHEST: Final = 1 << 50
 """Millimetres: no coordinate is larger, so that doubles hold each difference of two."""
 
 _SMALL: Final = 1 << 31
-_SLOTS: Final = 4  # sides as near as the nearest, up to rounding, that are handed over one by one
+_NEAREST_SIDES: Final = 4  # sides as near as the nearest, up to rounding, that are handed over one by one
 
 
 @frozen(kw_only=True, eq=False)
@@ -186,14 +186,14 @@ class Sides:
             divides the side so; and (B,) distances in mm, doubles.
         """
         count = len(positions)
-        slots, many = np.full((count, _SLOTS), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
         tails, heads = self.tails[self._apart], self.heads[self._apart]
         _nearest(positions, tails, heads, *self._cells.plain, reach, slots, many)
         slots = self._apart[slots]
         chosen = slots[:, 0]
         for p in np.flatnonzero(many > 1).tolist():
-            near = self._apart.tolist() if many[p] > _SLOTS else sorted(slots[p, : many[p]].tolist())
+            near = self._apart.tolist() if many[p] > _NEAREST_SIDES else sorted(slots[p, : many[p]].tolist())
             chosen[p] = self._exactly(positions[p].tolist(), near)
         return self._divided(positions, chosen)
 

@@ -29,9 +29,9 @@ from privopt_metric_dp.space.projection import Projection
 
 __all__ = [
     "ARRAYS",
-    "COARSE",
+    "COARSE_EXPONENT",
     "MM_PER_KM",
-    "STEPS",
+    "SNAP_STEPS",
     "Plane",
     "Region",
     "Streets",
@@ -53,10 +53,10 @@ MM_PER_KM = 1_000_000
 MOST_STEPS = 1_000
 MOST_MM = 1 << 42
 
-COARSE = 0.6
+COARSE_EXPONENT = 0.6
 """Epsilon times the side of a triangle above which a finer mesh is advised: the loss is a quarter above the best."""
 
-STEPS = 8
+SNAP_STEPS = 8
 """Pieces of half a street on which S-shaped weights are linear: l' comes within 1 % of what any number would give."""
 
 
@@ -198,11 +198,11 @@ class Plane(Region):
         """Return the cost of a mesh with sides that are long for epsilon, per km, in words; None if they are not."""
         ends = self.vertices[self.edges].astype(np.float64)
         reach = float(epsilon) * float(np.median(np.hypot(*(ends[:, 0] - ends[:, 1]).T))) / MM_PER_KM
-        if reach <= COARSE:
+        if reach <= COARSE_EXPONENT:
             return None
         return (
             f"the mesh is coarse: epsilon times the sides of its triangles is {reach:.2g} (median), and between "
-            f"vertices rows change linearly; privacy.split_km = {COARSE / float(epsilon):.2g} loses less"
+            f"vertices rows change linearly; privacy.split_km = {COARSE_EXPONENT / float(epsilon):.2g} loses less"
         )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:

@@ -14,7 +14,7 @@ from privopt.declare.tables import road_table
 from privopt.errors import Fault, Faults, InputError
 from privopt.numbers.exp_log_bounds import float_down
 from privopt_metric_dp.region.mesh import BETWEEN, MOST_VERTICES
-from privopt_metric_dp.region.region import STEPS, Streets
+from privopt_metric_dp.region.region import SNAP_STEPS, Streets
 from privopt_metric_dp.space.places import Space, check_places
 
 __all__ = ["LONGEST", "streets_of"]
@@ -54,7 +54,9 @@ def streets_of(
     known = None
     if records.coordinates is not None:
         known = _positions(records.coordinates, len(number), shares, geographic=geographic)
-    region = Streets(size=len(ids), simplices=simplices, km=pieces, steps=STEPS, positions=known, geographic=geographic)
+    region = Streets(
+        size=len(ids), simplices=simplices, km=pieces, steps=SNAP_STEPS, positions=known, geographic=geographic
+    )
     whole = known is not None and bool(np.isfinite(known).all())
     return Space(
         ids=ids, coordinates=known if whole else None, kind=records.kind if whole else "plain", source=records.source

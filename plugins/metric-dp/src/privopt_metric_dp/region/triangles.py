@@ -26,8 +26,8 @@ __all__ = ["common_factors", "proved", "sufficient"]
 
 Pick = Callable[[Any, Any], Any]
 
-_SEARCHED = 50
-_ROOM = 1e-11
+_BISECTIONS = 50
+_RELATIVE_MARGIN = 1e-11
 """Relative distance kept from the largest factor, many times what the doubles of the search lose."""
 
 
@@ -47,7 +47,7 @@ def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
     per_mm = epsilon / 10**6
     factors = common_factors(unique, float(per_mm))
     lengths = _lengths(unique)
-    found = factors[:, None] * (1.0 - _ROOM) * float(per_mm) * lengths
+    found = factors[:, None] * (1.0 - _RELATIVE_MARGIN) * float(per_mm) * lengths
     for row, shape in enumerate(unique.tolist()):
         while not proved(shape, found[row], per_mm):
             found[row] *= 1.0 - 1e-6
@@ -61,7 +61,7 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
     lengths = _lengths(sides)
     twice = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
     low, high = np.zeros(len(sides)), np.ones(len(sides))
-    for _ in range(_SEARCHED):
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         worst = np.zeros(len(sides))
         for a in range(3):  # the corner with the least value; b and c follow it

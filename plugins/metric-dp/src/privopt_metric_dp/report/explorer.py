@@ -26,7 +26,7 @@ where the finer ones do not fit: rows of the exponential mechanism have no zeros
 MOST_BYTES: Final = 3_000_000
 """Bytes of shares, compressed and written out, that a page may hold."""
 
-HOPELESS: Final = 3.0
+MAX_EXCESS_FACTOR: Final = 3.0
 """Beyond so many times that no fewer steps fit: 15 took .5 of the bytes of 255 (exponential, 2,032 random points)."""
 
 MOST_ENTRIES: Final = 40_000_000
@@ -74,7 +74,7 @@ def _packed(z: Floats) -> tuple[int, str] | None:
         text = base64.b64encode(zlib.compress(shares.tobytes(), 6)).decode()
         if len(text) <= MOST_BYTES:
             return steps, text
-        if len(text) > HOPELESS * MOST_BYTES:
+        if len(text) > MAX_EXCESS_FACTOR * MOST_BYTES:
             return None
     return None
 

@@ -20,13 +20,13 @@ from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
-DRAWS: Final = 1_000
+DRAWS_PER_WORD: Final = 1_000
 """Reports of a word among which distinct replacements are counted, as in the paper."""
 
-LISTED: Final = 12
+LISTED_WORDS: Final = 12
 """Words that are listed with what replaces them: the most probable ones."""
 
-LIKELIEST: Final = 5
+LISTED_REPLACEMENTS: Final = 5
 """Replacements of each that are named."""
 
 BLOCK: Final = 1 << 22
@@ -42,7 +42,7 @@ class WordFigures:
 
     Attributes:
         stays: (N,) probability that a word is reported as itself; 0 of one that is not an output.
-        distinct: (N,) expected number of distinct words among ``DRAWS`` reports.
+        distinct: (N,) expected number of distinct words among ``DRAWS_PER_WORD`` reports.
         away: (N,) expected distance from the word to its report; None where distances are unknown.
     """
 
@@ -62,7 +62,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
         z = release.weights[rows] / float(1 << 63)
         here = own[rows]
         stays[rows] = np.where(here >= 0, z[np.arange(len(z)), here], 0.0)
-        distinct[rows] = -np.expm1(DRAWS * np.log1p(-np.minimum(z, 1.0 - 1e-16))).sum(axis=1)
+        distinct[rows] = -np.expm1(DRAWS_PER_WORD * np.log1p(-np.minimum(z, 1.0 - 1e-16))).sum(axis=1)
         if known is not None:
             away[rows] = (z * known[rows]).sum(axis=1)
     return WordFigures(stays=stays, distinct=distinct, away=None if known is None else away)
@@ -73,7 +73,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
     found = word_figures(release, data)
     rows = [
         ("stays as it is", *_quantiles(100.0 * found.stays, " %")),
-        (f"distinct words in {DRAWS:,} reports", *_quantiles(found.distinct, "")),
+        (f"distinct words in {DRAWS_PER_WORD:,} reports", *_quantiles(found.distinct, "")),
     ]
     if found.away is not None:
         rows.append((f"distance to the report ({data.unit})", *_quantiles(found.away, "")))
@@ -85,7 +85,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
         "protected among those of the same number of known words, or with masks of the same pattern of known and "
         "unknown words."
     )
-    listed = np.argsort(-data.prior, kind="stable")[:LISTED].tolist()
+    listed = np.argsort(-data.prior, kind="stable")[:LISTED_WORDS].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}
     chosen = [
         (data.records.ids[place], rank[data.records.ids[place]]) for place in listed if data.records.ids[place] in rank
@@ -103,8 +103,8 @@ def _quantiles(values: Floats, unit: str) -> list[str]:
 def _likeliest(release: MatrixRelease, name: str, row: int) -> str:
     """Name the likeliest words that represent a word, each with its probability."""
     weights = release.weights[row]
-    order = np.argsort(-weights.astype(np.float64), kind="stable")[: LIKELIEST + 1].tolist()
-    others = [place for place in order if str(release.outputs[place]) != name and weights[place]][:LIKELIEST]
+    order = np.argsort(-weights.astype(np.float64), kind="stable")[: LISTED_REPLACEMENTS + 1].tolist()
+    others = [place for place in order if str(release.outputs[place]) != name and weights[place]][:LISTED_REPLACEMENTS]
     return ", ".join(
         f"{release.outputs[place]} {100 * float(weights[place]) / float(1 << 63):.2g} %" for place in others
     )

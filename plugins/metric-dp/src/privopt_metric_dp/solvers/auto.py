@@ -36,16 +36,16 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["METHODS", "InDoubles", "Ladder", "Room", "auto", "climb", "named", "search", "solve"]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
-SCATTERED = 100
+MIN_SPANNER_RECORDS = 100
 """Records from which on a spanner of all pairs is worth its making."""
-DENSE = 12
+DENSE_PAIRS_PER_RECORD = 12
 """Pairs a record beyond which few of them imply the others: a spanner's program comes first."""
 MANY, SAMPLE = 1_000, 64
 """Records beyond which, under a limit, a program over so many outputs comes first (a quarter of them, if fewer)."""
 STARRED, FEW = 1_000, 4
 """Records beyond which no star is made where they are so many times the outputs: its kernel is records by records
 (8,000 places with 120 outputs: 6 GB and minutes, for weights below 0; likewise 2,032, at 3 and 30 per km: .1 GB)."""
-MEMORY = 8e9
+DEFAULT_MEMORY_BYTES = 8e9
 """What a caller who says nothing of memory is taken to have: nothing that would take more bytes is begun."""
 
 Room = Callable[[], float]
@@ -66,7 +66,7 @@ def auto(part: Part, room: Room) -> Iterator[Solver]:
         yield from (ColumnGeneration(), inner)
     elif inner.peak_bytes(part) > room():
         yield from (inner, few, ColumnGeneration())  # the first says what it would need
-    elif instance.records >= SCATTERED and len(instance.pairs) > DENSE * instance.records:
+    elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
         yield from (FewPairs(inner), inner)
     else:
         if clock().left < math.inf and instance.records > MANY:
@@ -209,7 +209,7 @@ def solve(
     gap: float = 1e-6,
     search_time: Clock | None = None,
     progress: Progress | None = None,
-    memory: float = MEMORY,
+    memory: float = DEFAULT_MEMORY_BYTES,
 ) -> Solution:
     """Solve the optimal mechanism's program in doubles.
 

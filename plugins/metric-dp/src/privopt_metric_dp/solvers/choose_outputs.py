@@ -23,17 +23,17 @@ from privopt_metric_dp.solvers.interior_point import InteriorPoint
 
 __all__ = ["choose_outputs", "sampled"]
 
-SAMPLE: Final = 2_000
+MAX_SAMPLE_RECORDS: Final = 2_000
 """Records of the sample, at most."""
-SHARE: Final = 0.5
+MAX_SAMPLE_SHARE: Final = 0.5
 """Share of all records that a sample is, at most: half of Rome's 2,032 street nodes chose as well as all of them (120
 outputs at 1 and 3 per km: bounds over these within .03 %), in half of the time and memory."""
 CANDIDATES: Final = (4, 480, 1_000)
-"""Outputs that are tried: so many for each that is wanted, but at least and at most so many. Of more than `KEPT` of the
-most, hardly any would go: those as far apart as possible are taken."""
-KEPT: Final = 0.5
+"""Outputs that are tried: so many for each that is wanted, but at least and at most so many. Of more than
+`RETRIED_SHARE` of the most, hardly any would go: those as far apart as possible are taken."""
+RETRIED_SHARE: Final = 0.5
 """Share of the outputs tried that is tried again without the others, which changes what the rest is used for."""
-GAP: Final = 0.1
+SAMPLE_GAP: Final = 0.1
 """Relative gap to which the sample is solved: masses settle early."""
 
 
@@ -57,9 +57,9 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     if count == own:
         return np.arange(own)
     times, least, most = CANDIDATES
-    tried = min(own, max(count, min(most, max(least, times * count)))) if count <= KEPT * most else count
+    tried = min(own, max(count, min(most, max(least, times * count)))) if count <= RETRIED_SHARE * most else count
     pairs, lengths = data.needed
-    seeds = _far_apart(records, pairs, lengths, max(tried, min(SAMPLE, int(SHARE * records))))
+    seeds = _far_apart(records, pairs, lengths, max(tried, min(MAX_SAMPLE_RECORDS, int(MAX_SAMPLE_SHARE * records))))
     listed = seeds[seeds < own]  # a region's further vertices are not outputs
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(own), listed))[:tried])
     if tried == count:
@@ -72,10 +72,12 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
     while len(candidates) > count:
-        found = solve(instance, method=InteriorPoint(symmetry=False), gap=GAP, search_time=search_time, progress=tell)
+        found = solve(
+            instance, method=InteriorPoint(symmetry=False), gap=SAMPLE_GAP, search_time=search_time, progress=tell
+        )
         by_use = np.argsort(-(prior @ found.z), kind="stable")
         del found  # its multipliers are as large as the costs, and the next solve needs that memory
-        kept = np.sort(by_use[: max(count, int(KEPT * len(candidates)))])
+        kept = np.sort(by_use[: max(count, int(RETRIED_SHARE * len(candidates)))])
         candidates, instance = candidates[kept], evolve(instance, cost=instance.cost[:, kept])
     return candidates
 

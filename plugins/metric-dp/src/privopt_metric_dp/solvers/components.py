@@ -26,7 +26,7 @@ __all__ = ["Merged", "Reduced", "drop_implied_pairs", "merge_records"]
 MERGE_BELOW = 1e-9
 """Log-ratios up to this are taken for 0: the optimum moves by less than this share."""
 
-SLACK = 1e-9
+RELATIVE_SLACK = 1e-9
 """Pairs count as implied up to this share of their length."""
 
 INSIDE, SKIPPED = -1, -2
@@ -132,21 +132,21 @@ def merge_records(instance: Instance) -> Merged | None:
 
 
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
-    """Drop pairs that paths over the others imply, up to a share `SLACK` of their length.
+    """Drop pairs that paths over the others imply, up to a share `RELATIVE_SLACK` of their length.
 
     Sums of lengths along a road often exceed the distance by some last bits (1,000 road nodes: 9,058 pairs are left by
-    exact sums, 1,444 here). Where pairs go, epsilon is divided by ``1 + SLACK``: what keeps the rest then keeps all at
-    the epsilon given, and a bound has to be evaluated there.
+    exact sums, 1,444 here). Where pairs go, epsilon is divided by ``1 + RELATIVE_SLACK``: what keeps the rest then
+    keeps all at the epsilon given, and a bound has to be evaluated there.
 
     Returns:
         The smaller instance and the numbers of the pairs that are left.
     """
-    if not worth_reducing(instance.pairs, instance.distances, slack=SLACK):
+    if not worth_reducing(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
         return instance, np.arange(len(instance.pairs))
-    kept = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=SLACK))
+    kept = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK))
     if len(kept) == len(instance.pairs):
         return instance, kept
-    epsilon = instance.epsilon / (1 + SLACK)
+    epsilon = instance.epsilon / (1 + RELATIVE_SLACK)
     return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept], epsilon=epsilon), kept
 
 

@@ -16,10 +16,10 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["exponential", "exponential_loss", "largest_share"]
 
 _BLOCK = 1 << 22
-_SAFE = 1e-9
+_SAFETY_SHARE = 1e-9
 """Share of a pair's epsilon d that is left to the roundings of `largest_share`."""
-_STEPS = 20
-_STEEPEST = 64.0
+_BISECTIONS = 20
+_MAX_FACTOR = 64.0
 
 
 def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
@@ -86,7 +86,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
     i, j = pairs.T
     nearest = distances.min(axis=1, keepdims=True)
     farther, nearer = _differences(distances, i, j)
-    allowed = epsilon * lengths * (1.0 - _SAFE)
+    allowed = epsilon * lengths * (1.0 - _SAFETY_SHARE)
 
     def kept(share: float) -> bool:
         rate = share * epsilon
@@ -96,10 +96,10 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
         return bool((np.maximum(rate * nearer - drift, rate * farther + drift) <= allowed).all())
 
     low, high = 0.5, 1.0
-    while kept(high) and high < _STEEPEST:
+    while kept(high) and high < _MAX_FACTOR:
         check()
         low, high = high, 2.0 * high
-    for _ in range(_STEPS):
+    for _ in range(_BISECTIONS):
         check()
         middle = 0.5 * (low + high)
         low, high = (middle, high) if kept(middle) else (low, middle)

@@ -10,11 +10,11 @@ import numpy as np
 
 from privopt.arrays import Floats, Indices, Singles
 from privopt.execution.compiled import jit
-from privopt_metric_dp.matrix.simd import SINGLES, load, lowest, spread, store, total
+from privopt_metric_dp.matrix.simd import SINGLE_LANES, load, lowest, spread, store, total
 
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
-PANEL = SINGLES
+PANEL = SINGLE_LANES
 """Columns of the coupling that are formed together."""
 
 _compiled = jit(error_model="numpy")

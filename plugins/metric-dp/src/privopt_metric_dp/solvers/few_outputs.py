@@ -20,7 +20,7 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 
 __all__ = ["FewOutputs", "sample_outputs"]
 
-ROUGH: Final = 0.05
+SAMPLE_GAP: Final = 0.05
 """Relative gap to which the sample's program is solved: what it omits costs more."""
 
 
@@ -55,7 +55,7 @@ class FewOutputs:
         instance = part.instance
         chosen = sample_outputs(instance, self.count)
         inner: PartOffers = offers.through(self.name, _lifting(chosen, instance.outputs), None)
-        inner.gap = ROUGH
+        inner.gap = SAMPLE_GAP
         self.inner.solve(part.with_outputs(chosen), inner)
         offers.note("", outputs=len(chosen), of=instance.outputs)
 

@@ -25,7 +25,7 @@ from privopt_metric_dp.proof.multipliers import Block, Multipliers
 
 __all__ = ["Floats", "Instance", "Solution", "dual_bound", "freer", "one_output"]
 
-SLACK = 1e-9
+EPSILON_SLACK = 1e-9
 """Share of epsilon that a solution leaves to rounding."""
 
 
@@ -91,7 +91,7 @@ class Instance:
     @staticmethod
     def solved(epsilon: Fraction) -> float:
         """Return the epsilon of a program whose mechanisms are to keep one."""
-        return float(epsilon) * (1.0 - SLACK)
+        return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
         faults = list(self._faults())

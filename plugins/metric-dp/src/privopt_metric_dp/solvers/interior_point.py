@@ -25,23 +25,23 @@ from privopt_metric_dp.proof.multipliers import Block, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_state import Engine, State, begin
-from privopt_metric_dp.solvers.normal_equations import RECYCLED, ROOMS, STEPS, Coupling, couple
+from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, MAX_STEPS, PARTIAL_SUMS, Coupling, couple
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
 __all__ = ["InteriorPoint"]
 
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
-CORRECTORS = 2
+CORRECTOR_STEPS = 2
 LAST_ITERATION = 150
-SOUND = 1e-7
+MAX_ROW_SUM_ERROR = 1e-7
 """Row sums farther than this from one mean that the numbers have broken down."""
-STRAIGHT = 1e-9
+ROW_SUM_TOLERANCE = 1e-9
 """Row sums are brought back after a step that left them farther than this from one."""
-SMALL = 1e8
+MAX_DENSE_WORK = 1e8
 """Records to the third power times outputs up to which dense matrices do: compiling kernels for the first time takes
 longer (100 records and outputs: .7 processor seconds; .1 compiled, and .5 to load it)."""
-SHARE = 1e-8
+RESIDUAL_SHARE = 1e-8
 """Residual of the coupling's solution, as a share of its right side."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
 """The same where the coupling is not formed: in a step, predictor and correctors alike, and where row sums are brought
@@ -50,14 +50,14 @@ TIGHTER, FINEST = 0.1, 1e-7
 """Of these shares each next one, after row sums could not be brought back, and the least."""
 LOOSE_STEP = 0.95
 """Part of the way to the border that a step goes there."""
-PATIENT = 400
+RESTORING_STEPS = 400
 """Steps of conjugate gradients there, at most, where row sums are brought back."""
 FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
 """Records up to which, and gaps below which, the coupling is formed; with few outputs, below the second gap. At 2,032
 street nodes of Rome with 120 outputs either way took 9 s to 1 %, .45 and .26 GB; with all 2,032 outputs 285 s formed,
 and 376 s to 1.3 % otherwise; at 5,400 junctions with 960 outputs a step took 90 s formed and 23 s otherwise (all at a
 load of 7 to 12 on two processors)."""
-FEW = 8
+RECORDS_PER_FEW_OUTPUTS = 8
 """Times as many records as outputs from which on these are few."""
 
 
@@ -85,7 +85,7 @@ def _look(state: State) -> _Looked:
 
 def _sound(seen: _Looked) -> bool:
     """Check whether row sums are one, as far as numbers show."""
-    return float(np.abs(seen.missing).max()) <= SOUND
+    return float(np.abs(seen.missing).max()) <= MAX_ROW_SUM_ERROR
 
 
 def _save(state: State, seen: _Looked, *, last: bool = False) -> bool:
@@ -111,8 +111,8 @@ def _steps(ratios: Floats) -> Floats:
 def _share(state: State) -> tuple[float, int]:
     """To which share of its length a residual of the coupling is brought, and in how many steps at most."""
     if state.formed:
-        return SHARE, STEPS
-    return state.rough, STEPS if state.rough == LOOSE else PATIENT
+        return RESIDUAL_SHARE, MAX_STEPS
+    return state.rough, MAX_STEPS if state.rough == LOOSE else RESTORING_STEPS
 
 
 def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tuple[Floats, float]:
@@ -154,7 +154,7 @@ def _direction(
     best = steps.argmax(axis=1)
     (wp, wd), (tp, td) = WEIGHTS[best], steps.max(axis=1)
     dy = dy + wd * change
-    for _ in range(CORRECTORS):
+    for _ in range(CORRECTOR_STEPS):
         if min(tp, td) > 0.95:
             break
         ahead = min(1.0, tp + 0.3), min(1.0, td + 0.3)
@@ -175,7 +175,9 @@ def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
         missing = 1 - state.sums(lambda group: group.row_sums())
         if np.abs(missing).max() < within:
             return
-        prices = state.prices(coupling.solve(missing, *((STRAIGHTENED, PATIENT) if coupling.loose else (SHARE,))))
+        prices = state.prices(
+            coupling.solve(missing, *((STRAIGHTENED, RESTORING_STEPS) if coupling.loose else (RESIDUAL_SHARE,)))
+        )
         if min(state.each(methodcaller("straighten", prices))) <= -1:
             return
         state.each(lambda group: group.take())
@@ -248,7 +250,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
         state.each(methodcaller("move", add, step))
         state.y = state.y + step[1] * dy
         if not coupling.loose:
-            _restore_sums(state, coupling, STRAIGHT)
+            _restore_sums(state, coupling, ROW_SUM_TOLERANCE)
         if max(step) < 1e-4:
             raise SolverError("its steps came to nothing before the gap")
     raise SolverError(f"the gap was not reached in {LAST_ITERATION} steps")
@@ -263,7 +265,7 @@ def _due(state: State, seen: _Looked, gap: float) -> bool:
 def _formed(part: Part, gap: float) -> bool:
     """Check whether the coupling is formed: it is not too large, or its completion would take longer."""
     instance, pattern = part.instance, part.elimination
-    few = FEW * instance.outputs < instance.records
+    few = RECORDS_PER_FEW_OUTPUTS * instance.outputs < instance.records
     if instance.records <= FORMED and gap < (TIGHTEST if few else TIGHT):
         return True
     columns = np.diff(pattern.start).astype(np.float64)
@@ -271,7 +273,7 @@ def _formed(part: Part, gap: float) -> bool:
 
 
 def _dense(records: int, outputs: int) -> bool:
-    return float(records) ** 3 * outputs <= SMALL
+    return float(records) ** 3 * outputs <= MAX_DENSE_WORK
 
 
 def _engine(part: Part, outputs: int) -> Engine:
@@ -304,9 +306,9 @@ class InteriorPoint:
 
         Doubles an output: one an entry of the factor, nine a record (costs, mechanism and the one kept, direction,
         extra one and its right side, pivots, scales, the answer), ten a pair (slacks, multipliers and those kept,
-        direction, extra one). Of a coupling that is formed, singles: `ROOMS` matrices, and five more while they are
-        put together and factored; of another, doubles: entries of the pattern for each of as many parts, eight outputs'
-        at work, and directions.
+        direction, extra one). Of a coupling that is formed, singles: `PARTIAL_SUMS` matrices, and five more while they
+        are put together and factored; of another, doubles: entries of the pattern for each of as many parts, eight
+        outputs' at work, and directions.
         """
         n, k, pairs = part.instance.records, part.instance.outputs, len(part.instance.pairs)
         if _dense(n, k):
@@ -315,8 +317,8 @@ class InteriorPoint:
         full = 2 * pairs > every  # half of all pairs fill all of a factor
         entries = every if full else part.elimination.entries
         formed = n <= FORMED or full or _formed(part, TIGHT)
-        rough = 8.0 * ((n + entries) * (ROOMS + 8 * allowed_threads()) + 2 * RECYCLED * n)
-        coupling = 4.0 * n**2 * (ROOMS + 5) if formed else rough
+        rough = 8.0 * ((n + entries) * (PARTIAL_SUMS + 8 * allowed_threads()) + 2 * MAX_RECYCLED * n)
+        coupling = 4.0 * n**2 * (PARTIAL_SUMS + 5) if formed else rough
         return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
 
     def solve(self, part: Part, offers: PartOffers) -> None:

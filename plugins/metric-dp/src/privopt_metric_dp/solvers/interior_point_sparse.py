@@ -11,7 +11,7 @@ from attrs import define, field
 
 from privopt.arrays import Floats, Indices, Ints, Singles
 from privopt.execution.clock import check
-from privopt_metric_dp.matrix.simd import DOUBLES
+from privopt_metric_dp.matrix.simd import DOUBLE_LANES
 from privopt_metric_dp.solvers import factor_kernels, row_kernels
 from privopt_metric_dp.solvers.chordal import add_entries
 from privopt_metric_dp.solvers.elimination import Elimination
@@ -20,7 +20,7 @@ from privopt_metric_dp.solvers.interior_point_state import Measure, Outputs
 
 __all__ = ["LaneEngine"]
 
-GROUPS = 32
+SHARED_GROUPS = 32
 """Groups that threads share; not as many as there are threads, for sums would then depend on these."""
 
 
@@ -39,26 +39,26 @@ class LaneEngine:
 
     def groups(self, cost: Floats, first: Floats, mu: float) -> list[LaneOutputs]:
         """See `privopt_metric_dp.solvers.interior_point_state.Engine`."""
-        batches = -(-cost.shape[1] // DOUBLES)
-        count = min(batches, GROUPS)
-        bounds = np.linspace(0, batches, count + 1).astype(int) * DOUBLES
+        batches = -(-cost.shape[1] // DOUBLE_LANES)
+        count = min(batches, SHARED_GROUPS)
+        bounds = np.linspace(0, batches, count + 1).astype(int) * DOUBLE_LANES
         return [self._group(cost[:, a:b], first[:, a:b], mu) for a, b in pairwise(bounds)]
 
     def _group(self, cost: Floats, first: Floats, mu: float) -> LaneOutputs:
         width = cost.shape[1]
-        batches = -(-width // DOUBLES)
+        batches = -(-width // DOUBLE_LANES)
         # lanes that are left over repeat the last output: same steps, and sums do not count them
-        column = np.minimum(np.arange(batches * DOUBLES), width - 1)
+        column = np.minimum(np.arange(batches * DOUBLE_LANES), width - 1)
 
         def packed(values: Floats) -> Floats:
-            lanes = values[np.ix_(self.order, column)].reshape(-1, batches, DOUBLES)
+            lanes = values[np.ix_(self.order, column)].reshape(-1, batches, DOUBLE_LANES)
             return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
 
         z = packed(first)
-        here, there = (z.reshape(batches, -1, DOUBLES)[:, self.ends[:, side]] for side in (0, 1))
+        here, there = (z.reshape(batches, -1, DOUBLE_LANES)[:, self.ends[:, side]] for side in (0, 1))
         up = self.root[:, None]
         s = np.stack([up * there - here / up, up * here - there / up], axis=2).reshape(batches, -1)
-        mask = (np.arange(batches * DOUBLES) < width).astype(float).reshape(batches, DOUBLES)
+        mask = (np.arange(batches * DOUBLE_LANES) < width).astype(float).reshape(batches, DOUBLE_LANES)
         return LaneOutputs(
             pattern=self.pattern,
             ends=self.ends,
@@ -139,15 +139,17 @@ class LaneOutputs:
         self.dz, self.ez, self.right, self.inverse = (np.zeros(records) for _ in range(4))
         self.unit, self.other_z = np.zeros(records), np.zeros(records)
         self.df, self.ef, self.other_f = (np.zeros(rows) for _ in range(3))
-        self.factor = np.zeros((len(self.z), DOUBLES * self.pattern.entries))
+        self.factor = np.zeros((len(self.z), DOUBLE_LANES * self.pattern.entries))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        return np.asarray(self.z[outputs // DOUBLES, DOUBLES * self.pattern.place[records] + outputs % DOUBLES])
+        return np.asarray(
+            self.z[outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES]
+        )
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        self.cost[outputs // DOUBLES, DOUBLES * self.pattern.place[records] + outputs % DOUBLES] = costs
-        last = (self.width - 1) % DOUBLES
-        lanes = self.cost[-1].reshape(-1, DOUBLES)  # those that are left over repeat the last output
+        self.cost[outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES] = costs
+        last = (self.width - 1) % DOUBLE_LANES
+        lanes = self.cost[-1].reshape(-1, DOUBLE_LANES)  # those that are left over repeat the last output
         lanes[:, last + 1 :] = lanes[:, last : last + 1]
 
     def measure(self) -> Measure:
@@ -172,7 +174,7 @@ class LaneOutputs:
             lanes = self.s[one], self.f[one], self.factor[one], self.inverse[one], self.unit[one]
             if not factor_kernels.factorise(*pattern, *rows, *lanes):
                 raise np.linalg.LinAlgError("a matrix is not positive definite")
-        return np.asarray(self.unit.reshape(len(self.unit), -1, DOUBLES).max(axis=(0, 2)))
+        return np.asarray(self.unit.reshape(len(self.unit), -1, DOUBLE_LANES).max(axis=(0, 2)))
 
     def couple(self, scale: Floats, into: Singles | Floats) -> None:
         p, room = self.pattern, cast("Singles", into)  # as its engine made it
@@ -217,7 +219,7 @@ class LaneOutputs:
         row_kernels.move(self.ends, self.root, *rows, add, step, self.z, self.f)
 
     def row_sums(self) -> Floats:
-        values = self.z.reshape(len(self.z), -1, DOUBLES)
+        values = self.z.reshape(len(self.z), -1, DOUBLE_LANES)
         return np.asarray(np.einsum("gnl,gl->n", values, self.mask))
 
     def straighten(self, prices: Floats) -> float:
@@ -228,13 +230,13 @@ class LaneOutputs:
         row_kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:
-        columns = self.best_z.reshape(len(self.z), -1, DOUBLES).transpose(1, 0, 2)
+        columns = self.best_z.reshape(len(self.z), -1, DOUBLE_LANES).transpose(1, 0, 2)
         place, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[place].reshape(len(place), -1)[:, :width])
 
     def proof(self) -> Callable[[], tuple[Floats, Floats]]:
         """See `Outputs`: a copy in the order of the rows is made only where they are read."""
-        rows = self.best_f.reshape(len(self.z), -1, 2, DOUBLES).transpose(2, 1, 0, 3)
+        rows = self.best_f.reshape(len(self.z), -1, 2, DOUBLE_LANES).transpose(2, 1, 0, 3)
         width = self.width
 
         def unpacked() -> tuple[Floats, Floats]:

@@ -18,15 +18,15 @@ from privopt.arrays import Floats, Singles
 from privopt.execution.clock import check
 from privopt_metric_dp.solvers.interior_point_state import Outputs, State
 
-__all__ = ["RECYCLED", "ROOMS", "STEPS", "Coupling", "couple"]
+__all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "Coupling", "couple"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal that are added one after the other until a matrix in single precision has a factor."""
-ROOMS = 8
+PARTIAL_SUMS = 8
 """Parts of the outputs whose couplings are summed apart: the answer is the same whatever the threads."""
-RECYCLED = 64
+MAX_RECYCLED = 64
 """Directions kept."""
-STEPS = 80
+MAX_STEPS = 80
 """Steps of conjugate gradients: beyond them a formed coupling has broken down, a completed one does as it is."""
 
 
@@ -87,7 +87,7 @@ class Coupling:
     known: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        room = RECYCLED if self.loose else 0, len(self.state.y)
+        room = MAX_RECYCLED if self.loose else 0, len(self.state.y)
         self.known = _Directions(np.empty(room), np.empty(room))
 
     def _product(self, y: Floats) -> Floats:
@@ -95,7 +95,7 @@ class Coupling:
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
 
-    def solve(self, right: Floats, share: float, most: int = STEPS) -> Floats:
+    def solve(self, right: Floats, share: float, most: int = MAX_STEPS) -> Floats:
         """Solve ``T^-1 right``, up to a share of its length as ``rough`` measures it.
 
         Args:
@@ -180,7 +180,7 @@ def _completed(state: State) -> Coupling:
 
 def _shares(state: State) -> list[Sequence[Outputs]]:
     """Return groups of outputs whose couplings are summed apart."""
-    return [state.groups[room::ROOMS] for room in range(min(ROOMS, len(state.groups)))]
+    return [state.groups[room::PARTIAL_SUMS] for room in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
 def _factored(state: State, scale: Floats) -> Coupling:

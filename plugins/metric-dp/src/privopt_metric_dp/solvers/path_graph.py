@@ -16,8 +16,8 @@ from privopt_metric_dp.space.pairs import worth_reducing
 
 __all__ = ["Graph", "make_graph", "shortest_paths"]
 
-SHRINK = 1e-11
-TRIANGLE = 1e-9
+EXPONENT_SHRINKAGE = 1e-11
+TRIANGLE_TOLERANCE = 1e-9
 """Ways shorter than a pair by more than this share of it are more than rounding errors."""
 
 
@@ -41,7 +41,7 @@ class Graph:
         return len(self.start) - 1
 
 
-def make_graph(instance: Instance, *, shrink: float = SHRINK) -> Graph:
+def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Graph:
     """Make the graph of an instance with its log-ratios shrunk at random (the same each time)."""
     start, other, pair = neighbours(instance.records, instance.pairs)
     check()
@@ -51,7 +51,7 @@ def make_graph(instance: Instance, *, shrink: float = SHRINK) -> Graph:
         other=other.astype(np.int32),
         length=instance.lengths[pair] * (1 - share[pair]),
         pair=pair,
-        direct=not worth_reducing(instance.pairs, instance.distances, slack=-TRIANGLE, rare=0.0),
+        direct=not worth_reducing(instance.pairs, instance.distances, slack=-TRIANGLE_TOLERANCE, rare=0.0),
     )
 
 

@@ -25,7 +25,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
 
-_NOTHING = 745.0  # exp(-745) is the last above 0
+_ZERO_EXPONENT = 745.0  # exp(-745) is the last above 0
 
 
 def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
@@ -65,7 +65,7 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     member = member.reshape(-1)
     spread = np.concatenate([x, sites])
     extent = float(np.hypot(*(spread.max(axis=0) - spread.min(axis=0))))
-    corners, start = voronoi_cells(sites, far=extent + (_NOTHING + 60.0) / epsilon)
+    corners, start = voronoi_cells(sites, far=extent + (_ZERO_EXPONENT + 60.0) / epsilon)
     mass: Floats = np.maximum(_masses(x, sites, corners, start, epsilon, _rules()), 0.0)
     mass /= mass.sum(axis=1, keepdims=True)
     shared: Floats = mass[:, member] / sharers[member]

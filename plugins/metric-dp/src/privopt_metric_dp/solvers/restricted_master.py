@@ -17,16 +17,16 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 
 __all__ = ["Mixture"]
 
-KEPT: Final = 6
+RAYS_PER_RECORD: Final = 6
 """Rays kept, in multiples of the records, when the worst are dropped."""
 
-NEGLIGIBLE: Final = 1e-13
+NEGLIGIBLE_VALUE: Final = 1e-13
 """Rays whose value is less negative than this share of the largest cost are noise."""
 
-SMALLEST: Final = 1e-9
+MIN_ENTRY: Final = 1e-9
 """HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
 
-OFF: Final = 1e-6
+MAX_ROW_SUM_ERROR: Final = 1e-6
 """A mixture whose rows miss one by more is none."""
 
 
@@ -101,7 +101,7 @@ class Mixture:
     def _entries(self, rays: Floats) -> Floats:
         """Return what rays add to each row of the LP."""
         rows = self._rows(rays)
-        return np.where(rows < SMALLEST, 0.0, rows)
+        return np.where(rows < MIN_ENTRY, 0.0, rows)
 
     def _rows(self, rays: Floats) -> Floats:
         """Return what rays add to each row of the master: their means over the orbits of records."""
@@ -123,7 +123,7 @@ class Mixture:
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
         """Add the rays of a pricing, given as logarithms, whose values are below 0; how many were new."""
-        logs = logs[values < -NEGLIGIBLE / self._scale]
+        logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
     def solve(self) -> tuple[Floats | None, float, Floats]:
@@ -147,7 +147,7 @@ class Mixture:
             raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
         prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]
-        off = np.abs(self._rows(weights[None] @ self.rays) - 1.0).max() >= OFF
+        off = np.abs(self._rows(weights[None] @ self.rays) - 1.0).max() >= MAX_ROW_SUM_ERROR
         return None if off else self._mechanism(weights), float(weights @ self.costs), prices
 
     def _mechanism(self, weights: Floats) -> Floats:
@@ -159,7 +159,7 @@ class Mixture:
 
     def clean(self, prices: Floats) -> None:
         """Drop the rays that price out worst once there are too many; those in the basis stay."""
-        limit = KEPT * self.instance.records
+        limit = RAYS_PER_RECORD * self.instance.records
         if len(self.rays) <= 2 * limit:
             return
         reduced = self.costs - self.rays @ prices

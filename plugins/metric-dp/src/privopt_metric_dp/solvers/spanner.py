@@ -35,13 +35,13 @@ __all__ = ["FewPairs", "spanner"]
 
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """Stretches above 1 of the spanners that come first where there is a limit."""
-FINER: Final = 4.0
+TIME_FACTOR: Final = 4.0
 """The next one takes about so many times as long."""
 SHARES: Final = (1.0, 0.25)
 """Stretches above 1 that are tried, in multiples of the one that the gap asked for allows."""
-INNER: Final = 0.5
+INNER_GAP_SHARE: Final = 0.5
 """A program is solved to this share of the gap that its spanner is expected to come to."""
-WORTH: Final = 0.6
+MAX_SPANNER_SHARE: Final = 0.6
 """A spanner with more than this share of the pairs is not worth its own program."""
 
 
@@ -91,10 +91,10 @@ class FewPairs:
         for slack in slacks:
             began = time.perf_counter()
             small, kept = spanner(instance, slack)
-            if kept.mean() > WORTH:
+            if kept.mean() > MAX_SPANNER_SHARE:
                 return
             self._over(instance, Part(small), np.flatnonzero(kept), slack, offers)
-            if offers.reached or FINER * (time.perf_counter() - began) > clock().left:
+            if offers.reached or TIME_FACTOR * (time.perf_counter() - began) > clock().left:
                 return
 
     def _over(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
@@ -108,7 +108,7 @@ class FewPairs:
             return Multipliers.among(own, rows, pairs)
 
         inner = offers.through(name, mended, among, firm=False)
-        inner.gap = INNER * max(offers.gap, _expected(slack))
+        inner.gap = INNER_GAP_SHARE * max(offers.gap, _expected(slack))
         self.inner.solve(small, inner)
         offers.note("", spanner_pairs=len(rows), pairs=pairs)
         if inner.best.candidate is not None:

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-DEEPEST = 230.0
+MAX_LOG_RATIO = 230.0
 """Log-ratios are cut here: min(D, r) keeps all ratios allowed, and no product leaves the range of doubles."""
 
 
@@ -90,7 +90,7 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
 
     def rays(a: int, b: int) -> Floats:
         length = shortest_paths(graph, rows[a:b])[0]
-        return np.asarray(np.exp(-np.minimum(length, DEEPEST)))
+        return np.asarray(np.exp(-np.minimum(length, MAX_LOG_RATIO)))
 
     few: Floats = np.concatenate(in_threads(rays, len(rows)))
     if symmetry.order == 1:

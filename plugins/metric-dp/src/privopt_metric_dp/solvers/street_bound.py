@@ -36,8 +36,8 @@ __all__ = ["Priced", "priced_records", "solve_street_bound"]
 LONGEST: Final = (0.1, 0.25, 0.5)
 """Epsilon times the length of a piece of street from which on it is cut, the first of which not too many are priced: of
 9 crossings and 45 places a bound can reach 99.6, 91.1 and 64.8 % of the optimum at .4, 1.2 and 2."""
-DAMPING: Final = 0.5
-EDGE: Final = 1e-3
+DAMPING_EXPONENT: Final = 0.5
+MIN_THETA: Final = 1e-3
 """Thetas stay so far from 0 and 1."""
 
 
@@ -91,8 +91,8 @@ class _Shares:
         """Towards the end whose probability is short of its share."""
         tail, head, rest, share = self._ends()
         ratio = (state.at(self.rows, tail) / rest) / (state.at(self.rows, head) / share)
-        odds = self.theta / (1.0 - self.theta) * ratio**-DAMPING
-        self.theta = np.clip(odds / (1.0 + odds), EDGE, 1.0 - EDGE)
+        odds = self.theta / (1.0 - self.theta) * ratio**-DAMPING_EXPONENT
+        self.theta = np.clip(odds / (1.0 + odds), MIN_THETA, 1.0 - MIN_THETA)
         for ends, costs in zip((tail, head), self.costs(), strict=True):
             state.recost(self.rows, ends, costs)
 

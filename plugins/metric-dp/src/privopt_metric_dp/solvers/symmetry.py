@@ -5,7 +5,7 @@ column for each orbit of outputs and one row multiplier for each orbit of record
 has 8 symmetries, and its LP shrinks accordingly (columns by 8, row sums by 8).
 
 Looked for among the turns and reflections of places in the plane, then verified on pairs and costs:
-a set of permutations is only ever used when all costs and distances agree to `TOLERANCE`.
+a set of permutations is only ever used when all costs and distances agree to `RELATIVE_TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = ["Symmetry", "find_symmetry"]
 
-TOLERANCE = 1e-12
-NEAR = 1e-9
+RELATIVE_TOLERANCE = 1e-12
+IMAGE_TOLERANCE = 1e-9
 """Of the greatest distance from the middle: how far an image may lie from a point to be one."""
-LARGEST = 64
-BLOCK = 4_000_000
+MAX_GROUP_ORDER = 64
+BLOCK_ENTRIES = 4_000_000
 
 
 @frozen(kw_only=True, eq=False)
@@ -120,7 +120,7 @@ class Symmetry:
             forward = np.concatenate([part[2] for part in parts], axis=1)
             backward = np.concatenate([part[3] for part in parts], axis=1)
             place, member = self.origin()
-            step = max(1, min(instance.outputs, BLOCK // max(1, len(pairs))))
+            step = max(1, min(instance.outputs, BLOCK_ENTRIES // max(1, len(pairs))))
             for k0 in range(0, instance.outputs, step):
                 k1 = min(instance.outputs, k0 + step)
                 f = np.zeros((len(pairs), k1 - k0))
@@ -139,19 +139,20 @@ class Symmetry:
 
 
 def _images(points: Floats) -> Iterator[Ints]:
-    """Images of points (N, 2) of the plane under the linear maps about their mean that keep the set, `LARGEST` at most.
+    """Images of points (N, 2) of the plane under linear maps about their mean that keep the set.
 
     A map is known by the images of two points that do not lie in line with the mean: others at the same distances.
+    At most `MAX_GROUP_ORDER` maps and one more are tried.
     """
     from scipy.spatial import KDTree
 
     points = points - points.mean(axis=0)
     radius = np.linalg.norm(points, axis=1)
-    near = NEAR * float(radius.max())
+    near = IMAGE_TOLERANCE * float(radius.max())
     order = np.argsort(radius, kind="stable")[::-1]
     first = int(order[0])
     turned = points[first] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
-    apart = np.abs(points[order] @ turned) > np.sqrt(NEAR) * radius[first] ** 2
+    apart = np.abs(points[order] @ turned) > np.sqrt(IMAGE_TOLERANCE) * radius[first] ** 2
     tree = KDTree(points)
     if not apart.any():  # all in one line, which may be turned about its middle
         maps = [np.eye(2), -np.eye(2)]
@@ -164,7 +165,7 @@ def _images(points: Floats) -> Iterator[Ints]:
             for one in ones
             for other in others[np.abs(np.linalg.norm(points[others] - points[one], axis=1) - between) <= near]
         ]
-    for turn in maps[: LARGEST + 1]:
+    for turn in maps[: MAX_GROUP_ORDER + 1]:
         check()
         off, image = tree.query(points @ turn)
         if off.max() <= near and len(np.unique(image)) == len(image):
@@ -180,7 +181,7 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     step = max(1, 2_000_000 // cost.shape[1])
     for a in range(0, len(cost), step):
         part = cost[np.ix_(records[a : a + step], image)]
-        if np.abs(part - cost[a : a + step]).max() > TOLERANCE * scale:
+        if np.abs(part - cost[a : a + step]).max() > RELATIVE_TOLERANCE * scale:
             return None
     return image
 
@@ -192,7 +193,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
     a, b = records[i], records[j]
     moved = np.minimum(a, b) * n + np.maximum(a, b)
     to = np.minimum(np.searchsorted(number, moved), len(number) - 1)
-    same = np.abs(instance.distances[to] - instance.distances) <= TOLERANCE * instance.distances.max()
+    same = np.abs(instance.distances[to] - instance.distances) <= RELATIVE_TOLERANCE * instance.distances.max()
     return bool((number[to] == moved).all() and same.all())
 
 
@@ -212,13 +213,13 @@ def _verified(instance: Instance) -> list[tuple[Ints, Ints]]:
 
 
 def find_symmetry(instance: Instance) -> Symmetry:
-    """Find the symmetries of a connected instance, at most `LARGEST`; the trivial group where there are none.
+    """Find the symmetries of a connected instance, at most `MAX_GROUP_ORDER`; the trivial group where there are none.
 
     Raises:
         OutOfTime: the end came first.
     """
     members = _verified(instance)
-    if not 1 < len(members) <= LARGEST or not _is_group(members):
+    if not 1 < len(members) <= MAX_GROUP_ORDER or not _is_group(members):
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])
     outputs = np.stack([m[1] for m in members])

@@ -8,8 +8,9 @@ z_i) g_c`` a tree is optimal when ``g`` is at least 0 at records below their par
 the last tree is the next one's warm start. (The dual is a generalised flow with losses; every cycle loses, hence trees
 only.)
 
-Ties are broken by shrinking each log-ratio by a random share of at most `privopt_metric_dp.solvers.path_graph.SHRINK`:
-rays stay inside the true cone, and multipliers are evaluated with the true log-ratios.
+Ties are broken by shrinking each log-ratio by a random share of at most
+`privopt_metric_dp.solvers.path_graph.EXPONENT_SHRINKAGE`: rays stay inside the true cone, and
+multipliers are evaluated with the true log-ratios.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from privopt_metric_dp.solvers.path_graph import Graph
 
 __all__ = ["Priced", "Trees", "price", "tree_multipliers"]
 
-TOLERANCE = 1e-12
+SIGN_TOLERANCE = 1e-12
 """Share of the largest cost up to which wrong signs of accumulated reduced costs pass."""
-ANCHORS = 4
-BEARERS = 50
+MAX_ANCHORS = 4
+MAX_BEARER_TRIES = 50
 
 
 @frozen(kw_only=True, eq=False)
@@ -247,7 +248,7 @@ def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
     tries = 0
     while g[root] < 0:
         top = root
-        for node in range(len(g) if tries < BEARERS else 0):
+        for node in range(len(g) if tries < MAX_BEARER_TRIES else 0):
             if not borne[node] and u[node] > u[top]:
                 top = node
         tries += 1
@@ -313,7 +314,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
         a = cost[:, k] - y
         least, deficit_k = np.inf, np.zeros(n)
         here = (parent[k], entry[k], side[k], ray[k])
-        for attempt in range(ANCHORS):
+        for attempt in range(MAX_ANCHORS):
             total += _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
             anchored = g[here[0].argmin()]
             _settle(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
@@ -349,7 +350,7 @@ def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, most: int = 1_
     ray = np.empty((outputs, graph.records))
     scale = max(float(np.abs(cost).max()), float(np.abs(y).max()), 1e-300)
     pivots = _price(
-        np.array(cost), np.array(y), TOLERANCE * scale, most, graph.start, graph.other, graph.length,
+        np.array(cost), np.array(y), SIGN_TOLERANCE * scale, most, graph.start, graph.other, graph.length,
         trees.parent, trees.entry, trees.side, value, ray, deficit,
     )  # fmt: skip
     return Priced(value=value, deficit=deficit, ray=ray, pivots=int(pivots))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from privopt.arrays import Floats, Ints, no_doubles, read_only
 from privopt.errors import Fault, Faults, InputError
 from privopt_metric_dp.space.metrics import Metric
-from privopt_metric_dp.space.places import LARGEST
+from privopt_metric_dp.space.places import MAX_COORDINATE
 
 __all__ = ["MatrixMetric"]
 
@@ -106,7 +106,7 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
 
 
 def _entry_faults(table: Floats, source: str) -> Faults:
-    bad = np.argwhere(~(np.isfinite(table) & (table >= 0) & (table <= LARGEST))).tolist()
+    bad = np.argwhere(~(np.isfinite(table) & (table >= 0) & (table <= MAX_COORDINATE))).tolist()
     wanted = "a finite number of at least 0"
     return Faults((Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), wanted) for r, c in bad), len(bad))
 

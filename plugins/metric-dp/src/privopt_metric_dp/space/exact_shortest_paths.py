@@ -17,8 +17,8 @@ from privopt.execution.compiled import jit
 
 __all__ = ["limbs", "short_enough"]
 
-_BITS = 62
-_ROOM = 16  # bits above the greatest distance: sums of many stay inside
+_LIMB_BITS = 62
+_HEADROOM_BITS = 16  # bits above the greatest distance: sums of many stay inside
 
 
 def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
@@ -38,8 +38,8 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
         trailing = np.frexp((whole & -whole).astype(np.float64))[1].astype(np.int64) - 1
         low = int((shift + trailing).min())
         high = int(shift.max()) + 53
-    count = (high - low + _ROOM) // _BITS + 1
-    units = np.ldexp(1.0, np.minimum(low + _BITS * np.arange(count), 1023))  # the last may hold nothing but room
+    count = (high - low + _HEADROOM_BITS) // _LIMB_BITS + 1
+    units = np.ldexp(1.0, np.minimum(low + _LIMB_BITS * np.arange(count), 1023))  # the last may hold nothing but room
     return [_spread(w, s - low, count) for w, s in zip(wholes, shifts, strict=True)], units
 
 
@@ -47,11 +47,11 @@ def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: i
     """Return whole * 2^shift as limbs; a negative shift removes zeros at the end."""
     whole = np.where(whole > 0, whole >> np.maximum(-shift, 0).clip(max=62), 0)
     shift = np.where(whole > 0, np.maximum(shift, 0), 0)
-    place, offset = shift // _BITS, shift % _BITS
+    place, offset = shift // _LIMB_BITS, shift % _LIMB_BITS
     result = np.zeros((len(whole), count), dtype=np.int64)
     rows = np.arange(len(whole))
-    result[rows, place] = (whole & ((1 << (_BITS - offset)) - 1)) << offset
-    carry = whole >> (_BITS - offset)
+    result[rows, place] = (whole & ((1 << (_LIMB_BITS - offset)) - 1)) << offset
+    carry = whole >> (_LIMB_BITS - offset)
     over = carry > 0
     result[rows[over], place[over] + 1] = carry[over]
     return result

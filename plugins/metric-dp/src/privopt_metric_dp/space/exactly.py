@@ -25,7 +25,7 @@ else:
 
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "place_of", "root_of"]
 
-LONGEST: Final = 999
+MAX_DECIMAL_DIGITS: Final = 999
 """Most signs, and greatest power of ten, of a decimal that is made a rational; the checker reads no more either."""
 
 
@@ -35,7 +35,7 @@ def decimal_of(text: str) -> Fraction | None:
         return Fraction(text)
     number = Decimal(text)
     power = number.as_tuple().exponent
-    if len(text) > LONGEST or not isinstance(power, int) or abs(power) > LONGEST:
+    if len(text) > MAX_DECIMAL_DIGITS or not isinstance(power, int) or abs(power) > MAX_DECIMAL_DIGITS:
         return None
     return Fraction(number)
 

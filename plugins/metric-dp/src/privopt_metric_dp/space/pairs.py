@@ -29,12 +29,12 @@ __all__ = [
 ]
 
 
-_CLOSE = 1e-9  # relative excess over the triangle inequality that rounding explains
+_TRIANGLE_TOLERANCE = 1e-9  # relative excess over the triangle inequality that rounding explains
 _BLOCK = 1 << 22
-_MANY = 1_000  # records from which all pairs are sampled before they are reduced
-_SAMPLED = 16  # records whose pairs are looked at
-_ASKED = 50_000  # pairs looked at between two looks at the clock
-_RARE = 1e-2  # implied pairs, as a share, that are not worth the search for them
+_MIN_SAMPLED_RECORDS = 1_000  # records from which all pairs are sampled before they are reduced
+_SAMPLE_RECORDS = 16  # records whose pairs are looked at
+_PAIRS_PER_CHECK = 50_000  # pairs looked at between two looks at the clock
+_RARE_SHARE = 1e-2  # implied pairs, as a share, that are not worth the search for them
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
@@ -161,7 +161,7 @@ def needed_pairs(
     return few[0][kept], few[1][kept]
 
 
-def worth_reducing(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE) -> bool:
+def worth_reducing(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Check whether a sample of pairs has implied ones, if all pairs of many records are required; otherwise True.
 
     All pairs of 5,000 words take minutes to go through, and hardly any lies on a straight way over a third. Pairs that
@@ -173,19 +173,19 @@ def worth_reducing(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: 
         rare: share of implied pairs that does not count.
     """
     n = int(pairs.max(initial=-1)) + 1
-    if n <= _MANY or len(pairs) != n * (n - 1) // 2:
+    if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
         return True
     table = np.full((n, n), np.inf)
     table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
     seen = 0
-    for source in np.linspace(0, n - 1, _SAMPLED).astype(np.int64).tolist():
+    for source in np.linspace(0, n - 1, _SAMPLE_RECORDS).astype(np.int64).tolist():
         way = np.full(n, np.inf)
         for start in range(0, n, 64):
             part = table[start : start + 64] + table[source, start : start + 64, None]
             np.minimum(way, part.min(axis=0), out=way)
         way[source] = np.inf
         seen += int((way <= table[source] * (1.0 + slack)).sum()) - 1  # the source itself: infinite on both sides
-    return seen > rare * _SAMPLED * n
+    return seen > rare * _SAMPLE_RECORDS * n
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
@@ -225,7 +225,7 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
         together = np.isfinite(one) & np.isfinite(other)
         apart = np.abs(np.where(together, one, 0.0) - np.where(together, other, 0.0))
         apart[np.isfinite(one) != np.isfinite(other)] = np.inf
-        if (apart > lengths[part, None] + _CLOSE * np.where(together, one + other, 0.0)).any():
+        if (apart > lengths[part, None] + _TRIANGLE_TOLERANCE * np.where(together, one + other, 0.0)).any():
             return _shortest_ways(table, pairs, lengths)
     return table
 
@@ -309,7 +309,7 @@ def _search(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_ed
     sort = np.lexsort((both, tail))
     graph = _starts(tail, n), head[sort], both[sort], np.concatenate([exact, exact])[sort]
     ask, answer = _starts(source, n), np.empty(len(goals), dtype=np.bool_)
-    spans = np.searchsorted(ask, np.arange(_ASKED, len(goals), _ASKED)).tolist()
+    spans = np.searchsorted(ask, np.arange(_PAIRS_PER_CHECK, len(goals), _PAIRS_PER_CHECK)).tolist()
     first = 0
     for last in [*dict.fromkeys(spans), n]:
         if first:

@@ -21,12 +21,12 @@ from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UsageErr
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_metric_dp.space.projection import Projection
 
-__all__ = ["LARGEST", "Kind", "Space", "check_places", "grid_points", "places_at_most", "rests_of"]
+__all__ = ["MAX_COORDINATE", "Kind", "Space", "check_places", "grid_points", "places_at_most", "rests_of"]
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
 _RADIANS = math.pi / 180.0
-LARGEST = 1e150  # squares of differences stay finite
+MAX_COORDINATE = 1e150  # squares of differences stay finite
 
 
 _MOST: ContextVar[int | None] = ContextVar("_MOST", default=None)
@@ -174,8 +174,8 @@ class Space:
         if wrong_width or len(points) != len(self.ids):
             found = f"an array of shape {points.shape} for {len(self.ids)} ids"
             return [Fault(self.source, "", found, f"shape {wanted}, one row an id")]
-        bad = ~np.isfinite(points) | (np.abs(points) > LARGEST)
-        limit = f"finite numbers, at most {LARGEST:g}"
+        bad = ~np.isfinite(points) | (np.abs(points) > MAX_COORDINATE)
+        limit = f"finite numbers, at most {MAX_COORDINATE:g}"
         if self.kind == "geographic":
             bad[:, 0] |= np.abs(points[:, 0]) > 90.0
             bad[:, 1] |= (points[:, 1] < -180.0) | (points[:, 1] > 360.0)

@@ -23,7 +23,7 @@ __all__ = ["UNITS_PER_DEGREE", "Projection", "degrees_in_units"]
 UNITS_PER_DEGREE = 10_000_000
 """Geographic positions are whole numbers of 1e-7 degrees (11 mm)."""
 
-_BITS = 24
+_UNIT_BITS = 24
 """Binary places of millimetres per unit: products with a whole turn, 3.6e9 units, stay below 2^63."""
 
 _TURN = 360 * UNITS_PER_DEGREE
@@ -71,15 +71,15 @@ class Projection:
         low, high = int(east_of.min()), int(east_of.max())
         south, north = int(units[:, 0].min()), int(units[:, 0].max())
         per_unit = _PI_DOWN * Fraction(EARTH_RADIUS_KM) * 10**6 / (180 * UNITS_PER_DEGREE)
-        scale = math.floor(per_unit * 2**_BITS)
-        margin = Fraction(margin_mm) * 2**_BITS
+        scale = math.floor(per_unit * 2**_UNIT_BITS)
+        margin = Fraction(margin_mm) * 2**_UNIT_BITS
         beyond = math.ceil(margin / scale) + 1  # at least one unit: points are read to half of one
         wide = beyond
         while True:  # a wider box has a higher phi*, and there a margin is more degrees of longitude
             top = max(abs(south - beyond), abs(north + beyond)) / UNITS_PER_DEGREE
             parallel = _highest(top, ((high - low + 1) // 2 + wide) / UNITS_PER_DEGREE, source)
             cosine = Fraction(float(cosine_of_latitude(np.array([parallel]))[0]) * (1.0 - 1e-12))  # no more than it is
-            east = math.floor(per_unit * cosine * 2**_BITS)
+            east = math.floor(per_unit * cosine * 2**_UNIT_BITS)
             needed = math.ceil(margin / east) + 1
             if needed <= wide:
                 break
@@ -97,18 +97,22 @@ class Projection:
         """Check whether points (N, 2) in millimetres lie in the box of phi*: between them nothing is stretched."""
         x, low, high = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
         south, north, wide = (self.box[0] - self.origin[0]) * self.north, self.box[1] - self.origin[0], self.box[2]
-        return south <= low << _BITS and high << _BITS <= north * self.north and x << _BITS <= wide * self.east
+        return (
+            south <= low << _UNIT_BITS
+            and high << _UNIT_BITS <= north * self.north
+            and x << _UNIT_BITS <= wide * self.east
+        )
 
     def to_plane(self, units: Ints) -> Ints:
         """Map (latitude, longitude) in 1e-7 degrees to (N, 2) x and y in millimetres, rounded to nearest."""
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
-        half = 1 << (_BITS - 1)
-        return np.column_stack([(east * self.east + half) >> _BITS, (north * self.north + half) >> _BITS])
+        half = 1 << (_UNIT_BITS - 1)
+        return np.column_stack([(east * self.east + half) >> _UNIT_BITS, (north * self.north + half) >> _UNIT_BITS])
 
     def to_earth(self, vertices: Ints) -> Floats:
         """Map points (N, 2) in millimetres to (N, 2) latitudes and longitudes in degrees, to double precision."""
-        scale = 2.0**_BITS / UNITS_PER_DEGREE
+        scale = 2.0**_UNIT_BITS / UNITS_PER_DEGREE
         north = vertices[:, 1] * (scale / self.north) + self.origin[0] / UNITS_PER_DEGREE
         east = vertices[:, 0] * (scale / self.east) + self.origin[1] / UNITS_PER_DEGREE
         return np.column_stack([north, (east + 180.0) % 360.0 - 180.0])

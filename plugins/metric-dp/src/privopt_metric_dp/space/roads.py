@@ -26,7 +26,7 @@ from privopt_metric_dp.space.exactly import Ways, decimal_of
 __all__ = ["Roads", "read_roads"]
 
 _BLOCK = 1 << 20  # lengths held at once; an end of time is looked for between blocks
-_CLOSE = 1e-9  # relative error that snapping may cause in any edge
+_EDGE_TOLERANCE = 1e-9  # relative error that snapping may cause in any edge
 
 
 class Roads:
@@ -287,7 +287,7 @@ def _graph(ends: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bo
         return graph, False, 1.0
     grid = _grid(graph)
     positive = graph.data[graph.data > 0]
-    if positive.size and not positive.min() * _CLOSE >= grid:
+    if positive.size and not positive.min() * _EDGE_TOLERANCE >= grid:
         return graph, False, 1.0
     cut = np.floor(graph.data / grid) * grid
     stretch = float((graph.data[cut > 0] / cut[cut > 0]).max(initial=1.0))

@@ -16,13 +16,13 @@ else:
 
 __all__ = ["by_mechanism", "figure_of", "figures_of", "latex_of"]
 
-DECADES: Final = 3.0
+LABELLED_DECADES: Final = 3.0
 """Beyond so many on an axis powers of ten alone are labelled."""
 
 MARKERS: Final = "osD^vPX*"
 """Of lines of one colour: the next is taken as often as the colours have all been used."""
 
-LABEL: Final = 48
+MAX_LABEL_CHARACTERS: Final = 48
 """Characters of a name in the picture at most."""
 
 
@@ -85,7 +85,9 @@ def _drawn(points: Sequence[Point], distance_unit: str, solid: str, label: str, 
         if not 0 < low < high:  # nothing above 0 is drawn
             continue
         decades = math.log10(high / low)
-        labelled = (1, 2, 5) if 1 < decades <= DECADES else (1,) if decades > DECADES else range(1, 10)
+        labelled = (
+            (1, 2, 5) if 1 < decades <= LABELLED_DECADES else (1,) if decades > LABELLED_DECADES else range(1, 10)
+        )
         axis.set_major_locator(LogLocator(subs=labelled))
         # plain numbers: the theme reads no markup
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -99,7 +101,7 @@ def _drawn(points: Sequence[Point], distance_unit: str, solid: str, label: str, 
 
 def _short(name: str) -> str:
     """Shorten a name to the picture's width: of a long path its end, which distinguishes files."""
-    return name if len(name) <= LABEL else f"...{name[3 - LABEL :]}"
+    return name if len(name) <= MAX_LABEL_CHARACTERS else f"...{name[3 - MAX_LABEL_CHARACTERS :]}"
 
 
 def _sides(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:

@@ -16,19 +16,19 @@ from privopt.numbers.distances import EARTH_RADIUS_KM
 __all__ = ["digits", "grid_over"]
 
 
-CELLS: Final = 400
+GRID_CELLS: Final = 400
 """Cells of a grid over a table that is not a list of places."""
 
-FEWEST: Final = 200
+MIN_POSITIONS: Final = 200
 """Positions; of fewer the extent tells more, and the draft says so."""
 
-MARGIN: Final = 0.01
+MARGIN_SHARE: Final = 0.01
 """Part of the positions at each end that no grid is laid over."""
 
-SPREAD: Final = 1_000.0
+WIDE_GRID_KM: Final = 1_000.0
 """km; of a grid that is wider it is said."""
 
-LATTICE: Final = 0.05
+LATTICE_DEGREES: Final = 0.05
 """Degrees to whose multiples a grid over positions is rounded outward."""
 
 _DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
@@ -51,15 +51,15 @@ def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tup
     )
     west, right = (west - 360.0, right - 360.0) if west > 180.0 else (west, right)
     tall, wide = (top - south) * _DEGREE, (right - west) * _DEGREE * math.cos(math.radians(south))
-    cell = digits(max(math.sqrt(tall * wide / CELLS), max(tall, wide) / CELLS, 1e-3), up=True)
+    cell = digits(max(math.sqrt(tall * wide / GRID_CELLS), max(tall, wide) / GRID_CELLS, 1e-3), up=True)
     rows, cols = (math.ceil(side / cell) + 1 for side in (tall, wide))
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
     grid["south_west"] = [round(south, 6), round(west, 6)]
     said = f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
-    said += f", rounded outward to {LATTICE:g} degrees: this file reveals that much of the table"
-    if max(tall, wide) > SPREAD:
+    said += f", rounded outward to {LATTICE_DEGREES:g} degrees: this file reveals that much of the table"
+    if max(tall, wide) > WIDE_GRID_KM:
         said += f"; they spread over {max(tall, wide):,.0f} km, and cells so wide hide whole towns: are some wrong?"
-    if few < FEWEST:
+    if few < MIN_POSITIONS:
         said += f"; of {few} positions that may be too much: state a grid of your own"
     return grid, said
 
@@ -67,7 +67,7 @@ def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tup
 def _degrees(side: Floats, least: int, most: int, column: object, file: str) -> Floats:
     """Return the numbers that are degrees."""
     good = (side >= least) & (side <= most)
-    if (far := int((~good).sum())) > MARGIN * side.size:
+    if (far := int((~good).sum())) > MARGIN_SHARE * side.size:
         found = f"{far:,} numbers outside {least} to {most}"
         raise InputError([Fault(file, f"column {column}", found, "degrees: are latitudes and longitudes swapped?")])
     return side[good]
@@ -75,9 +75,9 @@ def _degrees(side: Floats, least: int, most: int, column: object, file: str) -> 
 
 def _extent(side: Floats) -> tuple[float, float]:
     """Return the ends of the middle 98 % of degrees, rounded outward to two different multiples of the lattice."""
-    low, high = np.quantile(side, [MARGIN, 1.0 - MARGIN]).tolist()
-    first, last = math.floor(low / LATTICE), math.ceil(high / LATTICE)
-    return first * LATTICE, max(last, first + 1) * LATTICE
+    low, high = np.quantile(side, [MARGIN_SHARE, 1.0 - MARGIN_SHARE]).tolist()
+    first, last = math.floor(low / LATTICE_DEGREES), math.ceil(high / LATTICE_DEGREES)
+    return first * LATTICE_DEGREES, max(last, first + 1) * LATTICE_DEGREES
 
 
 def _finite(column: pl.Series) -> Floats:

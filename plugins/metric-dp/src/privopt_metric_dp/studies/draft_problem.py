@@ -48,16 +48,16 @@ OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zon
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
 
-PLACES: Final = 5_000
+MAX_PLACES: Final = 5_000
 """Rows beyond which a table of latitudes and longitudes is taken for positions."""
 
-REACH: Final = 3.0
+REACH_FACTOR: Final = 3.0
 """How many times the distance between neighbours somebody is hidden within, where nothing is asked for."""
 
-LEAST: Final = 1e-300
+MIN_EPSILON: Final = 1e-300
 """Of an epsilon that doubles can work with; the greatest is one over it."""
 
-ROWS: Final = 2_000
+MAX_SEARCHED_RECORDS: Final = 2_000
 """Records whose nearest neighbour is looked for."""
 
 
@@ -174,11 +174,13 @@ def draft(
     tables |= {"privacy": {"epsilon": 1.0}, "utility": {"kind": "distance"}}
     data = loaded(MetricProblem, tables, beside, points.name)
     spacing = _spacing(data)
-    reach = REACH * spacing if within is None else within
+    reach = REACH_FACTOR * spacing if within is None else within
     asked = math.log(factor) / reach if reach else math.inf
-    if not LEAST <= asked <= 1 / LEAST:
-        given = f"--within {reach:g}" if within is not None else f"records {reach / REACH:g} {data.unit} apart"
-        raise UsageError(f"{given}: epsilon must be {LEAST:g} to {1 / LEAST:g} per {data.unit}, got {asked:g}")
+    if not MIN_EPSILON <= asked <= 1 / MIN_EPSILON:
+        given = f"--within {reach:g}" if within is not None else f"records {reach / REACH_FACTOR:g} {data.unit} apart"
+        raise UsageError(
+            f"{given}: epsilon must be {MIN_EPSILON:g} to {1 / MIN_EPSILON:g} per {data.unit}, got {asked:g}"
+        )
     epsilon = digits(asked, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= own_tables(cls, reach)
@@ -235,7 +237,9 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
     used = {str(name) for name in columns.values()}
     ids, others = _ids(frame, lower, used)
     people = None if ids_alone else _people(frame.columns, ids)
-    trips = lat is not None and not ids_alone and (lat.lower().startswith(("start", "pickup")) or frame.height > PLACES)
+    trips = (
+        lat is not None and not ids_alone and (lat.lower().startswith(("start", "pickup")) or frame.height > MAX_PLACES)
+    )
     if people is not None and "lat" not in columns:
         wanted = "a table of public places; or columns lat and lon, over which a grid is laid"
         raise InputError([Fault(points.name, f"column {people}", "ids of people or trips, not of places", wanted)])
@@ -318,7 +322,7 @@ def _spacing(data: MetricData) -> float:
     """Distance to the nearest record elsewhere, median over (some) records."""
     count = len(data.records)
     nearest = []
-    chosen = np.unique(np.linspace(0, count - 1, min(count, ROWS)).astype(np.int64))
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_RECORDS)).astype(np.int64))
     for part in slices(len(chosen), count, 2**22):
         rows = data.metric.rows(chosen[part])
         rows[rows <= 0] = np.inf

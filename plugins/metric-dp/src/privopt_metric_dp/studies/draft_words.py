@@ -27,7 +27,7 @@ RANKS: Final = (10, 20, 50)
 MOST_WORDS: Final = 0.95
 """Part of the words for which that holds: the rest are outliers, whose distances say nothing of the others."""
 
-WORDS: Final = 2_000
+MAX_SEARCHED_WORDS: Final = 2_000
 """Words whose neighbours are looked for, evenly through the list."""
 
 
@@ -52,7 +52,7 @@ def ranked_distances(data: MetricData) -> Ranked:
     """Measure distances to neighbours by rank, of all words or of 2,000 of them."""
     count = len(data.records)
     ranks = tuple(rank for rank in (1, *RANKS) if rank < count)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, WORDS)).astype(np.int64))
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_WORDS)).astype(np.int64))
     parts = []
     for part in slices(len(chosen), count, 1 << 22):
         rows = data.metric.rows(chosen[part])

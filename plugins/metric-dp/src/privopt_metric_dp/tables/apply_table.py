@@ -33,7 +33,7 @@ from privopt_metric_dp.tables.trace_rows import check_subject
 
 __all__ = ["Applied", "applied", "cost_of_row", "matrix_of", "whole_secret"]
 
-SAMPLED: Final = 1_000
+STEP_ROWS: Final = 1_000
 """Rows that a release draws for at once where it draws for itself: then it is said how far it is."""
 
 
@@ -201,7 +201,9 @@ def _parts(source: GeoSource, protector: Protecting, *, whole: bool) -> Iterator
     """Yield the rows of a table in parts, or at once; in small parts where a release draws for itself, slowly maybe."""
     batches = source.batches()
     if isinstance(protector, SampledProtector):
-        return (frame[start : start + SAMPLED] for frame in batches for start in range(0, max(1, len(frame)), SAMPLED))
+        return (
+            frame[start : start + STEP_ROWS] for frame in batches for start in range(0, max(1, len(frame)), STEP_ROWS)
+        )
     if not whole:
         return batches
     held = list(batches)

@@ -25,7 +25,7 @@ from privopt.errors import UsageError, number_of
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
 from privopt.numbers.sampling import RowStreams, Source
 from privopt_metric_dp.region.snap_to_region import Snapped, Snapper
-from privopt_metric_dp.space.places import LARGEST, Space
+from privopt_metric_dp.space.places import MAX_COORDINATE, Space
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _impossible(positions: Floats, wrong: Bools, *, geographic: bool) -> Ints:
     if geographic:
         outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
     else:
-        outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > LARGEST
+        outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > MAX_COORDINATE
     reason[wrong | outside] = _IMPOSSIBLE
     reason[np.isnan(positions).any(axis=1) & ~wrong] = _EMPTY
     return reason

@@ -25,7 +25,7 @@ from privopt_metric_dp.tables.charge_rows import Charging
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.time_order import ranks_of
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walked, Walker
-from privopt_metric_dp.traces.interpolate import SLACK, STEP_MM
+from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
 
 __all__ = ["Traced", "Tracer", "check_subject"]
 
@@ -126,7 +126,7 @@ class Tracer:
             time=time,
             source=source,
             unit=data.unit,
-            more=0 if data.region is None else SLACK * STEP_MM,
+            more=0 if data.region is None else SLACK_STEPS * STEP_MM,
             charging=charging,
         )
 

@@ -29,7 +29,7 @@ __all__ = ["Charge", "Limit", "State", "Walked", "Walker"]
 #: ``charge(subjects, epsilon)``: whether each may spend so much, which is then charged before anything is drawn.
 Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
 
-UNLIKELY: Final = 1e-9
+MIN_PROBABILITY: Final = 1e-9
 _WORDS = 1 << 19
 _FEW = 1 << 10  # far more than a row takes
 _NOBODY = -1
@@ -189,7 +189,8 @@ class Walker:
         """Return (N, R) the probability that a test ends in renewal, by record and the threshold's noise."""
         over = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         renewed = np.exp(-float(self.prediction.test) * np.maximum(over, 0))
-        return np.asarray(np.clip(renewed, UNLIKELY, 1.0 - UNLIKELY))  # a few values of noise cannot rule anything out
+        # a few values of noise cannot rule anything out
+        return np.asarray(np.clip(renewed, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY))
 
 
 @jit()

@@ -21,12 +21,12 @@ from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 from privopt_metric_dp.region.snap_to_region import Snapped, read_positions
 
-__all__ = ["SLACK", "STEP_MM", "Ways"]
+__all__ = ["SLACK_STEPS", "STEP_MM", "Ways"]
 
 STEP_MM: Final = 1
 """Length of a step."""
 
-SLACK: Final = 2
+SLACK_STEPS: Final = 2
 """Steps by which distances of two positions to an output may differ next to the way between them."""
 
 MOST_OFF: Final = 0.25
@@ -82,7 +82,7 @@ class Ways:
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
-        """Check whether steps (N, K) from the vertices, maybe another machine's, keep what :data:`SLACK` says.
+        """Check whether steps (N, K) from the vertices, maybe another machine's, keep what :data:`SLACK_STEPS` says.
 
         Within MOST_OFF of these, which are as near the truth: between 1 + 2 MOST_OFF below it and 2 MOST_OFF above.
         """

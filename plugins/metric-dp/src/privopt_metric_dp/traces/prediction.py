@@ -27,7 +27,7 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 
 ARTEFACT: Final = "prediction.npz"
 
-FINENESS: Final = 1024
+STEPS_PER_DISTANCE: Final = 1024
 """Steps of the grid in the closest pair's distance: epsilons lose less than a thousandth to the grid.
 
 Fewer where rates would come so near the sampler's smallest that rounding them down lost more than the grid does.
@@ -205,7 +205,7 @@ def _fine(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
     least = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
-    steps = min(FINENESS, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * least)))
+    steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * least)))
     return float(2.0 ** np.floor(np.log2(least / steps)))
 
 
