@@ -68,6 +68,7 @@ def test_names_that_repeat_are_paths():
     [
         ([("r", "b"), ("r", "b", "b1")], "a leaf 2 levels deep that has regions below it"),
         ([("r", "", "c"), ("r", "b", "b1")], "an empty name above it"),
+        ([("", "", ""), ("r", "b", "b1")], "an empty name above it"),
         ([("r", "a", "x", "q"), ("r", "b", "x", "b/x")], "regions r / b / x and r / b/x|both written 'b/x'"),
         (
             [("r", "a", "x"), ("r", "b", "x"), ("r", "c", "b/x")],

@@ -13,14 +13,14 @@ from helpers.mended_sums import mend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privopt.numbers.noise import discrete_laplace
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals, least_squares, quantile
 from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.noise_distributions import noise_of
+from privopt_hierarchical_dp.noise_distributions import GAUSSIAN, GEOMETRIC
+from privopt_hierarchical_dp.relations import Relation
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
@@ -57,26 +57,32 @@ def test_quantiles_are_those_of_known_distributions():
     assert quantile(one, one, 0.95)[0] == pytest.approx(np.quantile(np.abs(draws), 0.95), abs=0.01)
 
 
-@by_pairs("method, confidence", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"], [0.95, 0.5])
-def test_intervals_hold_the_truth_as_often_as_they_say(method, confidence):
+@by_pairs(
+    "method, confidence, law, relation",
+    ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"],
+    [0.95, 0.5],
+    [GEOMETRIC, GAUSSIAN],
+    ["individuals", "sizes"],
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(method, confidence, law, relation):
+    """400 draws; of individuals who come and go no total is known."""
     rng = np.random.default_rng(5)
     tree = Tree.from_paths([("r", f"s{i}", f"s{i}c{k}") for i in range(3) for k in range(4)])
     true = add_up(tree, rng.integers(3_000, 9_000, (12, 6)))
-    totals, known = [level.sum(axis=1) for level in true], METHODS[method].totals == "always"
+    own = Relation(name=relation, classes=6)
+    known = own.exact and METHODS[method].totals == "always"
+    totals = [level.sum(axis=1) for level in true][: 3 if known else int(own.exact)]
     budgets = [Fraction(1, 10), Fraction(1, 15), Fraction(1, 30)]
-    noise = [noise_of(1 / budget) for budget in budgets]
-    values = measured(method, true, totals=known)
+    values = measured(method, true, totals=known, relation=own)
     held = np.zeros((3, 2))
     for seed in range(400):
-        drawn = [
-            discrete_laplace(v, b, seed=3 * seed + n) for n, (v, b) in enumerate(zip(values, budgets, strict=True))
-        ]
+        drawn = [law.measure(v, b, 1, seed=(seed, n)) for n, (v, b) in enumerate(zip(values, budgets, strict=True))]
         bounds = intervals(
             tree,
             [noisy for noisy, _ in drawn],
             true,
-            totals if known else totals[:1],
-            noise=noise,
+            totals,
+            noise=[law.moments(record.scale) for _, record in drawn],
             cumulative=METHODS[method].query == "cumulative",
             confidence=confidence,
         )

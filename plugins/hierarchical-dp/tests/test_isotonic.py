@@ -44,7 +44,7 @@ def test_means_are_compared_without_doubles():
 
 def test_the_published_chain_equals_recurrence_8(random_tree):
     rng = np.random.default_rng(5)
-    for _ in range(500):
+    for _ in range(150):
         tree = random_tree(rng, int(rng.integers(2, 6)), 2)
         sizes = int(rng.integers(1, 4))
         true = add_up(tree, rng.integers(0, 3, size=(tree.widths[-1], sizes)))

@@ -121,7 +121,7 @@ def test_no_secret_is_opened(tmp_path):
         ("cumulative-smoothed", "[hierarchical-dp]\nbudget = [1, 10000]\n"),  # noise as narrow as 1 on the leaves
         ("top-down", ""),
         ("hierarchical-dp", "[hierarchical-dp]\nbudget = [1, 3]\n"),
-        ("hierarchical-dp", "[hierarchical-dp]\nregion_totals = true\n"),
+        pytest.param("hierarchical-dp", "[hierarchical-dp]\nregion_totals = true\n", marks=pytest.mark.slow),
     ],
 )
 def test_regions_alone_give_the_errors_of_the_fit(tmp_path, method, more):

@@ -10,12 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from helpers.grids import by_pairs
+from helpers.grids import by_pairs, first_alone
 from helpers.mended_sums import mend
 
 from privopt.command.cli import cli
 from privopt.errors import InputError
-from privopt.numbers.noise import discrete_laplace
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -23,7 +22,6 @@ from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_hierarchical_dp import relations
 from privopt_hierarchical_dp.kit import related
-from privopt_hierarchical_dp.least_squares import intervals
 from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS, sensitivity
@@ -33,14 +31,14 @@ from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Pr
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
 from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.totals import estimated_totals
-from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.tree import add_up
 
 OF_NOISE = [
-    "solves", "certificate-holds", "guarantee-stated", "sensitivity", "own-scale", "epsilon-attack", "non-interference",
-    "oracle", "round-trip", "use-verifies", "verify-catches", "no-secret-leak", "lower-bound",
+    "solves", "certificate-holds", "guarantee-stated", "sensitivity", "own-scale", "non-interference",
+    "oracle", "round-trip", "use-verifies", "verify-catches", "no-secret-leak", "lower-bound", "epsilon-attack",
 ]  # fmt: skip
 test_individuals = conformance(
-    "hierarchical-dp", profile=related("individuals"), methods=["cumulative-smoothed"], checks=OF_NOISE, how="dev"
+    "hierarchical-dp", profile=related("individuals"), methods=["cumulative-smoothed"], checks=OF_NOISE[:-1], how="dev"
 )
 test_groups = conformance(
     "hierarchical-dp", profile=related("groups"), methods=["hierarchical-dp"], checks=OF_NOISE, how="dev"
@@ -49,12 +47,23 @@ test_vacant_units = conformance(
     "hierarchical-dp",
     profile=related("sizes", first=0),
     methods=["cumulative-smoothed"],
-    checks=OF_NOISE[:6],
+    checks=OF_NOISE[:5],
     how="dev",
 )
 ZCDP = related("groups", kind="zcdp")
 test_groups_under_zcdp = pytest.mark.slow(
-    conformance("hierarchical-dp", profile=ZCDP, methods=["hierarchical-dp"], checks=OF_NOISE[:6], how="dev")
+    conformance(
+        "hierarchical-dp", profile=ZCDP, methods=["hierarchical-dp"], checks=[*OF_NOISE[:5], OF_NOISE[-1]], how="dev"
+    )
+)
+ATTACKED = (related("individuals"), related("sizes", first=0), related("replaced"), related("groups", listed=True))
+test_attacks_on_individuals, test_on_vacant_units, test_on_households, test_on_listed_regions = (
+    pytest.mark.slow(
+        conformance(
+            "hierarchical-dp", profile=profile, methods=["cumulative-smoothed"], checks=OF_NOISE[-1:], how="dev"
+        )
+    )
+    for profile in ATTACKED
 )
 VALID = [name for name in METHODS if METHODS[name].valid]
 ANY = [name for name in METHODS if METHODS[name].query != "chain"]
@@ -125,7 +134,7 @@ def test_the_kit_catches_noise_for_another_relation(monkeypatch, relation, metho
     assert times in _caught("sensitivity", relation, method)
 
 
-@pytest.mark.parametrize("relation", ["individuals", "groups"])
+@first_alone("relation", ["groups", "individuals"])
 def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation):
     """Planted: the true number of groups stands beside noise that is right."""
     real, draw = SizesDesign.fit, SizesDesign.draw
@@ -222,27 +231,6 @@ def test_a_total_that_the_noisy_values_do_not_give_is_found(tmp_path, method):
     assert any("the noisy values give" in line for line in verify(out).complaints)
 
 
-@pytest.mark.parametrize("method", [CUMULATIVE, "hierarchical-dp"])
-def test_intervals_hold_where_no_total_is_known(method):
-    tree = Tree.from_paths([("all", f"r{k}") for k in range(4)])
-    true = add_up(tree, np.full((4, 5), 4_000))
-    relation, budgets = Relation(name="individuals", classes=5), [Fraction(1, 20), Fraction(1, 30)]
-    values = measured(method, true, totals=False, relation=relation)
-    held = np.zeros(2)
-    for seed in range(300):
-        noisy = [
-            discrete_laplace(v, b, seed=2 * seed + n)[0] for n, (v, b) in enumerate(zip(values, budgets, strict=True))
-        ]
-        bounds = intervals(
-            tree, noisy, true, [], noise=[noise_of(1 / b) for b in budgets],
-            cumulative=method == CUMULATIVE, confidence=0.9,
-        )  # fmt: skip
-        for level, ends in enumerate(bounds):
-            low, high = ends.rounded()
-            held[level] += np.mean((low < true[level]) & (true[level] < high))
-    assert np.abs(held / 300 - 0.9).max() < 0.04
-
-
 @pytest.mark.parametrize(
     ("method", "asked", "words"),
     [
@@ -259,21 +247,21 @@ def test_what_makes_no_sense_is_refused(tmp_path, method, asked, words):
     assert not (tmp_path / "out").exists()
 
 
-def test_cumulative_counts_of_whole_groups_are_warned_of(tmp_path):
-    problem = _problem(tmp_path, relation="groups")
-    mechanism = HierarchicalDP()
-    for method, number in ((CUMULATIVE, 1), ("hierarchical-dp", 0)):
-        done = solve("hierarchical-dp", problem, tmp_path / method, Options(method=method))
-        opened, release = mechanism.reopen(_declared(problem), "problem.toml", tmp_path / method)
-        assert len(mechanism.warnings(opened, release, done.result)) == number
-
-
-@pytest.mark.parametrize(("most", "warned"), [(1, False), (2, False), (3, True)])
-def test_cumulative_counts_are_warned_of_where_one_change_moves_fewer_counts(tmp_path, most, warned):
-    problem = _problem(tmp_path, relation="individuals", more=f"max_quantity = {most}\n")
-    done = solve("hierarchical-dp", problem, tmp_path / "out", Options(method="cumulative-dp"))
-    said = f"moves up to {most} of the numbers that cumulative-dp measures"
-    assert any(said in line and "of which it moves 2" in line for line in done.warnings) is warned
+@pytest.mark.parametrize(
+    ("relation", "method", "most", "warned"),
+    [
+        ("groups", CUMULATIVE, 4, True),
+        ("groups", "hierarchical-dp", 4, False),
+        *(("individuals", CUMULATIVE, most, most == 3) for most in (1, 2, 3)),
+    ],
+)
+def test_cumulative_counts_are_warned_of_where_one_change_moves_fewer_counts(tmp_path, relation, method, most, warned):
+    more = "" if relation == "groups" else f"max_quantity = {most}\n"
+    done = solve(
+        "hierarchical-dp", _problem(tmp_path, relation=relation, more=more), tmp_path / "out", Options(method=method)
+    )
+    said = f"moves up to {most} of the numbers that {method} measures"
+    assert any(said in line and "of which it moves" in line for line in done.warnings) is warned
 
 
 def _declared(path):

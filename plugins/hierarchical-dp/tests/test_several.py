@@ -287,13 +287,13 @@ def test_a_relation_that_hides_nothing_is_refused_and_exact_numbers_are_warned_o
 
 @first_alone("promise", [("attributes", "zcdp", "rho = 0.05"), ("individuals", "pure-dp", "epsilon = 0.5")])
 def test_intervals_hold_as_often_as_they_say(town, promise):
-    """40 seeded releases of 4 regions and 13 cells; by chance the share lies within .02 of what is expected."""
+    """20 seeded releases of 4 regions and 13 cells; by chance the share lies within .03 of what is expected."""
     relation, kind, budget = promise
     problem = write(town, privacy=f'kind = "{kind}"\n{budget}\nrelation = "{relation}"')
     shares = []
-    for seed in range(40):
+    for seed in range(20):
         done = solve("hierarchical-tables", problem, town / "out", Options(seed=seed, force=True))
         told = json.loads((done.folder / "private" / "truth.json").read_text())
         own = told["share_of_intervals_that_hold_by_table_and_level"]
         shares.append(np.mean([np.mean(own[name]) for name in TABLES]))
-    assert 0.93 <= np.mean(shares) <= 0.99
+    assert 0.92 <= np.mean(shares) <= 0.99
