@@ -46,7 +46,7 @@ def given(page):
     return reported(page)
 
 
-@pytest.mark.parametrize("name", ["plane", "words", "streets anywhere"])
+@pytest.mark.parametrize("name", ["plane", "words", "streets anywhere", "predictive"])
 def test_it_draws_offline_from_the_file_system(watched, page_of, name):
     seen = opened(watched, page_of(name))
     page = seen.page

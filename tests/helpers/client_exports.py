@@ -63,6 +63,7 @@ RELEASES: Final = {
     "plane anywhere": ("exponential", PLANE, 0.75, ANYWHERE),
     "streets anywhere": ("optimal-lp", STREETS, 8.0, ANYWHERE),
     "mesh anywhere": ("exponential", MESH, 2.0, ANYWHERE),
+    "predictive": ("predictive", EARTH, 2.0, ""),
 }
 """Mechanism, records and distance, epsilon, and what else [privacy] says, by name."""
 EXPORTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
@@ -72,7 +73,9 @@ EXPORTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "word columns": ("words", {"form": "columns"}),
     "few outputs": ("streets", {"form": "rows", "largest": 8 * 25 * 6}),
 }
-"""Release and options, by name: streets, grid, plane, mesh and words, as rows, column weights and for any point."""
+"""Release and options, by name: streets, grid, plane, mesh and words, as rows, column weights and for any point, and
+one with the numbers of a predictive policy.
+"""
 
 
 def release_of(name: str, folder: Path) -> Path:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import random
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.client_engines import ENGINES, Ask
+from helpers.client_engines import ENGINES
 from helpers.client_exports import EXPORTS
+from helpers.client_strings import Secret, entropy_of, hash_in_python, inputs_of, opened, write_inputs
 from scipy.stats import chisquare
 
 from privopt.run.verify import open_verified
-from privopt_clients.client import Client, open_artefact
+from privopt_clients.client import Client
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.tables.apply_table import matrix_of
 
 pytestmark = pytest.mark.xdist_group("clients")
-CHUNK = 100_000
-"""Strings of entropy that are compared at once."""
-
-Secret = str | list[float]
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -33,62 +26,6 @@ def ask(request, tmp_path_factory):
     """Ask one of the clients that are no Python."""
     with ENGINES[request.param](tmp_path_factory.mktemp(request.param)) as asked:
         yield asked
-
-
-def opened(folder: Path) -> Client:
-    return open_artefact((folder / "mechanism.bin").read_bytes())
-
-
-def inputs_of(client: Client) -> list[Secret]:
-    """Ids, and positions around them where there are any: within the region, at its rim and far from it."""
-    source, near = random.Random(1), 0.004 if client.limits[:1] == ((-90.0, 90.0),) else 0.4
-    found: list[Secret] = list(client.ids)
-    for (a, b), (c, d) in zip(client.positions, client.positions[7:], strict=False):
-        found.append([(a + c) / 2, (b + d) / 2])
-    for number, (first, second) in enumerate(client.positions * 4):
-        spread = near * (100 if number % 20 == 0 else number % 3)  # on the place itself too
-        found.append([first + source.uniform(-spread, spread), second + source.uniform(-spread, spread)])
-    return found
-
-
-def write_inputs(path: Path, inputs: Sequence[Secret], more: Sequence[str] = ()) -> Path:
-    """Write a line each: an id, or two numbers; with one more text each, if given."""
-    lines = [[secret] if isinstance(secret, str) else [repr(at) for at in secret] for secret in inputs]
-    path.write_text("".join("\t".join([*line, *more[n : n + 1]]) + "\n" for n, line in enumerate(lines)), "utf-8")
-    return path
-
-
-def entropy_of(client: Client, chunk: int, count: int) -> tuple[bytes, int]:
-    """Return so many strings of entropy, and the bytes of each: of column weights two blocks; often none counts."""
-    size = min(client.entropy, 2 * client._mechanism.block)
-    return random.Random(chunk).randbytes(size * count), size
-
-
-@cache
-def hash_in_python(folder: Path, chunk: int, count: int) -> str:
-    """Return the SHA-256 of the ids that strings of entropy lead to, over the inputs in turn."""
-    client = opened(folder)
-    inputs, (entropy, size) = inputs_of(client), entropy_of(client, chunk, count)
-    told = hashlib.sha256()
-    for at in range(count):
-        try:
-            report = client.report_from(inputs[at % len(inputs)], entropy[at * size : (at + 1) * size])["id"]
-        except ValueError:
-            report = "no block counts"
-        told.update(f"{report}\n".encode())
-    return told.hexdigest()
-
-
-def check_agreement(folder: Path, ask: Ask, count: int, scratch: Path) -> None:
-    """Compare the reports that ``count`` strings of entropy lead to."""
-    client = opened(folder)
-    files = {"inputs.tsv": write_inputs(scratch / "inputs.tsv", inputs_of(client))}
-    for chunk in range(-(-count // CHUNK)):
-        many = min(CHUNK, count - chunk * CHUNK)
-        entropy, size = entropy_of(client, chunk, many)
-        files["entropy.bin"] = scratch / "entropy.bin"
-        files["entropy.bin"].write_bytes(entropy)
-        assert ask(folder, "hash", size, files) == hash_in_python(folder, chunk, many)
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -106,13 +43,13 @@ def test_vectors_hold(exported, ask, name, tmp_path):
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_entropy_leads_to_the_same_reports(exported, ask, name, tmp_path):
-    check_agreement(exported[name], ask, 2_000, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXPORTS)
-def test_a_million_strings_do(exported, ask, name, tmp_path):
-    check_agreement(exported[name], ask, 1_000_000, tmp_path)
+    """Two thousand strings; tests/bench/bench_strings.py compares a million."""
+    folder, count = exported[name], 2_000
+    entropy, size = entropy_of(opened(folder), 0, count)
+    (tmp_path / "entropy.bin").write_bytes(entropy)
+    files = {"inputs.tsv": write_inputs(tmp_path / "inputs.tsv", inputs_of(opened(folder)))}
+    told = ask(folder, "hash", size, {**files, "entropy.bin": tmp_path / "entropy.bin"})
+    assert told == hash_in_python(folder, 0, count)
 
 
 @pytest.mark.parametrize("name", ["plane", "columns", "streets anywhere"])

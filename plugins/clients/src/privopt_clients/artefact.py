@@ -15,8 +15,20 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Unsigned
 from privopt.errors import UsageError
 from privopt_metric_dp.region.snap_to_region import Snapper
+from privopt_metric_dp.traces.prediction import Prediction
 
-__all__ = ["KIND_DEGREES", "KIND_IDS", "KIND_PLANE", "MAGIC", "Everywhere", "Mechanism", "Places", "Rows", "artefact"]
+__all__ = [
+    "KIND_DEGREES",
+    "KIND_IDS",
+    "KIND_PLANE",
+    "MAGIC",
+    "Everywhere",
+    "Mechanism",
+    "Places",
+    "Predictive",
+    "Rows",
+    "artefact",
+]
 
 MAGIC: Final = b"PRIVOPT\x01"
 
@@ -34,6 +46,8 @@ WIDEST: Final = 1 << 30
 """mm of a region, in each direction: products of two of its lengths then stay below 2^63 in the client."""
 SPARE_BITS: Final = 64
 """Bits of a block beyond those of the greatest sum: no report comes of it with probability 2^-SPARE_BITS at most."""
+MAX_STEPS: Final = (1 << 32) - 1
+"""Steps of a predictive test's distances, at most."""
 
 
 class Mechanism(Protocol):
@@ -114,6 +128,29 @@ class Rows:
     def to_bytes(self) -> bytes:
         """Return the weights, row by row."""
         return self.weights.astype("<u8").tobytes()
+
+
+@frozen(kw_only=True, eq=False)
+class Predictive:
+    """A mechanism of whole rows for fresh reports, with the numbers of the test whether the last one is still good.
+
+    Attributes:
+        kind: of mechanism.
+        rows: of the records.
+        prediction: those numbers, over the same outputs.
+    """
+
+    kind: ClassVar[int] = 4
+
+    rows: Rows
+    prediction: Prediction
+
+    def to_bytes(self) -> bytes:
+        """Return the rows, then the numbers; steps are cut at 2^32 - 1, which brings none further apart."""
+        test = self.prediction
+        rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
+        steps = np.minimum(test.steps, MAX_STEPS).astype("<u4")
+        return self.rows.to_bytes() + struct.pack("<5Q", test.level, *rates) + steps.tobytes()
 
 
 @frozen(kw_only=True, eq=False)

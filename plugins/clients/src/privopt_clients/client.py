@@ -27,6 +27,7 @@ KIND_DEGREES: Final = 1
 FORM_ROWS: Final = 1
 FORM_COLUMNS: Final = 2
 FORM_EVERYWHERE: Final = 3
+FORM_PREDICTIVE: Final = 4
 TOTAL: Final = 1 << 63
 WORD_BYTES: Final = 8
 """Bytes of entropy that a report from a whole row takes."""
@@ -87,6 +88,10 @@ class _Reader:
         flat = self.numbers("i", 2 * count if kind else 0)
         cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
         return Places(ids, kind, tuple(zip(flat[::2], flat[1::2], strict=True)), cosines)
+
+    def prediction(self, count: int) -> None:
+        """Read over the numbers of the predictive policy's test: single draws are fresh reports."""
+        self.take(5 * 8 + 4 * count)
 
     def end(self) -> None:
         """Check that nothing is left."""
@@ -174,9 +179,9 @@ class Client:
     def __init__(self, body: bytes) -> None:
         reader = _Reader(body)
         kind, places, own, reported = reader.numbers("B", 4)
-        if not FORM_ROWS <= kind <= FORM_EVERYWHERE or own not in (0, 1) or not {places, reported} <= {*KINDS}:
+        if not FORM_ROWS <= kind <= FORM_PREDICTIVE or own not in (0, 1) or not {places, reported} <= {*KINDS}:
             raise DamagedArtefactError(
-                f"mechanism.bin must be of kind 1, 2 or 3, got {kind}, {places}, {own}, {reported}: update the client"
+                f"mechanism.bin must be of kind 1 to 4, got {kind}, {places}, {own}, {reported}: update the client"
             )
         self.promise, self.release, self.proof = reader.text(), reader.text(), reader.text()
         count, outputs = reader.numbers("I", 2)
@@ -188,6 +193,8 @@ class Client:
         self._mechanism = _Columns(reader, count) if kind == FORM_COLUMNS else _Rows(reader, count, outputs)
         if isinstance(self._mechanism, _Rows) and kind == FORM_EVERYWHERE:
             self._mechanism = Everywhere(reader, self._mechanism.rows, places == KIND_DEGREES)
+        if kind == FORM_PREDICTIVE:
+            reader.prediction(count * outputs)
         reader.end()
         self._number = {name: row for row, name in enumerate(self._records.ids)}
 

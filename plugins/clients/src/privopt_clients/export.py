@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import CertificationError, UsageError
@@ -22,7 +22,7 @@ from privopt.report.promise_text import claim
 from privopt.run.publish import new_folder
 from privopt.run.targets import check_target
 from privopt.run.verify import Opened, open_verified
-from privopt_clients.artefact import Everywhere, Mechanism, Places, Rows, artefact
+from privopt_clients.artefact import Everywhere, Mechanism, Places, Predictive, Rows, artefact
 from privopt_clients.client import Client, open_artefact
 from privopt_clients.column_weights import column_weights
 from privopt_clients.fewer_outputs import fewer_outputs
@@ -30,6 +30,7 @@ from privopt_clients.jvm import JAR, write_jar
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.certify_region import certify_everywhere
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.region.region import Plane
 from privopt_metric_dp.region.snap_to_region import Snapper, read_positions
@@ -46,11 +47,13 @@ Form: TypeAlias = Literal["rows", "columns"]
 Target: TypeAlias = Literal["js", "jvm"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """Scopes that a report from a record's row has, or one from the row of any point."""
+NOTION_OF_TRACES: Final = "trace-dp"
+"""That of releases that give the last report again while a test finds it good."""
 MAX_VECTORS: Final = 64
 """Vectors of an export."""
 CLIENT: Final = Path(__file__).parent / "js"
 MODULE: Final = "privopt-client.mjs"
-MODULES: Final = (MODULE, "privopt-policy.mjs", "privopt-location.mjs")
+MODULES: Final = (MODULE, "privopt-prediction.mjs", "privopt-policy.mjs", "privopt-location.mjs")
 """Each needs those before it alone."""
 IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
 
@@ -149,10 +152,11 @@ def export(
 def _check_scope(opened: Opened) -> None:
     """Refuse guarantees that such a report does not carry."""
     guarantee = opened.result.guarantee
-    if guarantee.kind != "metric-dp" or guarantee.scope not in SCOPES:
+    scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES
+    if guarantee.kind not in ("metric-dp", NOTION_OF_TRACES) or guarantee.scope not in scopes:
         raise UsageError(
-            f"{opened.folder}: export takes metric-dp with scope {', '.join(SCOPES)}, got {guarantee.kind} with scope "
-            f"{guarantee.scope}: solve the problem for records, or everywhere"
+            f"{opened.folder}: export takes metric-dp with scope {', '.join(SCOPES)}, or {NOTION_OF_TRACES} between records, got "
+            f"{guarantee.kind} with scope {guarantee.scope}: solve the problem for records, or everywhere"
         )
 
 
@@ -174,7 +178,8 @@ def _chosen(release: MatrixRelease, data: MetricData, form: Form | None, largest
         UsageError: no such form for this release.
         CertificationError: it does not keep epsilon.
     """
-    most = largest // (8 * len(release.records))
+    entry = 12 if isinstance(release, TraceRelease) else 8  # bytes: a weight, and a distance in steps
+    most = largest // (entry * len(release.records))
     used = int(release.weights.any(axis=0).sum())
     columns = None if form == "rows" or (form is None and used <= most) else _by_columns(release, data)
     if form == "columns":
@@ -191,7 +196,9 @@ def _chosen(release: MatrixRelease, data: MetricData, form: Form | None, largest
 def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
     """Return column weights over the graph of the pairs that the certificate checks, which prove themselves."""
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
-    if data.region is not None or release.outputs.tolist() != release.records.tolist():
+    if data.region is not None or isinstance(release, TraceRelease):
+        return None
+    if release.outputs.tolist() != release.records.tolist():
         return None
     if len(pairs) > MAX_EDGES_PER_RECORD * len(release.records):
         return None
@@ -208,6 +215,9 @@ def _by_rows(release: MatrixRelease, data: MetricData, most: int) -> _Chosen:
     weights, kept = fewer_outputs(release.weights, data.weighted, most)
     rows = Rows(weights=weights)
     mechanism: Mechanism = rows
+    if isinstance(release, TraceRelease):
+        numbers = release.prediction
+        mechanism = Predictive(rows=rows, prediction=evolve(numbers, steps=numbers.steps[:, kept]))
     if data.region is None:
         measured = certify(weights, release.pairs, data.not_above(release.pairs, release.distances), data.epsilon)
     else:

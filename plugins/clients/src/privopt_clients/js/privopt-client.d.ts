@@ -27,6 +27,15 @@ export interface Mechanism {
   readonly entropy: number;
   /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
   cell(input: Input): string;
+  /** Numbers of the test whether a last report is still good, in steps; undefined of releases that are not predictive. */
+  readonly prediction?: {
+    readonly good: bigint;
+    readonly threshold: [bigint, bigint];
+    readonly test: [bigint, bigint];
+    readonly steps: Uint32Array;
+  };
+  /** Steps from the record of an input to an output, which that test goes by. They are as secret as the input. */
+  steps(input: Input, output: string): bigint;
   /** Draws a report from crypto.getRandomValues. Throws RangeError for an input that cannot be. */
   report(input: Input): Report;
   /** The same from given bytes: uniform and never used again, or nothing is promised. */

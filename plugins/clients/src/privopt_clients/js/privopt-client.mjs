@@ -10,7 +10,8 @@ const START = MAGIC.length + DIGEST;
 
 const ROWS = 1; // kinds of mechanism: whole rows,
 const COLUMNS = 2; // a weight a place with a graph,
-const EVERYWHERE = 3; // and whole rows of a region's vertices
+const EVERYWHERE = 3; // whole rows of a region's vertices,
+const PREDICTIVE = 4; // and whole rows with the numbers of a test
 const WORD = 8; // bytes of entropy of a report from a whole row
 const TOTAL = 1n << 63n;
 const ROOM = 2 ** -49; // relative, around squares in doubles
@@ -46,15 +47,12 @@ export async function open(bytes, sha256) {
 }
 
 class Mechanism {
-  #records;
-  #outputs;
-  #numbers;
-  #mechanism;
+  #records; #outputs; #numbers; #mechanism;
 
   constructor(reader) {
     const [kind, places, own, reported] = [reader.byte(), reader.byte(), reader.byte(), reader.byte()];
-    if (![ROWS, COLUMNS, EVERYWHERE].includes(kind) || places > 2 || own > 1 || reported > 2) {
-      throw damaged(`be of kind 1, 2 or 3, got ${[kind, places, own, reported]}: update the client`);
+    if (kind < ROWS || kind > PREDICTIVE || places > 2 || own > 1 || reported > 2) {
+      throw damaged(`be of kind 1 to 4, got ${[kind, places, own, reported]}: update the client`);
     }
     [this.promise, this.release, this.proof] = [reader.text(), reader.text(), reader.text()];
     const [records, outputs] = [reader.whole(), reader.whole()];
@@ -68,6 +66,7 @@ class Mechanism {
     if (kind === EVERYWHERE) {
       this.#mechanism = new Everywhere(reader, this.#mechanism.rows, places === DEGREES);
     }
+    this.prediction = kind === PREDICTIVE ? reader.prediction(records * outputs) : undefined;
     reader.end();
     Object.freeze(this);
   }
@@ -97,6 +96,12 @@ class Mechanism {
   /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
   cell(input) {
     return typeof input === "string" ? input : this.#records.ids[nearest(this.#records, ...this.#inUnits(input))];
+  }
+
+  /** Steps from the record of an input to an output, which `prediction`'s test goes by; as secret as the input. */
+  steps(input, output) {
+    const { ids } = this.#outputs;
+    return BigInt(this.prediction.steps[this.#where(input)[0][0] * ids.length + ids.indexOf(output)]);
   }
 
   /** Draws a report for the id of a record or for a position, from the device's generator. */
@@ -162,8 +167,7 @@ class Mechanism {
 /** Whole rows of weights that sum to 2^63. */
 class Rows {
   constructor(reader, records, outputs) {
-    this.entropy = WORD;
-    this.block = WORD;
+    this.entropy = this.block = WORD;
     this.rows = Array.from({ length: records }, () => BigUint64Array.from({ length: outputs }, () => reader.long()));
     if (this.rows.some((row) => row.reduce((sum, weight) => sum + weight, 0n) !== TOTAL)) {
       throw damaged("have rows that sum to 2^63, got another sum: export again");
@@ -179,9 +183,7 @@ class Rows {
 
 /** One weight a place: row i has weight X_k T[D_ik], D in steps along a graph. */
 class Columns {
-  #weights;
-  #after;
-  #table;
+  #weights; #after; #table;
 
   constructor(reader, records) {
     const [factor, top, longest] = [reader.long(), reader.long(), reader.whole()];
@@ -238,13 +240,7 @@ class Columns {
 
 /** Whole rows of a region's vertices: the row of a position is a sum of the rows around it, times whole numbers. */
 class Everywhere {
-  #rows;
-  #steps;
-  #earth;
-  #triangles;
-  #sides;
-  #whole;
-  #reaches;
+  #rows; #steps; #earth; #triangles; #sides; #whole; #reaches;
 
   constructor(reader, rows, degrees) {
     this.#rows = rows;
@@ -421,8 +417,7 @@ function squared(up, across) {
 
 /** Reads one thing after another, little-endian. */
 class Reader {
-  #view;
-  #at = 0;
+  #view; #at = 0;
 
   constructor(bytes) {
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -472,6 +467,13 @@ class Reader {
     const points = Array.from({ length: kind === 0 ? 0 : 2 * count }, () => this.signed());
     const cosines = Array.from({ length: kind === DEGREES ? count : 0 }, () => this.whole());
     return { ids, kind, points, cosines };
+  }
+
+  /** How good a last report must be, and how wide the noise of the test is, in steps: docs/guide/repeated.md. */
+  prediction(count) {
+    const [good, ...rates] = Array.from({ length: 5 }, () => this.long());
+    const steps = Uint32Array.from({ length: count }, () => this.whole());
+    return { good, threshold: rates.slice(0, 2), test: rates.slice(2), steps };
   }
 
   end() {

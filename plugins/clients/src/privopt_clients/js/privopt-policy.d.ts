@@ -9,8 +9,11 @@ export interface Storage {
 export interface Options {
   /** By default `sealed` under the release's name. */
   storage?: Storage;
-  /** "time" (default): one report for each `hours`; "place": a cell's first, for good; "nothing": each call draws. */
-  keep?: "time" | "place" | "nothing";
+  /**
+   * "predictive" (default of predictive releases): the last one while a private test finds it good; "time" (default of
+   * others): one report for each `hours`; "place": a cell's first, for good; "nothing": each call draws.
+   */
+  keep?: "predictive" | "time" | "place" | "nothing";
   /** Of a report kept by time; 24 by default. */
   hours?: number;
   /** From a kept cell's centre, within which its report is given again; 0 by default: in the cell alone. */

@@ -1,6 +1,8 @@
 // privopt policy: one person's reports over years. Which report is drawn and which is given again, with a limit a
 // period; what was drawn is stored before it is told. The theorem: docs/reference/client.md.
 
+import { nextReport } from "./privopt-prediction.mjs";
+
 const HOUR = 3600000; // milliseconds
 const KM_PER_DEGREE = 111.19;
 
@@ -69,9 +71,10 @@ async function within(name, mode, act) {
 /**
  * Decides which reports are drawn.
  *
- * `keep` is "time" (default): one report for each `hours`, by the clock alone; "place": a cell's first report for
- * good, and while the position is within `km` of the cell's centre; "nothing": each call draws. No more than `limit`
- * reports are drawn in a `per` ("day", "week", "month", of UTC); after that the last one is given again.
+ * `keep` is "predictive", the default of a predictive release: the last report again while a private test finds it
+ * good; "time", the default of others: one report for each `hours`, by the clock alone; "place": a cell's first report
+ * for good, and while the position is within `km` of the cell's centre; "nothing": each call draws. No more than
+ * `limit` reports are drawn in a `per` ("day", "week", "month", of UTC); after that the last one is given again.
  */
 export class Policy {
   #mechanism;
@@ -79,19 +82,25 @@ export class Policy {
   #name;
   #turn = Promise.resolve();
 
-  constructor(mechanism, { storage, keep = "time", hours = 24, km = 0, limit = 30, per = "month" } = {}) {
-    if (!["time", "place", "nothing"].includes(keep) || !["day", "week", "month"].includes(per)) {
-      throw new RangeError('keep must be "time", "place" or "nothing", and per "day", "week" or "month", got others');
+  constructor(mechanism, { storage, keep, hours = 24, km = 0, limit = 30, per = "month" } = {}) {
+    const predictive = mechanism.prediction !== undefined;
+    const chosen = keep ?? (predictive ? "predictive" : "time");
+    if (!["predictive", "time", "place", "nothing"].includes(chosen) || !["day", "week", "month"].includes(per)) {
+      const wanted = 'be "predictive", "time", "place" or "nothing", and per "day", "week" or "month"';
+      throw new RangeError(`keep must ${wanted}, got others`);
+    }
+    if (chosen === "predictive" && !predictive) {
+      throw new RangeError('keep must be another than "predictive" for this release: solve predictive and export it');
     }
     if (!(Number.isInteger(limit) && limit > 0 && hours > 0 && km >= 0)) {
       throw new RangeError("limit must be a whole number of 1 or more, hours above 0 and km 0 or more, got others");
     }
-    if (keep === "place" && km > 0 && !mechanism.positions.length) {
+    if (chosen === "place" && km > 0 && !mechanism.positions.length) {
       throw new RangeError("km must be left out where records have no positions");
     }
     this.#name = `privopt ${mechanism.release}`;
     this.#mechanism = mechanism;
-    this.#options = { storage: storage ?? sealed(this.#name), keep, hours, km, limit, per };
+    this.#options = { storage: storage ?? sealed(this.#name), keep: chosen, hours, km, limit, per };
   }
 
   /** Gives a report, `{ report, drawn, left }`: whether it was drawn now, and how many may be in this period. */
@@ -113,9 +122,12 @@ export class Policy {
     }
     const time = Math.max(now, state.time); // a clock that is set back opens no period and no slot again
     const drawn = periodOf(time, per) === periodOf(state.time, per) ? state.drawn : 0;
+    if (keep === "predictive") {
+      return this.#predicted(input, state, time, drawn);
+    }
     const slot = (moment) => Math.floor(moment / (hours * HOUR));
     const cell = this.#mechanism.cell(input);
-    const again = keep === "place" ? state.kept.find((kept) => this.#near(kept.cell, input, cell))
+    const again = keep === "place" ? state.kept.find((kept) => kept.cell && this.#near(kept.cell, input, cell))
       : keep === "time" && slot(time) === slot(state.time) ? state.kept.at(-1) : undefined;
     const spent = drawn >= limit ? state.kept.at(-1) : undefined;
     if (again ?? spent) {
@@ -125,6 +137,22 @@ export class Policy {
     const kept = keep === "place" ? [...state.kept, { cell, report }] : [{ report }];
     await storage.set({ release, time, drawn: drawn + 1, kept });
     return { report, drawn: true, left: limit - drawn - 1 };
+  }
+
+  /** Goes on with the period's trace; a segment is counted before its first test, with the report that ends it. */
+  async #predicted(input, state, time, drawn) {
+    const { storage, limit } = this.#options;
+    const before = drawn > 0 ? state.kept.at(-1) : {}; // each period begins with a new report
+    const begins = before.level === undefined;
+    if (begins && drawn >= limit) {
+      return { report: before.report, drawn: false, left: 0 };
+    }
+    const { report, level } = nextReport(this.#mechanism, before, input);
+    const counted = drawn + begins;
+    if (begins || level === undefined) {
+      await storage.set({ release: state.release, time, drawn: counted, kept: [{ report, level }] });
+    }
+    return { report, drawn: level === undefined, left: limit - counted };
   }
 
   /** Whether an input is in a kept cell, or near its centre: public cells, so that no circle is drawn around a home. */

@@ -28,7 +28,8 @@ public final class PrivoptClient {
     private static final int START = MAGIC.length + DIGEST;
     private static final int ROWS = 1; // kinds of mechanism: whole rows,
     private static final int COLUMNS = 2; // a weight a place with a graph,
-    private static final int EVERYWHERE = 3; // and whole rows of a region's vertices
+    private static final int EVERYWHERE = 3; // whole rows of a region's vertices,
+    private static final int PREDICTIVE = 4; // and whole rows with the numbers of a test
     private static final int DEGREES = 1; // kinds of places: 0 ids alone, 1 degrees, 2 a plane
     private static final double[] UNITS = {0, 10000000, 1000000}; // integer units in a degree, in a kilometre
     private static final long HALF_TURN = 1800000000L; // 180 degrees in units of 1e-7
@@ -96,8 +97,8 @@ public final class PrivoptClient {
         int places = reader.small();
         int own = reader.small();
         int reported = reader.small();
-        if (kind < ROWS || kind > EVERYWHERE || places > 2 || own > 1 || reported > 2) {
-            throw damaged("be of kind 1, 2 or 3, got another: update the client");
+        if (kind < ROWS || kind > PREDICTIVE || places > 2 || own > 1 || reported > 2) {
+            throw damaged("be of kind 1 to 4, got another: update the client");
         }
         promise = reader.text();
         release = reader.text();
@@ -116,7 +117,10 @@ public final class PrivoptClient {
             rule = new Columns(reader, count);
         } else {
             Rows whole = new Rows(reader, count, outcomes);
-            rule = kind == ROWS ? whole : new Everywhere(reader, whole, places == DEGREES);
+            rule = kind == EVERYWHERE ? new Everywhere(reader, whole, places == DEGREES) : whole;
+        }
+        if (kind == PREDICTIVE) {
+            reader.prediction(count, outcomes);
         }
         if (reader.bytes.hasRemaining()) {
             throw damaged("end with its last row, got more bytes: export again");
@@ -742,6 +746,13 @@ public final class PrivoptClient {
                 found[at] = bytes.get();
             }
             return new BigInteger(1, found);
+        }
+
+        /** Reads over the numbers of a predictive policy's test, which this client does not have: reports are fresh. */
+        void prediction(int records, int outputs) throws DamagedArtefactException {
+            long size = 5L * Long.BYTES + 4L * records * outputs;
+            expect(size);
+            bytes.position(bytes.position() + (int) size);
         }
 
         /** Returns a text: its length in bytes, then UTF-8. */
