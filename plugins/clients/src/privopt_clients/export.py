@@ -155,8 +155,8 @@ def _check_scope(opened: Opened) -> None:
     scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES
     if guarantee.kind not in ("metric-dp", NOTION_OF_TRACES) or guarantee.scope not in scopes:
         raise UsageError(
-            f"{opened.folder}: export takes metric-dp with scope {', '.join(SCOPES)}, or {NOTION_OF_TRACES} between records, got "
-            f"{guarantee.kind} with scope {guarantee.scope}: solve the problem for records, or everywhere"
+            f"{opened.folder}: export takes metric-dp with scope {', '.join(SCOPES)}, or {NOTION_OF_TRACES} between "
+            f"records, got {guarantee.kind} with scope {guarantee.scope}: solve the problem for records, or everywhere"
         )
 
 
