@@ -115,6 +115,7 @@ def export(
     release, problem = matrix_of(opened)
     _check_scope(opened)
     data = problem.data
+    release = release.for_every_record(data)
     if release.records.tolist() != list(data.records.ids) or release.outputs.tolist() != list(data.outputs.ids):
         found = f"{len(release.records):,} rows for {len(data.records):,} records"
         raise UsageError(f"{folder}: export takes a row for every record of the problem, got {found}: solve it for all")

@@ -61,6 +61,12 @@ class Published:
         assert self.columns is not None  # one of the two is there
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
+    def row(self, record: int) -> Unsigned:
+        """(K,) one record's row, which its user computes alone: the same integers as in :attr:`whole`."""
+        if self.columns is None:
+            return np.asarray(self.whole[record])
+        return self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0]
+
     def write(self, folder: Path) -> None:
         """Write public.npz."""
         columns = self.columns
@@ -116,6 +122,10 @@ class LRGeoRelease(MatrixRelease):
         super().write(folder)
         if self.published is not None:
             self.published.write(folder)
+
+    def for_every_record(self, data: MetricData) -> MatrixRelease:
+        """Return every record's row, as it follows from public.npz."""
+        return self if self.published is None else MatrixRelease.over(data, self.published.whole, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
         """Write each user's matrix into matrices/."""

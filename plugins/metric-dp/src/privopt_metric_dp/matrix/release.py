@@ -190,6 +190,10 @@ class MatrixRelease(Release):
         """What draws reports along traces, where a row's report depends on earlier ones; None: all are fresh."""
         return None
 
+    def for_every_record(self, data: MetricData) -> MatrixRelease:
+        """Return the release with a row for each record of the problem, where more than its own rows are published."""
+        return self
+
     def along_edges(self, data: MetricData) -> Self:
         """Return the release over a region's edges as pairs, at their real distances, for figures and attacks."""
         if self.region is None:

@@ -1,0 +1,67 @@
+"""The client of `exact`: any record's row from public.npz, in Python and in JavaScript, with the same reports."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.client_engines import ENGINES
+from helpers.client_strings import entropy_of, hash_in_python, inputs_of, opened, write_inputs
+
+from privopt.declare import load_problem
+from privopt.errors import UsageError
+from privopt.numbers.sampling import draw
+from privopt.run.options import Options
+from privopt.run.solve import solve
+from privopt_clients.export import export
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_lr_geo.release import Published
+
+USERS = '["1-1", "2-3"]'
+"""Others than these are asked about too: whoever has public.npz can be at any record."""
+
+
+def solved(path: Path, method: str) -> Path:
+    solver = "cbc" if method == "exact" else "highs"
+    return solve("lr-geo", path, path.parent / "out", Options(method=method, solver=solver)).folder
+
+
+def published(path: Path, folder: Path) -> Published:
+    data = LRGeoInstance.of(load_problem(LRGeoProblem, path)).data
+    return Published.read(folder / "public.npz", data)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    with ENGINES["node"](tmp_path_factory.mktemp("node")) as ask:
+        yield ask
+
+
+@pytest.mark.parametrize("epsilon", ["2.0", "0.3"], ids=["column weights", "another epsilon"])
+def test_every_row_of_public_npz_is_in_the_client(write, node, tmp_path, epsilon):
+    path = write(users=USERS, epsilon=epsilon)
+    folder = solved(path, "exact")
+    public = published(path, folder)
+    assert all(np.array_equal(public.row(record), public.whole[record]) for record in range(25))
+    client = export(folder, tmp_path / "client").folder
+    ids, source = opened(client).ids, random.Random(3)
+    for record, name in enumerate(ids):
+        for _ in range(40):
+            entropy = source.randbytes(8)
+            wanted = ids[draw(public.row(record), source=lambda count, given=entropy: given)[0]]
+            assert opened(client).report_from(name, entropy)["id"] == wanted
+    entropy, size = entropy_of(opened(client), 1, 5_000)
+    (tmp_path / "entropy.bin").write_bytes(entropy)
+    files = {"inputs.tsv": write_inputs(tmp_path / "inputs.tsv", inputs_of(opened(client)))}
+    told = node(client, "hash", size, {**files, "entropy.bin": tmp_path / "entropy.bin"})
+    assert told == hash_in_python(client, 1, 5_000)
+
+
+def test_rows_within_one_users_matrix_are_no_client(write, tmp_path):
+    with pytest.raises(UsageError, match="own-matrix"):
+        export(solved(write(users=USERS), "full"), tmp_path / "client")
