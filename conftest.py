@@ -21,7 +21,7 @@ for profile in ("default", "ci"):
     settings.register_profile(
         profile,
         settings.get_profile(profile),
-        max_examples=60,
+        max_examples=40,
         deadline=None,
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],

@@ -39,6 +39,17 @@ def solved_toy(tmp_path_factory):
     return solve("optimal-lp", problem, folder / "out", Options(method="full", solver="highs")).folder
 
 
+@pytest.fixture(scope="session")
+def town(tmp_path_factory):
+    """DIR of a town of twelve places, which ledgers are charged for; the problem file lies beside it."""
+    from helpers.charging import made
+
+    from privopt.run.solve import solve
+
+    folder = tmp_path_factory.mktemp("town")
+    return solve("exponential", made(folder), folder / "out").folder
+
+
 @pytest.fixture
 def privopt():
     """Run the command line in this process: what it needs to start, and whatever fails in it, is the test's own."""

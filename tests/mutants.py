@@ -188,10 +188,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=39)
     parser.add_argument("--count", type=int, default=120)
+    parser.add_argument("--only", default="", help="a regular expression of the files to change")
     parser.add_argument("--out", type=Path, required=True, help="rows of JSON, kept and gone on with")
     parser.add_argument("--before", type=Path, help="rows of another run with that seed: its killing tests come first")
     asked = parser.parse_args()
-    everything = mutants(ROOT)
+    everything = [mutant for mutant in mutants(ROOT) if re.search(asked.only, mutant.file)]
     drawn = random.Random(asked.seed).sample(everything, asked.count)
     rows = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     known = [json.loads(line) for line in asked.before.read_text().splitlines()] if asked.before else []

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import highspy
 import numpy as np
 import pytest
 
@@ -46,24 +45,6 @@ INFEASIBLE = [
 SLOW_ON_CBC = {"bell5", "rgn", "sp150x300d"}
 
 Reader = Callable[[Path], StandardForm]
-
-
-@pytest.mark.parametrize("name", [*OPTIMA, *INFEASIBLE, "gas11"])
-def test_the_kit_reads_as_highs_does(name: str, read_mps: Reader, instances: Path) -> None:
-    form = read_mps(instances / f"{name}.mps")
-    other = highspy.Highs()
-    other.setOptionValue("output_flag", False)
-    other.readModel(str(instances / f"{name}.mps"))
-    lp = other.getLp()
-    for ours, theirs in (
-        (form.c, lp.col_cost_),
-        (form.col_lower, lp.col_lower_),
-        (form.col_upper, lp.col_upper_),
-        (form.row_lower, lp.row_lower_),
-        (form.row_upper, lp.row_upper_),
-    ):
-        assert np.array_equal(ours, theirs)
-    assert form.c0 == lp.offset_
 
 
 @pytest.mark.parametrize("name", OPTIMA)

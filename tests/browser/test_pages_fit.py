@@ -1,6 +1,7 @@
 """The 12 most read pages at three widths, light and dark: they fit, can be read, and pass axe and the keyboard."""
 
 from helpers.browser_axe import faults
+from helpers.grids import often
 from helpers.page_checks import clipped, keyboard_faults
 
 PAGES = [
@@ -48,27 +49,20 @@ MEASURE = """() => {
 
 
 VIEWS = tuple((width, scheme) for width in (360, 768, 1440) for scheme in ("light", "dark"))
+OFTEN = ("index", "guide/tutorial", "reference/command-line")
+"""A page of cards, one of prose, code and pictures, one of wide tables: the suite's; the others' are in make slow."""
 
 
-def test_pages_fit_and_can_be_read(browser, site):
+@often("name", PAGES, OFTEN)
+def test_a_page_fits_can_be_read_and_passes_axe_and_the_keyboard(browser, site, axe, name):
     page = browser.new_page()
-    for name in PAGES:
-        page.goto((site / f"{name}.html").as_uri())
-        for width, scheme in VIEWS:
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            wider, cut, faint = page.evaluate(MEASURE)
-            assert (wider <= 0, cut, faint, clipped(page)) == (True, 0, [], []), f"{name} at {width} pixels, {scheme}"
-    page.close()
-
-
-def test_axe_and_the_keyboard_find_no_fault(browser, site, axe):
-    page = browser.new_page()
-    for name in PAGES:
-        page.goto((site / f"{name}.html").as_uri())
-        assert keyboard_faults(page) == [], name
-        for width, scheme in ((360, "dark"), (1440, "light")):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            assert faults(page, axe, all_of_them=True) == [], f"{name} at {width} pixels, {scheme}"
+    page.goto((site / f"{name}.html").as_uri())
+    assert keyboard_faults(page) == []
+    for width, scheme in VIEWS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        wider, cut, faint = page.evaluate(MEASURE)
+        assert (wider <= 0, cut, faint, clipped(page)) == (True, 0, [], []), f"{width} pixels, {scheme}"
+        if (width, scheme) in ((360, "dark"), (1440, "light")):
+            assert faults(page, axe, all_of_them=True) == [], f"{width} pixels, {scheme}"
     page.close()

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 from helpers.browser_axe import faults
-from helpers.examples import EXAMPLES
+from helpers.grids import first_alone
 
 from privopt_metric_dp.studies.curve import Curves, Point
 from privopt_metric_dp.studies.curve_page import curve_page
@@ -15,22 +15,11 @@ EXPLORED = ("optimal-lp", "words", "bd-mdp", "lr-geo")
 OWNED = ("fl-linear", "hierarchical-dp")
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_report_opens_in_silence(name, report, watched):
-    seen = watched()
-    page = seen.open(report(name))
-    assert page.locator("h1").inner_text().startswith(EXAMPLES[name].mechanism)
-    assert page.locator("section").count() >= 5
-    assert page.locator("figure svg, figure canvas, .album li").count() >= 2
-    assert seen.complaints == []
-    assert seen.outside == []
-
-
 def picture(page):
     return page.evaluate("document.getElementById('map').toDataURL()")
 
 
-@pytest.mark.parametrize("name", EXPLORED)
+@first_alone("name", EXPLORED)
 def test_choosing_a_record_changes_the_picture(name, report, watched):
     seen = watched()
     page = seen.open(report(name))
@@ -76,7 +65,7 @@ def test_the_map_says_what_the_release_holds(report, watched):
         assert float(told.split()[0]) / 100 == pytest.approx(best, rel=0.03)
 
 
-@pytest.mark.parametrize("name", OWNED)
+@first_alone("name", OWNED)
 def test_the_owners_report_too(name, report, watched, axe):
     seen = watched()
     page = seen.open(report(name, truth=True))
@@ -86,7 +75,7 @@ def test_the_owners_report_too(name, report, watched, axe):
     assert faults(page, axe) == []
 
 
-@pytest.mark.parametrize("name", ["optimal-lp", "hierarchical-dp"])
+@first_alone("name", ["hierarchical-dp", "optimal-lp"])
 def test_dark_is_dark_and_light_is_light(name, report, watched):
     shades = {}
     for scheme in ("light", "dark"):

@@ -50,12 +50,7 @@ TRAITS = {
     "selection": {"noise", "odds"},
     "sampler": {"sampler", "odds"},
 }
-ATTACKED = {
-    "matrix": "epsilon-achieved",
-    "noise": "own-scale",
-    "selection": "exact-epsilon",
-    "sampler": "channel",
-}
+ATTACKED = {"matrix": "epsilon-achieved", "noise": "own-scale", "selection": "exact-epsilon", "sampler": "channel"}
 
 
 FEW = evolve(EFFORTS["dev"], draws=500)

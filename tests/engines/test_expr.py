@@ -11,10 +11,7 @@ from scipy.stats import chisquare
 import privopt as po
 from privopt.errors import UsageError
 
-pytestmark = [
-    pytest.mark.filterwarnings(NOTES),
-    pytest.mark.filterwarnings("ignore:.*map_batches.*"),
-]
+pytestmark = [pytest.mark.filterwarnings(NOTES), pytest.mark.filterwarnings("ignore:.*map_batches.*")]
 ENGINES = pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 
 

@@ -29,7 +29,7 @@ def em(columns, parts, steps):
     return p
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(cases(), st.sampled_from([1e-5, 1e-6, 1e-8]))
 def test_nothing_beats_the_fit_by_more_than_its_gap(case, gap):
     columns, parts = case

@@ -20,7 +20,14 @@ def by_pairs(names: str, *axes: Any, more: Any = ()) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(tuple(names.split(", ")), [*rows, *more])
 
 
+def often(names: str, values: Any, tried: Any) -> pytest.MarkDecorator:
+    """Parametrize over values of which the suite tries those in ``tried``, and ``make slow`` all."""
+    return pytest.mark.parametrize(
+        names, [each if each in tried else pytest.param(each, marks=pytest.mark.slow) for each in values]
+    )
+
+
 def first_alone(names: str, values: Any) -> pytest.MarkDecorator:
     """Parametrize over values of which the suite tries the first, and ``make slow`` all."""
-    first, *others = values
-    return pytest.mark.parametrize(names, [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)])
+    values = list(values)
+    return often(names, values, values[:1])

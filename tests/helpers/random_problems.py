@@ -100,11 +100,7 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
     elif kind in ("points", "outputs", "twins", "plane"):
         places = _decimals(rng, (n, 2), digits)
         places[1:] = places[1:-1] + places[:1] if kind == "twins" else places[1:]
-        _csv(
-            folder / "points.csv",
-            "id,x,y",
-            [(i, *row) for i, row in zip(ids, places, strict=True)],
-        )
+        _csv(folder / "points.csv", "id,x,y", [(i, *row) for i, row in zip(ids, places, strict=True)])
     elif kind in ("latlon", "plane latlon"):
         near = [[f"{41 + float(a) / 50:.8f}", f"{12 + float(b) / 50:.8f}"] for a, b in _decimals(rng, (n, 2), 6)]
         _csv(folder / "points.csv", "id,lat,lon", [(i, *row) for i, row in zip(ids, near, strict=True)])

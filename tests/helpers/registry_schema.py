@@ -34,8 +34,7 @@ BASIC = {
     "description": TEXT,
     "intended_use": TEXT,
     "data_product_type": one_of(
-        *("Summary statistics", "Machine learning model", "Dataset", "Synthetic data", "Interactive API"),
-        "SQL queries",
+        *("Summary statistics", "Machine learning model", "Dataset", "Synthetic data", "Interactive API"), "SQL queries"
     ),
     "data_product_region": TEXT,
     "data_product_sector": one_of("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),

@@ -9,21 +9,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
-from helpers.charging import charged, made, said, table
+from helpers.charging import charged, said, table
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from privopt.errors import UsageError
-from privopt.ledger import batches
 from privopt.ledger.batches import Batch, Coins, Digest, encoded, secrets_of
-from privopt.ledger.entries import Cost
-from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
@@ -32,12 +28,6 @@ from privopt_metric_dp.tables.protect import Protector
 
 NAME = "night of 2026-03-29"
 SLOW = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def town(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("town")
-    return solve("exponential", made(folder), folder / "out").folder
 
 
 @pytest.fixture
@@ -304,13 +294,3 @@ def test_a_digest_does_not_depend_on_the_order_in_which_rows_come():
     assert one.text == other.text
     other.add(*rows[0])
     assert one.text != other.text
-
-
-def test_charges_for_a_purpose_are_told_by_account(tmp_path):
-    with Ledger(tmp_path / "book") as ledger:
-        ledger.charge_each(["a", "a", "b"], Cost(epsilon=1, unit="per km", purpose="x"))
-        ledger.charge("a", Cost(epsilon=1, unit="per km", purpose="y"))
-        ledger.charge("b", Cost(epsilon="0.5", unit="per km", purpose="x"))
-        assert ledger.charges_for("x") == {"a": [1, 1], "b": [1, Fraction(1, 2)]}
-        assert sorted(ledger.purposes()) == ["x", "y"]
-    assert batches.LONGEST_NAME < 1000

@@ -115,18 +115,10 @@ def test_all_charges_are_durable_before_anything_is_drawn(town, tmp_path, monkey
 def test_nobody_is_charged_for_a_table_that_will_not_do(town, tmp_path):
     charge = Charge(ledger=tmp_path / "l", subject="who")
     rows = [f"s{n},p1" for n in range(1500)]
-    with pytest.raises(InputError, match="row 1502"):
-        apply(
-            town, table(tmp_path / "t.csv", [*rows, "anna,p0,7"]), tmp_path / "o.csv", BY_ID, Application(charge=charge)
-        )
-    with pytest.raises(InputError, match=r"a name of 1,001 characters \(1 such rows\)"):
-        apply(
-            town,
-            table(tmp_path / "t.csv", [*rows, "x" * 1001 + ",p0"]),
-            tmp_path / "o.csv",
-            BY_ID,
-            Application(charge=charge),
-        )
+    for row, words in (("anna,p0,7", "row 1502"), ("x" * 1001 + ",p0", r"a name of 1,001 characters \(1 such rows\)")):
+        source = table(tmp_path / "t.csv", [*rows, row])
+        with pytest.raises(InputError, match=words):
+            apply(town, source, tmp_path / "o.csv", BY_ID, Application(charge=charge))
     assert charged(tmp_path / "l") == []
     for column, found in (("nobody", "no such column"), ("place", "the secret")):
         wrong = Charge(ledger=tmp_path / "m", subject=column)
@@ -145,7 +137,8 @@ def test_an_interrupt_leaves_charges_and_no_table(town, tmp_path, monkeypatch):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     with pytest.raises(StoppedError):
         apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
-    assert (len(charged(tmp_path / "l")), (tmp_path / "o.csv").exists()) == (1, False)
+    assert len(charged(tmp_path / "l")) == 1
+    assert not [path for path in tmp_path.iterdir() if "o.csv" in path.name]
 
 
 def test_a_changed_ledger_ends_with_1_and_nothing_is_written(town, tmp_path):
@@ -180,13 +173,8 @@ def test_options_that_cannot_be_meant_so_are_bad_usage(town, tmp_path, more, fou
 
 def test_budget_ends_with_2_on_bad_input(tmp_path):
     table(tmp_path / "t.csv", ["anna,p0"])
-    for arguments in (
-        ["none"],
-        ["t.csv"],
-        ["l", "--set", "x"],
-        ["l", "--set", "1", "--window", "0"],
-        ["l", "--head", "x"],
-    ):
+    options = ["l --set x", "l --set 1 --window 0", "l --head x"]
+    for arguments in map(str.split, ["none", "t.csv", *options]):
         code, out, err = said("budget", tmp_path / arguments[0], *arguments[1:])
         assert (code, out) == (2, ""), arguments
         assert "must be" in err or "wanted" in err
@@ -363,13 +351,8 @@ def test_a_cost_that_is_multiplied_holds_in_the_chain(tmp_path):
     cost = Cost(epsilon="0.5", unit="per km")
     with Ledger(tmp_path / "l") as ledger:
         ledger.set_limit("2.5")
-        assert ledger.charge_each(["anna", "bert", "anna", "anna", "anna"], cost, times=[2, 0, 4, 3, 0]) == [
-            True,
-            True,
-            False,
-            True,
-            True,
-        ]
+        granted = ledger.charge_each(["anna", "bert", "anna", "anna", "anna"], cost, times=[2, 0, 4, 3, 0])
+        assert granted == [True, True, False, True, True]
         ledger.check()
         account = ledger.account("anna")
         assert (account.spent, account.left) == (Fraction(5, 2), 0)

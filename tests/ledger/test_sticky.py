@@ -8,7 +8,7 @@ import stat
 import numpy as np
 import polars as pl
 import pytest
-from helpers.charging import BY_ID, BY_PLACE, charged, said, table
+from helpers.charging import BY_ID, BY_PLACE, charged, made, said, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +22,12 @@ from privopt.run.solve import solve
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.protect import Protector
+
+
+@pytest.fixture(scope="module")
+def everywhere(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("everywhere")
+    return solve("optimal-lp", made(folder, "everywhere = true"), folder / "out").folder
 
 
 def sticky(town, rows, out, ledger, **more):
@@ -266,17 +272,7 @@ def test_a_changed_row_of_kept_reports_does_not_hold(town, tmp_path, change):
     connection.execute(change)
     connection.commit()
     connection.close()
-    options = [
-        "--id",
-        "place",
-        "--ledger",
-        tmp_path / "l",
-        "--subject",
-        "who",
-        "--sticky",
-        "--out",
-        tmp_path / "o2.csv",
-    ]
-    code, _, err = said("apply", town, rows, *options)
+    options = ["--id", "place", "--ledger", tmp_path / "l", "--subject", "who", "--sticky"]
+    code, _, err = said("apply", town, rows, *options, "--out", tmp_path / "o2.csv")
     assert (code, "changed" in err) == (1, True)
     assert not (tmp_path / "o2.csv").exists()

@@ -13,7 +13,7 @@ from privopt_metric_dp.proof.lagrangian_bound import lower_bound
 from privopt_metric_dp.proof.multipliers import Multipliers
 
 #: A nightly run sets PRIVOPT_EXAMPLES=10000.
-EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "80"))
+EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "60"))
 
 
 def small(seed, largest=4):

@@ -9,14 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.numbers.exp_log_bounds import (
-    MIN_COMPILED_SIZE,
-    exp_bounds,
-    exp_fixed,
-    float_down,
-    float_up,
-    log_bounds,
-)
+from privopt.numbers.exp_log_bounds import MIN_COMPILED_SIZE, exp_bounds, exp_fixed, float_down, float_up, log_bounds
 
 
 @given(
@@ -24,7 +17,7 @@ from privopt.numbers.exp_log_bounds import (
     st.fractions(min_value=Fraction(1, 1000), max_value=100, max_denominator=10**6),
     st.booleans(),
 )
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_doubles_enclose_the_exponential(exp60, distance, epsilon, many):
     lower, upper = exp_bounds(np.full(1 + many * MIN_COMPILED_SIZE, distance), epsilon)
     assert np.unique(lower).size == np.unique(upper).size == 1
@@ -41,7 +34,6 @@ def test_doubles_enclose_the_exponential(exp60, distance, epsilon, many):
 
 
 @given(st.fractions(min_value=0, max_value=45, max_denominator=10**12), st.sampled_from([64, 96, 200]))
-@settings(max_examples=100)
 def test_integers_enclose_the_exponential(exponent, bits):
     low, high = exp_fixed(exponent, bits)
     with mpmath.workdps(150):

@@ -14,7 +14,7 @@ from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.repair import repair
 
 #: A nightly run sets PRIVOPT_EXAMPLES=10000.
-EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "60"))
 
 
 @st.composite

@@ -12,13 +12,7 @@ from scipy.stats import chi2_contingency, chisquare, norm
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee, Shift
 from privopt.interfaces.gaussian import ZCDP, ApproxDP
-from privopt.numbers.gaussian import (
-    LARGEST_VARIANCE,
-    delta_of,
-    draw_gaussian,
-    rho_of,
-    variance_above,
-)
+from privopt.numbers.gaussian import LARGEST_VARIANCE, delta_of, draw_gaussian, rho_of, variance_above
 from privopt.numbers.noise import discrete_gaussian
 from privopt.registry import registry
 

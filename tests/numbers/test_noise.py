@@ -14,12 +14,7 @@ from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.interfaces.additive import AdditiveNoise, NoiseCall, certify_noise
 from privopt.numbers import draw_laplace
-from privopt.numbers.noise import (
-    OPENDP_DRAWS,
-    continuous_laplace,
-    discrete_laplace,
-    split_budget,
-)
+from privopt.numbers.noise import OPENDP_DRAWS, continuous_laplace, discrete_laplace, split_budget
 from privopt.report.page import _decimals
 
 #: One run in 1e9 fails by chance, for each test below: what OpenDP draws is new each time.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.grids import by_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,8 +110,7 @@ POINTS = {
 MECHANISMS = ("optimal-lp", "exponential", "planar-laplace", "const-opt")
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("where", POINTS)
+@by_pairs("where, mechanism", POINTS, MECHANISMS)
 def test_losses_are_the_same_to_the_last_bit(tmp_path, where, mechanism):
     places, epsilon = POINTS[where]
     (tmp_path / "points.csv").write_text("id,lat,lon\n" + places)

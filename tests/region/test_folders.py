@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.checker_parts import one_file, run
+from helpers.grids import often
 from helpers.mended_sums import edit, mend, refused
 from helpers.random_problems import forms
 from helpers.regions import KINDS, write
@@ -38,9 +39,7 @@ def solved(tmp_path_factory):
     return folders
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name not in FAST else []) for name in KINDS]
-)
+@often("name", KINDS, FAST)
 def test_the_checker_proves_every_region(solved, name):
     """Its bound is the very double that is stated; planes too."""
     lines: list[str] = []

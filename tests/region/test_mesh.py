@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import shapely
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.declare.schema import File
@@ -94,7 +94,6 @@ def test_a_region_on_the_earth_is_projected():
     assert np.abs(back - space.coordinates * 1e6).max() <= 7
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 10**6), st.floats(-75, 75), st.floats(-180, 180), st.floats(0.01, 6))
 def test_projected_distances_never_exceed_great_circles(seed, lat, lon, reach):
     chance = np.random.default_rng(seed)

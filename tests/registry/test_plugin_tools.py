@@ -90,10 +90,7 @@ def test_arrays_are_read_by_name_type_and_shape(tmp_path):
     [
         ({}, "level_1: found no such array, wanted int64 of shape (2, any)"),
         ({"level_1": np.zeros((2, 3))}, "level_1: found float64 of shape (2, 3), wanted int64 of shape (2, any)"),
-        (
-            {"level_1": np.zeros((3, 3), np.int64)},
-            "level_1: found int64 of shape (3, 3), wanted int64",
-        ),
+        ({"level_1": np.zeros((3, 3), np.int64)}, "level_1: found int64 of shape (3, 3), wanted int64"),
         ({"level_1": np.zeros((2, 3), np.int64), "more": np.zeros(1)}, "more: found an array that nothing reads"),
         ({"level_1": np.zeros((2, 3), np.int64), "rate": np.zeros(1)}, "rate: found float64 of shape (1)"),
     ],

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.examples import EXAMPLES
+from helpers.grids import often
 from helpers.mended_sums import edit
 
 from privopt.interfaces import Guarantee
@@ -127,7 +128,7 @@ DAILY = (
 """The oddest of them; the others are asked for by name (make slow)."""
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=() if c in DAILY else pytest.mark.slow) for c in CASES])
+@often("case", CASES, DAILY)
 def test_a_report_of_every_kind(case, tmp_path):
     mechanism, text, files, options = CASES[case]
     (tmp_path / "p.toml").write_text(text)

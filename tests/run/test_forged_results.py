@@ -10,6 +10,7 @@ import pytest
 from helpers.examples import EXAMPLES
 from helpers.forgeries import make
 from helpers.forgeries.changes import edited
+from helpers.grids import often
 from helpers.mended_sums import edit, mend, refused, rewrite
 from helpers.toys import write_toy
 
@@ -76,10 +77,7 @@ def at(result, path):
     return result
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("fl-linear", "lr-geo"))) for name in EXAMPLES],
-)
+@often("name", EXAMPLES, set(EXAMPLES) - {"fl-linear", "lr-geo"})
 def test_no_leaf_of_a_result_can_be_changed_or_taken_away(example, forge, name):
     folder = example(name)
     result = json.loads((folder / "result.json").read_text())

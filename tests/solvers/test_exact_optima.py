@@ -21,7 +21,7 @@ from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.star import StarSolver
 
-EACH = 50
+EACH = 20
 GAPS = (5e-2, 1e-2, 2e-3)
 
 

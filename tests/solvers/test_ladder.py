@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.grids import often
 
 from privopt.errors import SolverError
 from privopt.files.release_folder import read_document
@@ -95,12 +96,9 @@ def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
     assert document["objective"]["value"] <= plain * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "method"),
-    [pytest.param(*each, marks=[pytest.mark.slow] * (each[1] not in ("auto", "benders"))) for each in METHODS],
-)
-def test_a_small_map(tmp_path, mechanism, method):
-    within_limits(tmp_path, mechanism, method, 10, 10, 0.6, 2.0)
+@often("asked", METHODS, [("optimal-lp", "auto"), ("bd-mdp", "benders")])
+def test_a_small_map(tmp_path, asked):
+    within_limits(tmp_path, *asked, 10, 10, 0.6, 2.0)
 
 
 def test_a_solver_that_fails_hands_over_to_the_next(tmp_path, monkeypatch):

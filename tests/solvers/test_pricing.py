@@ -14,7 +14,7 @@ from privopt_metric_dp.solvers.star import anchored_bound, price_all, proof, sta
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
     pairs=st.sampled_from(["8nb", "all"]),

@@ -32,7 +32,7 @@ def written(points, names: str):
     return read_points(file(text), None, ids_alone=False)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(planar, planar), min_size=2, max_size=5))
 def test_planar_points(points) -> None:
     metric = EuclideanMetric(written(points, "x,y"))

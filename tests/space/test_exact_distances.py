@@ -13,6 +13,7 @@ import pytest
 from helpers.command import run
 from helpers.forgeries import make
 from helpers.forgeries.arrays import exact_distances
+from helpers.grids import by_pairs
 from helpers.mended_sums import mend, rewrite
 
 from privopt import checker
@@ -101,8 +102,7 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("number", [2**53 + 1, 2**60 + 2**8 - 1, 2**62 - 1])
-@pytest.mark.parametrize("what", WHOLE)
+@by_pairs("what, number", WHOLE, [2**53 + 1, 2**60 + 2**8 - 1, 2**62 - 1])
 def test_whole_numbers_that_are_no_doubles_are_refused_by_both(tmp_path, what, number):
     name, records, distance, utility = WHOLE[what]
     ones = np.ones((3, 3), dtype=np.uint64) - np.eye(3, dtype=np.uint64)
@@ -156,8 +156,7 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize("within", [None, 1.5])
-@pytest.mark.parametrize("kind", TWINS)
+@by_pairs("kind, within", TWINS, [None, 1.5])
 def test_records_at_distance_0_hold_of_both(tmp_path, kind, within):
     files, asked = TWINS[kind]
     hold(solved(tmp_path, files, within=within, **asked))
@@ -214,12 +213,7 @@ TARGET = 'kind = "travel-cost"\ntargets = "t.csv"'
 )
 def test_travel_to_a_far_target_is_bounded_by_what_it_costs(tmp_path, seed, far, side, digits):
     folder = solved(
-        tmp_path,
-        far_target(seed, far, side, digits),
-        distance=ROADS,
-        epsilon=2 / side,
-        utility=TARGET,
-        gap=1e-12,
+        tmp_path, far_target(seed, far, side, digits), distance=ROADS, epsilon=2 / side, utility=TARGET, gap=1e-12
     )
     objective = hold(folder)
     assert objective["gap"] < 1e-6

@@ -8,7 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
@@ -90,7 +90,6 @@ def never_above(one: tuple[float, float], two: tuple[float, float]) -> None:
     assert exact - found <= 1.3e-14 * exact + 1e-139
 
 
-@settings(max_examples=300)
 @given(latitudes, st.floats(-180, 180), st.floats(-15, 2), st.floats(-1, 1), st.floats(-1, 1))
 def test_nearly_opposite_points_lose_no_digits(lat, lon, power, north, east):
     never_above(
@@ -106,20 +105,17 @@ def test_haversine_is_never_above_the_distance(lat_a: float, lon_a: float, lat_b
 close = st.floats(-1e-3, 1e-3)
 
 
-@settings(max_examples=100)
 @given(st.floats(-89.9, 89.9), st.floats(-179, 179), close, close)
 def test_near_places_keep_their_relative_precision(lat: float, lon: float, north: float, east: float) -> None:
     never_above((lat, lon), (lat + north, lon + east))
 
 
-@settings(max_examples=100)
 @given(st.floats(0, 1e-3), st.floats(0, 1e-3), longitudes, longitudes)
 def test_places_near_a_pole_keep_their_relative_precision(one: float, two: float, east: float, west: float) -> None:
     never_above((90 - one, east), (90 - two, west))
     never_above((one - 90, east), (two - 90, west))
 
 
-@settings(max_examples=100)
 @given(latitudes, st.floats(0, 1e-3), st.floats(0, 1e-3))
 def test_places_on_two_sides_of_the_date_line_keep_their_relative_precision(lat: float, a: float, b: float) -> None:
     never_above((lat, 180 - a), (lat, b - 180))

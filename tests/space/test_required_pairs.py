@@ -109,7 +109,7 @@ def graphs(draw: st.DrawFn) -> tuple[int, np.ndarray, np.ndarray]:
     return n, np.array(sorted(pairs)), np.array(distances)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(graphs())
 def test_the_pairs_kept_imply_all_and_none_of_them_the_others(graph: tuple[int, np.ndarray, np.ndarray]) -> None:
     n, pairs, distances = graph
@@ -126,7 +126,7 @@ def test_the_pairs_kept_imply_all_and_none_of_them_the_others(graph: tuple[int, 
         assert row in not_implied(pairs[others], distances[others], pairs, distances)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(graphs(), st.data())
 def test_what_is_not_implied_is_decided_in_fractions(
     graph: tuple[int, np.ndarray, np.ndarray], data: st.DataObject
@@ -144,7 +144,7 @@ def test_what_is_not_implied_is_decided_in_fractions(
             assert row not in found
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(graphs(), st.sampled_from([1e-12, 1e-3, 0.3]))
 def test_slack_keeps_fewer_and_bounds_the_detour(graph: tuple[int, np.ndarray, np.ndarray], slack: float) -> None:
     n, pairs, distances = graph
@@ -199,7 +199,7 @@ def test_pairs_that_are_none(pairs: list[list[int]], distances: list[float]) -> 
         reduce_pairs(np.array(pairs), np.array(distances))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.data())
 def test_components_are_those_of_the_graph(n: int, data: st.DataObject) -> None:
     node = st.integers(0, n - 1)

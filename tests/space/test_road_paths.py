@@ -131,7 +131,7 @@ def networks(draw: st.DrawFn) -> tuple[list[str], list[str], np.ndarray]:
     return [e[0] for e in edges], [e[1] for e in edges], np.array([e[2] for e in edges])
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(networks(), st.data())
 def test_small_networks_equal_networkx_and_imply_by_few_pairs(
     edges: tuple[list[str], list[str], np.ndarray], data: st.DataObject

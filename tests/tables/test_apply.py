@@ -16,12 +16,11 @@ from helpers.mended_sums import edit
 from scipy.stats import chisquare
 
 from privopt.declare import table_files as files
-from privopt.errors import InputError, StoppedError, UsageError
+from privopt.errors import InputError, UsageError
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables import apply_file as module
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.draw_at_position import draw_at
@@ -73,12 +72,12 @@ def test_reports_are_as_likely_as_certified(town, tmp_path):
 
 
 def test_other_columns_stay_to_the_letter_and_the_secret_goes(town, tmp_path):
-    text = 'who,lat,code,lon,"a, b"\nx,41.9,007,12.4,1.10\n,41.92,,12.43,"say ""hi"""\n'
+    text = 'who,lat,code,lon,"a,\nb"\nx,41.9,007,12.4,1.10\n\n,41.92,,12.43,"say ""hi"""\n'
     apply(town, csv_of(tmp_path / "t.csv", text), tmp_path / "o.csv", POSITION)
     found = pl.read_csv(tmp_path / "o.csv", infer_schema=False)
-    assert found.columns == ["who", "code", "a, b", "report", "report_lat", "report_lon"]
+    assert found.columns == ["who", "code", "a,\nb", "report", "report_lat", "report_lon"]
     assert found["code"].to_list() == ["007", None]
-    assert found["a, b"].to_list() == ["1.10", 'say "hi"']
+    assert found["a,\nb"].to_list() == ["1.10", 'say "hi"']
     place = {i: (a, o) for i, a, o in POINTS}
     for name, lat, lon in found.select("report", "report_lat", "report_lon").iter_rows():
         assert (float(lat), float(lon)) == place[name]
@@ -113,14 +112,6 @@ def test_rows_without_a_report_are_counted_by_reason(town, tmp_path, privopt, mo
         assert found["n"].cast(pl.Int64).to_list() == list(range(5_000))
         assert (found["report"].is_null() == (found["is"] == "bad")).all()
         assert (found["report_lat"].is_null() == (found["is"] == "bad")).all()
-
-
-def test_ids_are_found_as_text_and_unknown_ones_refused(town, tmp_path):
-    pl.DataFrame({"id": ["a", " b ", "e", "", None]}).write_parquet(tmp_path / "t.parquet")
-    done = apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(id="id"))
-    assert done.to_json() == {"rows": 5, "reported": 2, "refused": {"unknown id": 3}}
-    assert done.notes == ()
-    assert pl.read_parquet(tmp_path / "o.parquet").columns == ["report", "report_lat", "report_lon"]
 
 
 def test_planar_records_take_km(solved_toy, tmp_path):
@@ -217,14 +208,6 @@ def test_what_a_table_cannot_be_is_said(town, tmp_path, privopt):
         apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION, Application(max_snap=float("nan")))
 
 
-def test_headers_with_quotes_and_lines_with_nothing(town, tmp_path):
-    table = csv_of(tmp_path / "t.csv", 'id,"say ""hi""","k\nk"\na,1,2\n\nb,3,4\n\n')
-    assert apply(town, table, tmp_path / "part-000000.parquet", Secret.of(id="id")).rows == 2
-    found = pl.read_parquet(tmp_path / "part-000000.parquet")
-    assert found.columns[:2] == ['say "hi"', "k\nk"]
-    assert found["k\nk"].to_list() == ["2", "4"]
-
-
 def test_a_seed_repeats_and_marks(town, tmp_path, privopt):
     table = csv_of(tmp_path / "t.csv", "lat,lon\n" + "41.9,12.4\n" * 500)
     for out in ("o.csv", "p.csv"):
@@ -300,18 +283,6 @@ def test_a_release_without_a_matrix_ends_with_2(example, tmp_path, privopt):
     table = csv_of(tmp_path / "t.csv", "id\na\n")
     done = privopt("apply", example("fl-linear"), table, "--id", "id", "--out", tmp_path / "o.csv")
     assert (done.returncode, "mechanism.npz" in done.stderr) == (2, True)
-
-
-def test_an_interrupt_leaves_nothing(town, tmp_path, monkeypatch):
-    table = csv_of(tmp_path / "t.csv", "lat,lon\n41.9,12.4\n")
-
-    def interrupted(*given):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module.TableWriter, "finish", interrupted)
-    with pytest.raises(StoppedError, match="interrupted"):
-        apply(town, table, tmp_path / "o.csv", POSITION)
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 KILLED = """

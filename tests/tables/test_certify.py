@@ -100,10 +100,8 @@ def test_a_matrix_that_keeps_epsilon_to_the_last_bit_holds():
     distances = APART[PAIRS[:, 0], PAIRS[:, 1]]
     least = least_epsilon(weights, PAIRS, distances, Fraction(1))
     for epsilon in (Fraction(least.epsilon), Fraction(math.nextafter(least.epsilon, 0)), Fraction(1, 3)):
-        assert (
-            least_epsilon(weights, PAIRS, distances, epsilon).holds
-            is certify_weights(weights, PAIRS, distances, epsilon).holds
-        )
+        certified = certify_weights(weights, PAIRS, distances, epsilon)
+        assert least_epsilon(weights, PAIRS, distances, epsilon).holds is certified.holds
     assert not least_epsilon(weights, PAIRS, distances, Fraction(math.nextafter(least.epsilon, 0))).holds
 
 
@@ -158,16 +156,8 @@ def test_a_bound_is_there_where_a_gap_is_asked_for(folder, run):
 def test_a_repaired_matrix_is_a_release_like_any_other(folder, run, name):
     out = folder / "out"
     more = ["--gap", "1e-3"] if name == "eye" else []
-    done = run(
-        "certify",
-        str(folder / f"{name}.npy"),
-        str(folder / "problem.toml"),
-        "--repair",
-        "--out",
-        str(out),
-        *more,
-        "--json",
-    )
+    files = [folder / f"{name}.npy", folder / "problem.toml"]
+    done = run("certify", *files, "--repair", "--out", out, *more, "--json")
     assert list(json.loads(done.stdout)) == KEYS
     result = verify(out)
     assert (result.holds, result.verdict, checker.check(out, lambda line: None)) == (True, "proved", 0)
@@ -202,10 +192,8 @@ def made_faulty():
     yield endless, r"row 4, column 4 \(from 0\): found inf, wanted a probability"
     yield off, r"row 5 \(from 0\): found a sum of 1\.000003"
     yield weights, r"row 7 \(from 0\): found a sum of 9223372036854775809, wanted 2\*\*63"
-    yield (
-        exponential(0.4)[:, :5],
-        r"found an array of shape 9 x 5, wanted probabilities or uint64 weights, 9 records x 9",
-    )
+    wide = r"found an array of shape 9 x 5, wanted probabilities or uint64 weights, 9 records x 9"
+    yield exponential(0.4)[:, :5], wide
     yield exponential(0.4).astype(complex), "found values of type complex128"
 
 
@@ -228,15 +216,8 @@ def test_what_is_no_matrix_is_refused(folder, run, matrix, words):
     np.save(folder / "bad.npy", matrix)
     with pytest.raises(InputError, match=words):
         certify(folder / "bad.npy", folder / "problem.toml")
-    done = run(
-        "certify",
-        str(folder / "bad.npy"),
-        str(folder / "problem.toml"),
-        "--repair",
-        "--out",
-        str(folder / "out"),
-        code=2,
-    )
+    files = [folder / "bad.npy", folder / "problem.toml"]
+    done = run("certify", *files, "--repair", "--out", folder / "out", code=2)
     assert not (folder / "out").exists()
     assert not done.stdout
     assert done.stderr.startswith("bad.npy: ")
@@ -289,13 +270,8 @@ def test_between_any_two_points_of_a_plane(folder, rate):
     i, j = (int(name[0]) * 3 + int(name[2]) for name in found.pair)
     assert APART[i, j] < 1.5
     assert found.output is not None
-    assert (
-        found.epsilon
-        > certify(
-            exponential(rate),
-            po.metric_problem(po.grid(rows=3, cols=3, cell_km=1), distance="euclidean", epsilon="1/km"),
-        ).epsilon
-    )
+    between = po.metric_problem(po.grid(rows=3, cols=3, cell_km=1), distance="euclidean", epsilon="1/km")
+    assert found.epsilon > certify(exponential(rate), between).epsilon
     with pytest.warns(po.PrivoptWarning, match="mesh is coarse"):
         released = po.solve("given", found.problem)
     assert released.guarantee.scope == "everywhere"

@@ -190,10 +190,8 @@ def test_numbers_of_latex():
 def test_an_adversary_errs_as_a_search_over_all_guesses_says(problem):
     rng = np.random.default_rng(5)
     z, weighted = rng.dirichlet(np.ones(4), 3), rng.random((3, 4))
-    every = [
-        sum(weighted[i, guess[k]] * z[i, k] for i in range(3) for k in range(4))
-        for guess in product(range(4), repeat=4)
-    ]
+    guesses = product(range(4), repeat=4)
+    every = [sum(weighted[i, guess[k]] * z[i, k] for i in range(3) for k in range(4)) for guess in guesses]
     assert adversary_error(z, weighted) == pytest.approx(min(every), rel=1e-12)
     found = module.draw_curves(File.read(problem), NAMES, epsilons_of("1:4:3"))
     for point in found.points:

@@ -71,12 +71,6 @@ def test_the_command_ends_0_where_any_point_was_found(streets, tmp_path, privopt
     assert not (tmp_path / "d.csv").exists()
 
 
-def test_an_own_matrix_stands_without_any_mechanism(streets, tmp_path):
-    np.save(tmp_path / "mine.npy", np.full((4, 4), 0.25))
-    found = draw_curves(streets, ["planar-laplace"], TWO, matrices=[tmp_path / "mine.npy"])
-    assert [point.status for point in found.points] == ["refused"] * 2 + ["feasible"] * 2
-
-
 def test_an_epsilon_that_is_refused_leaves_the_others(tmp_path):
     (tmp_path / "p.toml").write_text(grid_text(2, 2))
     ends = [*epsilons_of("1e-200:1:2"), *TWO[1:]]

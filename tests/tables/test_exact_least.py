@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.grids import often
 from mpmath import mp, mpf
 
 from privopt.numbers import TOTAL
@@ -88,7 +89,7 @@ KINDS = (on_a_plane, long_decimals, vectors, on_the_earth, cells, cells_on_the_e
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(8))
+@often("seed", range(8), range(3))
 def test_weights_at_the_limit_hold_and_the_least_epsilon_is_no_less(tmp_path, kind, seed):
     rng = random.Random(f"{kind.__name__} {seed}")
     np.save(tmp_path / "c.npy", np.eye(2))

@@ -7,23 +7,15 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from helpers.charging import charged, made, said, table
+from helpers.charging import charged, said, table
 from scipy.stats import chisquare
 
 import privopt
-from privopt.errors import UsageError
 from privopt.numbers import TOTAL
-from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 
 ENDS = ["--position", "start=x,y", "--position", "end=x2,y2"]
 HEADER = "who,x,y,x2,y2,fare"
-
-
-@pytest.fixture(scope="module")
-def town(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("town")
-    return solve("exponential", made(folder), folder / "out").folder
 
 
 def test_a_row_gets_all_its_reports_or_none_and_is_charged_for_all(town, tmp_path):
@@ -87,18 +79,10 @@ def test_positions_that_cannot_be_meant_so(town, tmp_path, monkeypatch, options,
 
 def test_one_position_is_as_a_prefix_has_it(town, tmp_path):
     trips = table(tmp_path / "trips.csv", ["a,0,0,1,1,5"] * 20, HEADER)
-    for name, options in (
-        ("one", ["--position", "start=x,y"]),
-        ("other", ["--x", "x", "--y", "y", "--prefix", "start"]),
-    ):
+    ways = {"one": ["--position", "start=x,y"], "other": ["--x", "x", "--y", "y", "--prefix", "start"]}
+    for name, options in ways.items():
         assert said("apply", town, trips, "--out", tmp_path / f"{name}.csv", "--seed", 1, *options)[0] == 0
     assert (tmp_path / "one.csv").read_text() == (tmp_path / "other.csv").read_text()
-
-
-def test_traces_have_one_position(town, tmp_path):
-    release = privopt.open(town)
-    with pytest.raises(UsageError, match="omitted with positions"):
-        release.apply({"a": ["p1"]}, id="a", positions={"s": ["a"]})
 
 
 def test_one_position_may_be_kept(town, tmp_path):

@@ -49,14 +49,6 @@ def test_too_far_is_farther_than_that(asked, farthest):
     assert ((reason == REASONS.index("too far")) == (away[np.arange(len(asked)), rows] > farthest)).all()
 
 
-def test_both_sides_of_the_antimeridian_and_the_poles():
-    records = [[0, 179.9], [0, -179.7], [90, 10], [-89.9, 100]]
-    places = Space(ids=tuple("ewns"), coordinates=records, kind="geographic")
-    asked = [(0, -179.99), (0, 180.2), (0, 180.25), (89.9, -170), (-90, 0), (-89.95, -80)]
-    rows, _ = Snap(ids=np.array(places.ids), places=places).rows(frame_of(asked), AT)
-    assert [places.ids[row] for row in rows] == ["e", "w", "w", "n", "s", "s"]
-
-
 def test_what_stands_in_a_cell_decides_why_there_is_no_report():
     places = Space(ids=("a",), coordinates=[[1.0, 1.0]], kind="geographic")
     cells = ["1", "", None, "x", "nan", "inf", "-90.001", " 2 "]
@@ -75,13 +67,6 @@ def test_ids_are_the_same_text_from_any_column(frame):
         ([1e17], ["100000000000000000"]),
     ):
         assert texts_of(nw.from_native(frame({"id": values}))["id"]).to_list() == wanted
-
-
-def test_records_without_coordinates_take_ids_alone():
-    snap = Snap(ids=np.array(["a"]), places=None)
-    snap.check(Secret.of(id="id"))
-    with pytest.raises(UsageError, match="must be id"):
-        snap.check(AT)
 
 
 @pytest.mark.parametrize("names", [{}, {"lat": "a"}, {"id": "a", "lat": "b", "lon": "c"}, {"x": "a", "lon": "b"}])

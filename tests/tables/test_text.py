@@ -65,7 +65,7 @@ def test_words_of_any_script():
     assert split_words("He\u2019s 30, 'cafe\u0301-owner' at 12:45!") == [
         "He's",
         "30",
-        "caf\u00e9",
+        "café",
         "owner",
         "at",
         "12",
@@ -74,14 +74,8 @@ def test_words_of_any_script():
     assert split_words("नमस्ते दुनिया") == ["नमस्ते", "दुनिया"]  # marks are letters' own
     assert split_words("a_b\u00a0c\u200bd 'n' ''") == ["a", "b", "c", "d", "n"]
     numbers = vocabulary(["the", "The", "Straße", "cafe\u0301"])
-    assert [word_number(numbers, word) for word in ("the", "The", "THE", "STRASSE", "caf\u00e9", "x")] == [
-        0,
-        1,
-        0,
-        2,
-        3,
-        -1,
-    ]
+    asked = ("the", "The", "THE", "STRASSE", "caf\u00e9", "x")
+    assert [word_number(numbers, word) for word in asked] == [0, 1, 0, 2, 3, -1]
 
 
 @given(st.text())
@@ -99,13 +93,8 @@ def test_nothing_of_a_sentence_survives_but_protected_words_and_masks(words, tmp
     done = privopt("apply", words, rows, "--text", "said", "--out", tmp_path / "o.csv", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found == {
-        "rows": 4,
-        "reported": 2,
-        "refused": {"no known word": 1, "no text": 1},
-        "words": 5,
-        "dropped": 3,
-    }
+    refused = {"no known word": 1, "no text": 1}
+    assert found == {"rows": 4, "reported": 2, "refused": refused, "words": 5, "dropped": 3}
     assert "row by row, the same number of known words" in done.stderr
     out = pl.read_csv(tmp_path / "o.csv")
     assert out.columns == ["who", "said", "n"]
@@ -113,14 +102,8 @@ def test_nothing_of_a_sentence_survives_but_protected_words_and_masks(words, tmp
     assert out["said"][2:].is_null().all()
     assert {word for text in out["said"][:2] for word in text.split(" ")} <= set(WORDS)
     masked = apply(words, rows, tmp_path / "m.csv", TEXT, Application(text="said", unknown="mask"))
-    assert masked.to_json() | {"refused": {}} == {
-        "rows": 4,
-        "reported": 3,
-        "refused": {},
-        "words": 5,
-        "dropped": 0,
-        "masked": 5,
-    }
+    counts = {"rows": 4, "reported": 3, "words": 5, "dropped": 0, "masked": 5}
+    assert masked.to_json() | {"refused": {}} == counts | {"refused": {}}
     shown = pl.read_csv(tmp_path / "m.csv")["said"].to_list()
     assert [word == MASK for word in shown[0].split(" ")] == [False, False, True, True, True, False, False]
     assert shown[2] == f"{MASK} {MASK}"
@@ -144,13 +127,8 @@ def test_words_are_as_likely_as_certified_and_of_their_own_coins(words, tmp_path
 def test_each_known_word_is_charged_and_a_shorter_sentence_that_fits_is_reported(words, tmp_path):
     said("budget", tmp_path / "book", "--set", "2")
     rows = table(tmp_path / "t.csv", "the cat", "the cat sat", "30 40", "don't 30")
-    done = apply(
-        words,
-        rows,
-        tmp_path / "o.csv",
-        TEXT,
-        Application(text="said", charge=Charge(ledger=tmp_path / "book", subject="who")),
-    )
+    asked = Application(text="said", charge=Charge(ledger=tmp_path / "book", subject="who"))
+    done = apply(words, rows, tmp_path / "o.csv", TEXT, asked)
     assert done.to_json()["refused"] == {"no known word": 1, "budget spent": 1}
     assert done.counts == {"words": 3, "dropped": 1}
     code, out, _ = said("budget", tmp_path / "book", "--json")

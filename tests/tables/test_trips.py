@@ -104,19 +104,6 @@ def test_a_copy_of_geometries_is_warned_of_in_any_parts(release, tmp_path, monke
     assert [line for line in done.warnings if "column raw stays as it is and is equal to what is protected" in line]
 
 
-def test_the_command_does_the_same(release, tmp_path, privopt):
-    many = pl.concat([pl.DataFrame(TRIPS)] * 40)  # of two trips the reports are now and then equal to the other end
-    many.write_csv(tmp_path / "t.csv")
-    folder, half, both = release.opened.folder, tmp_path / "half.csv", tmp_path / "both.csv"
-    first = privopt("apply", folder, tmp_path / "t.csv", "--lat=start_lat", "--lon=start_lon", "--quiet", "--out", half)
-    assert f"warning: {half}: columns endLat, endLng stay as they are" in first.stderr
-    second = privopt("apply", folder, half, "--lat=endLat", "--lon=endLng", "--prefix=end", "--quiet", "--out", both)
-    assert (second.returncode, "warning" in second.stderr) == (0, False)
-    assert pl.read_csv(both).columns == BOTH
-    found = privopt("estimate", folder, both, "--column=end_report", "--quiet", "--out", tmp_path / "e.csv")
-    assert found.returncode == 0
-
-
 def test_a_table_is_not_written_over_itself(release, tmp_path, privopt):
     table = tmp_path / "t.csv"
     table.write_text("id\na\n")

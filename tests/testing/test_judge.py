@@ -80,11 +80,7 @@ def test_divergences_are_overstated_no_more_often_than_stated():
 
 @pytest.mark.parametrize(
     "many",
-    [
-        laplace,
-        pytest.param(answers, marks=pytest.mark.slow),
-        pytest.param(geometric, marks=pytest.mark.slow),
-    ],
+    [laplace, pytest.param(answers, marks=pytest.mark.slow), pytest.param(geometric, marks=pytest.mark.slow)],
     ids=lambda each: each.__name__,
 )
 def test_what_it_would_have_seen_it_sees(many):

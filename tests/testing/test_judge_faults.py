@@ -17,6 +17,7 @@ from faults.noise import (
     SortedByTruth,
     TrueCountsDeclared,
 )
+from helpers.grids import often
 
 from privopt.declare import File
 from privopt.interfaces import SolveContext
@@ -122,19 +123,7 @@ def tell(name, found):
     print(f"| {name} | {kind} | {found.epsilon_lower:.3g} | {power} | {found.draws:,} | {found.seconds:.1f} |")
 
 
-LONG = {
-    "always the same noise",
-    "sorted by the truth",
-    "true counts",
-    "half the noise",
-    "half the scale",
-    "one chain over all regions",
-    "a secret in the details",
-    "chooses too sharply",
-}
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in FAULTS])
+@often("name", FAULTS, ("order of first appearance", "always the greatest"))
 def test_a_fault_is_found(name):
     made, names, inputs, near = FAULTS[name]
     found = judge(outside(made(), names), inputs, near, epsilon=EPSILON, time_limit=LIMIT)

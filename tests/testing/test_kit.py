@@ -19,13 +19,7 @@ from privopt.errors import InfeasibleError, UnknownNameError, UsageError
 from privopt.numbers.noise import discrete_laplace
 from privopt.registry import registry
 from privopt.specs import MechanismSpec, MethodSpec
-from privopt.testing import (
-    GeneratedProblem,
-    conformance,
-    run_check,
-    run_checks,
-    subject,
-)
+from privopt.testing import GeneratedProblem, conformance, run_check, run_checks, subject
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.checks import forged
 from privopt.testing.checks.inputs import faulty_inputs

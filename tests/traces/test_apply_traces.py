@@ -128,15 +128,8 @@ def test_a_ledger_refuses_before_a_segment_begins(folder, tmp_path):
     ledger = tmp_path / "phones.ledger"
     with privopt.Ledger(ledger) as book:
         book.set_limit("4.5")
-    done, out = applied(
-        folder,
-        table(tmp_path, [("a", n, "0-0") for n in range(9)]),
-        "--subject",
-        "who",
-        "--ledger",
-        str(ledger),
-        "--json",
-    )
+    source = table(tmp_path, [("a", n, "0-0") for n in range(9)])
+    done, out = applied(folder, source, "--subject", "who", "--ledger", str(ledger), "--json")
     assert json.loads(done.stdout)["refused"] == {"budget spent": 8}
     assert out["report"].null_count() == 8
     with privopt.Ledger(ledger) as book:

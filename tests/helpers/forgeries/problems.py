@@ -168,8 +168,7 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(name="a file called as the distance", change=beside_it("euclidean"))
         yield Forgery(name="points nearer", change=edited("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
         yield Forgery(
-            name="points in another order",
-            change=edited("p0,0,0\np1,0.5,0.1", "p1,0.5,0.1\np0,0,0", "points.csv"),
+            name="points in another order", change=edited("p0,0,0\np1,0.5,0.1", "p1,0.5,0.1\np0,0,0", "points.csv")
         )
         yield Forgery(name="an id twice", change=edited("p1,0.5", "p0,0.5", "points.csv"))
         yield Forgery(name="a coordinate that is none", change=edited("p1,0.5", "p1,half", "points.csv"))
@@ -177,8 +176,7 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(name="another prior", change=edited("p0,0.1\np1,0.2", "p0,0.2\np1,0.1", "prior.csv"))
         tenfold = "id,p\n" + "".join(f"p{i},{p}\n" for i, p in enumerate((1, 2, 2, 2, 2, 1)))
         yield Forgery(
-            name="a prior that sums to 10",
-            change=lambda folder: (folder / "problem" / "prior.csv").write_text(tenfold),
+            name="a prior that sums to 10", change=lambda folder: (folder / "problem" / "prior.csv").write_text(tenfold)
         )
         yield Forgery(name="a prior for fewer", change=edited("p5,0.1\n", "", "prior.csv"))
         yield Forgery(name="a prior below 0", change=edited("p0,0.1", "p0,-0.1", "prior.csv"))
