@@ -18,7 +18,7 @@ from privopt.ledger.entries import EPSILON, PAIR, RHO, Cost
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.gaussian import delta_of, epsilon_of
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.charge_rows import RowCharger
 
 WHO = "per individual in fixed groups"
 PURE = Cost(epsilon="0.5", unit=WHO, notion="pure-dp")
@@ -258,12 +258,12 @@ def test_rows_of_tables_go_by_the_limit_of_the_unit_that_they_are_charged_in(tmp
         book.set_limit(3, per="day")
         book.set_limit("0.3", unit=RHO)
     frame = nw.from_native(pl.DataFrame({"who": ["anna"] * 5}), eager_only=True)
-    charging = Charging(to=Charge(ledger=tmp_path / "l", subject="who"), cost=CONCENTRATED)
+    charging = RowCharger(to=Charge(ledger=tmp_path / "l", subject="who"), cost=CONCENTRATED)
     with charging.opened():  # asks for no time, which the limit of epsilon alone has
         granted, _ = charging.granted(frame)
         assert granted.tolist() == [True] * 3 + [False] * 2
         assert "period" not in charging.sequence
-    dated = Charging(to=Charge(ledger=tmp_path / "l", subject="who"), cost=PURE)
+    dated = RowCharger(to=Charge(ledger=tmp_path / "l", subject="who"), cost=PURE)
     with pytest.raises(UsageError, match="time COLUMN must be given"), dated.opened():
         pass
 
@@ -274,7 +274,7 @@ def test_a_batch_is_charged_once_in_any_unit(tmp_path, cost):
     path = tmp_path / "l"
     for _ in range(2):
         with Batch(ledger=path, name="one").opened() as batch:
-            charging = Charging(to=Charge(ledger=path, subject="who"), cost=cost)
+            charging = RowCharger(to=Charge(ledger=path, subject="who"), cost=cost)
             with charging.opened():
                 charging.begin(batch)
                 batch.begin(Digest(batch.key()))

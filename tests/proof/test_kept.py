@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.numbers.exp_log_bounds import exp_bounds
-from privopt_metric_dp.proof.lagrangian_bound import Kept
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.proof_file import PROOF
 from privopt_metric_dp.proof.row_proof import Rows
@@ -28,7 +28,7 @@ def instance(seed: int):
     return cost, pairs, rng.uniform(0, 3, len(pairs)), Fraction(int(rng.integers(1, 40)), 10), both
 
 
-def exactly(cost, kept: Kept) -> Fraction:
+def exactly(cost, kept: SparseMultipliers) -> Fraction:
     total = Fraction(0)
     g = [[Fraction(float(c)) for c in row] for row in cost]
     for k in range(cost.shape[1]):
@@ -48,8 +48,8 @@ def test_what_is_kept_proves_what_is_said_and_loses_no_more_than_spare(seed, spa
     cost, pairs, lengths, epsilon, both = instance(seed)
     growth = exp_bounds(lengths, epsilon)[1]
     multipliers = Multipliers.whole(both[0], both[1], columns=3)
-    whole = Kept.of(multipliers, pairs, growth, cost.shape)
-    least = Kept.of(multipliers, pairs, growth, cost.shape, np.full(len(cost), spare / len(cost)))
+    whole = SparseMultipliers.of(multipliers, pairs, growth, cost.shape)
+    least = SparseMultipliers.of(multipliers, pairs, growth, cost.shape, np.full(len(cost), spare / len(cost)))
     for kept in (whole, least, least.only(np.ones(len(least.rows), dtype=bool))):
         exact = exactly(cost, kept)
         assert Fraction(kept.bound(cost)) <= exact
@@ -64,14 +64,14 @@ def test_what_is_kept_proves_what_is_said_and_loses_no_more_than_spare(seed, spa
 def test_one_of_two_opposite_rows_is_kept_and_proves_no_less_than_both(seed):
     cost, pairs, lengths, epsilon, both = instance(seed)
     growth = exp_bounds(lengths, epsilon)[1]
-    kept = Kept.of(Multipliers.whole(*both), pairs, growth, cost.shape)
+    kept = SparseMultipliers.of(Multipliers.whole(*both), pairs, growth, cost.shape)
     for k in range(cost.shape[1]):
         ends = np.sort(kept.pairs[kept.rows[kept.starts[k] : kept.starts[k + 1]]], axis=1)
         assert len(np.unique(ends, axis=0)) == len(ends)
     counted = np.where((both > 0) & np.isfinite(both), both, 0.0)
     value = np.concatenate(counted, axis=0)
     k, row = np.nonzero(value.T)
-    every = Kept(
+    every = SparseMultipliers(
         pairs=np.concatenate([pairs, pairs[:, ::-1]]),
         growth=np.concatenate([growth, growth]),
         starts=np.searchsorted(k, np.arange(cost.shape[1] + 1)),
@@ -85,7 +85,7 @@ def test_outputs_whose_sums_are_no_doubles_are_left_out():
     pairs, growth = np.array([[0, 1]]), np.array([2.0])
     huge = np.array([[1e308, 1.0]])
     cost = np.array([[1.0, 2.0], [3.0, 1.0]])
-    kept = Kept.of(Multipliers.whole(huge, np.zeros((1, 2))), pairs, growth, cost.shape)
+    kept = SparseMultipliers.of(Multipliers.whole(huge, np.zeros((1, 2))), pairs, growth, cost.shape)
     assert kept.bound(cost) == -np.inf
     tame, bound = kept.tame(cost)
     assert tame.starts.tolist() == [0, 0, 1]
@@ -95,24 +95,31 @@ def test_outputs_whose_sums_are_no_doubles_are_left_out():
 def test_more_multipliers_than_there_is_room_for_are_not_gathered():
     cost, pairs, lengths, epsilon, both = instance(3)
     growth = exp_bounds(lengths, epsilon)[1]
-    many = len(Kept.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape).rows)
-    assert len(Kept.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, most=many).rows) == many
+    many = len(SparseMultipliers.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape).rows)
+    assert (
+        len(
+            SparseMultipliers.of(
+                Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, max_multipliers=many
+            ).rows
+        )
+        == many
+    )
     with pytest.raises(MemoryError):
-        Kept.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, most=many - 1)
+        SparseMultipliers.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, max_multipliers=many - 1)
 
 
 @pytest.mark.parametrize("equal", [True, False])
 def test_values_are_deflated_where_the_file_does_not_unpack_to_many_times_its_size(tmp_path, equal):
     rng, pairs, outputs = np.random.default_rng(0), 500, 200
     shares = np.full(pairs * outputs, 0.5) if equal else rng.lognormal(size=pairs * outputs)
-    kept = Kept(
+    kept = SparseMultipliers(
         pairs=np.column_stack([np.arange(pairs), np.arange(pairs) + 1]),
         growth=np.ones(pairs),
         starts=np.arange(0, pairs * outputs + 1, pairs),
         rows=np.tile(np.arange(pairs, dtype=np.uint32), outputs),
         values=shares,
     )
-    proof = Rows.least(kept, -1e9, np.zeros((pairs + 1, outputs)), 0.0)
+    proof = Rows.round_to_bound(kept, -1e9, np.zeros((pairs + 1, outputs)), 0.0)
     assert not (proof.values.view(np.uint32) & 127).any()
     assert np.allclose(proof.values, shares, rtol=2.0**-16, atol=0)
     proof.write(tmp_path)

@@ -16,7 +16,7 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_metric_dp.proof import Rows, Trees, read_proof
-from privopt_metric_dp.proof.lagrangian_bound import Kept
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
 from privopt_metric_dp.proof.tree_multipliers import Forest
 
 
@@ -33,7 +33,7 @@ def grown(rng, records, outputs):
                 entries.append((k, *(row if rng.random() < 0.5 else row[::-1]), rng.integers(1, 16) / 64.0))
     pairs = sorted({entry[1:3] for entry in entries})
     entries.sort(key=lambda entry: (entry[0], pairs.index(entry[1:3])))
-    kept = Kept(
+    kept = SparseMultipliers(
         pairs=np.array(pairs, dtype=np.int64).reshape(-1, 2),
         growth=np.array([growth[pair] for pair in pairs]),
         starts=np.searchsorted([entry[0] for entry in entries], range(outputs + 1)).astype(np.int64),
@@ -80,7 +80,7 @@ def test_trees_prove_no_less_than_their_multipliers_and_are_enclosed(seed, recor
 
 def test_rows_that_make_no_trees_stay_rows():
     ends = np.array([[0, 1], [1, 2], [2, 0]], dtype=np.int64)
-    kept = Kept(
+    kept = SparseMultipliers(
         pairs=ends,
         growth=np.full(3, 2.0),
         starts=np.array([0, 3]),
@@ -88,7 +88,7 @@ def test_rows_that_make_no_trees_stay_rows():
         values=np.ones(3),
     )
     assert Forest.of(kept, np.ones((3, 1))) is None
-    both = Kept(
+    both = SparseMultipliers(
         pairs=np.array([[0, 1], [1, 0]]),
         growth=np.full(2, 2.0),
         starts=np.array([0, 2]),

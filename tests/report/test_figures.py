@@ -59,7 +59,7 @@ def test_a_dense_release_has_its_map_in_fewer_steps(monkeypatch):
     """Rows of the exponential mechanism compress badly: 2,032 records of them had no map to explore."""
     places, z = dense(300)
     ids = [str(n) for n in range(300)]
-    shown = explorer.Explored(
+    shown = explorer.ExplorerData(
         rows=ids, outputs=ids, probabilities=z, places=places, output_places=places, axes=("x", "y"), facts={}, unit={}
     )
     for most, steps in ((3_000_000, {255}), (60_000, {63, 15})):

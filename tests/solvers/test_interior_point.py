@@ -20,7 +20,7 @@ from privopt_metric_dp.solvers.instance import dual_bound
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 from privopt_metric_dp.solvers.interior_point_state import begin
-from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, Coupling
+from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, SchurComplement
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -251,7 +251,7 @@ def test_directions_of_earlier_right_sides_save_products_and_leave_the_residual(
     matrix = turned * np.geomspace(1, 1e4, size) @ turned.T
     scale = np.diag(matrix)
     state, taken = Dense(matrix), []
-    coupling = Coupling(state=state, rough=lambda right: right / scale, exact=False, loose=True)
+    coupling = SchurComplement(state=state, rough=lambda right: right / scale, exact=False, loose=True)
     for share in (1e-3, 1e-3, 1e-6):
         right, before = rng.normal(size=size), state.products
         y = coupling.solve(right, share, 40 * size)
@@ -259,7 +259,9 @@ def test_directions_of_earlier_right_sides_save_products_and_leave_the_residual(
         assert left @ (left / scale) <= 1.01 * share**2 * (right @ (right / scale))
         taken.append(state.products - before)
         alone = Dense(matrix)
-        Coupling(state=alone, rough=lambda right: right / scale, exact=False, loose=True).solve(right, share, 40 * size)
+        SchurComplement(state=alone, rough=lambda right: right / scale, exact=False, loose=True).solve(
+            right, share, 40 * size
+        )
         assert state.products - before <= alone.products
     if size < MAX_RECYCLED:
         assert taken[1] < taken[0]

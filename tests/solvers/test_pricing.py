@@ -36,7 +36,7 @@ def test_a_bound_holds_however_few_the_pivots(
     y = least + stretch * (instance.cost.mean(axis=1) - least) * rng.random(whole.records) * 2
     graph, symmetry = make_graph(instance), Symmetry.trivial(instance)
     trees = star_trees(graph, rng.integers(0, whole.records, instance.outputs))
-    priced = price_all(graph, instance, y, trees, most=most)
+    priced = price_all(graph, instance, y, trees, max_pivots=most)
     bound = anchored_bound(symmetry, y, priced)
     assert bound <= optimum + 1e-9
     assert dual_bound(instance, proof(instance, symmetry, y, trees))[0] <= optimum + 1e-9
@@ -56,7 +56,7 @@ def test_prices_lowered_by_the_deficits_price_nothing_out(grid_instance, seed):
     )
     graph = make_graph(instance)
     y = instance.cost.min(axis=1) + rng.random(48) * np.ptp(instance.cost, axis=1)
-    priced = price_all(graph, instance, y, star_trees(graph, np.array([0, 47])), most=5)
+    priced = price_all(graph, instance, y, star_trees(graph, np.array([0, 47])), max_pivots=5)
     i, j = instance.pairs.T
     rows = np.zeros((2 * len(i), 48))
     at = np.arange(len(i))

@@ -15,7 +15,7 @@ from privopt.declare.schema import File
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
 from privopt_metric_dp.studies import curve as module
-from privopt_metric_dp.studies.curve_file import Growing
+from privopt_metric_dp.studies.curve_file import PointsFile
 from privopt_metric_dp.studies.curve_page import write_curves
 from privopt_metric_dp.studies.curve_pictures import figures_of, latex_of
 from privopt_metric_dp.studies.curve_points import Point, adversary_error
@@ -84,7 +84,7 @@ def test_a_curve_killed_in_its_first_line_is_gone_on_with(problem, tmp_path, lef
 def test_a_curve_whose_mark_is_no_text_is_of_another_problem(problem, tmp_path):
     out = tmp_path / "c.csv"
     write_curves(problem, NAMES[:1], "1:2:2", out, None, Options())
-    Growing(path=out).mark.write_bytes(b"\xff")
+    PointsFile(path=out).mark.write_bytes(b"\xff")
     with pytest.raises(UsageError, match="another problem"):
         write_curves(problem, NAMES[:1], "1:2:2", out, None, Options())
 
@@ -158,7 +158,7 @@ def test_a_file_that_stands_there_stays_until_there_is_a_point(problem, tmp_path
     with pytest.raises(Killed):
         write_curves(problem, NAMES[:1], "1:4:3", out, None, Options(force=True))
     assert out.read_text() == "mine"
-    assert not Growing(path=out).begun
+    assert not PointsFile(path=out).begun
 
 
 def test_figures_and_a_table_for_latex(problem, tmp_path, privopt):
@@ -204,11 +204,11 @@ def test_what_many_rows_of_const_opt_take_is_said_first(tmp_path, monkeypatch):
     path.write_text(grid_text(20, 20) + "[const-opt]\nradius = 3.0\n")
     solving(monkeypatch, most=0)
     with pytest.raises(Killed):
-        module.draw_curves(File.read(path), ["const-opt"], epsilons_of("1:2:2"), tell=said.append)
+        module.draw_curves(File.read(path), ["const-opt"], epsilons_of("1:2:2"), announce=said.append)
     (sentence,) = said
     assert sentence.startswith("const-opt has about 172,096 rows")
     assert "a time limit ends with what is found by then" in sentence
     path.write_text(grid_text(4, 4) + "[const-opt]\nradius = 3.0\n")
     with pytest.raises(Killed):
-        module.draw_curves(File.read(path), ["const-opt"], epsilons_of("1:2:2"), tell=said.append)
+        module.draw_curves(File.read(path), ["const-opt"], epsilons_of("1:2:2"), announce=said.append)
     assert len(said) == 1

@@ -44,7 +44,7 @@ def test_a_refused_mechanism_is_found_first_and_stops_no_other(streets, monkeypa
     solved = module._solved
     monkeypatch.setattr(module, "_solved", lambda *given: order.append("solved") or solved(*given))
     names = ["exponential", "planar-laplace", "hierarchical-dp", "optimal-lp"]
-    found = draw_curves(streets, names, TWO, tell=order.append)
+    found = draw_curves(streets, names, TWO, announce=order.append)
     assert [(point.mechanism, point.status) for point in found.points[::2]] == [
         ("exponential", "feasible"),
         ("planar-laplace", "refused"),
@@ -91,7 +91,7 @@ def test_one_that_refuses_only_while_it_solves_stops_no_other(streets, monkeypat
 
     monkeypatch.setattr(mechanism, "solve", late)
     told = []
-    found = draw_curves(streets, ["exponential", "optimal-lp"], TWO, tell=told.append)
+    found = draw_curves(streets, ["exponential", "optimal-lp"], TWO, announce=told.append)
     assert [point.status for point in found.points] == ["feasible", "refused", "optimal", "optimal"]
     assert told == ["exponential refused at epsilon 2: p.toml: distance: found so much, wanted less"]
 

@@ -26,7 +26,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.protect_text import MASK
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.words_of_text import split_words, vocabulary, word_number
@@ -156,7 +156,7 @@ def test_a_batch_that_goes_on_finds_which_sentences_were_charged(rows, stops, li
         for stop, limit in zip([*stops, len(rows)], limits, strict=False):
             with Ledger(book) as ledger:
                 ledger.set_limit(limit)
-            charging = Charging(to=Charge(ledger=book, subject="who"), cost=cost)
+            charging = RowCharger(to=Charge(ledger=book, subject="who"), cost=cost)
             with Batch(ledger=book, name="one").opened() as batch, charging.opened():
                 charging.begin(batch)
                 batch.begin(Digest(batch.key()))

@@ -27,7 +27,7 @@ from privopt_bd_mdp.solver import Parts, decompose, partition_of
 from privopt_metric_dp.solvers import interior_point, solve
 from privopt_metric_dp.solvers.auto import InDoubles, search
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
-from privopt_metric_dp.solvers.components import Reduced
+from privopt_metric_dp.solvers.components import ReducedInstance
 from privopt_metric_dp.solvers.instance import dual_bound
 from privopt_metric_dp.solvers.restricted_master import Mixture
 from privopt_metric_dp.solvers.star import kernel_of, make_star
@@ -169,7 +169,7 @@ def test_the_limit_is_honoured_inside_a_pricing_step(make_grid, make_context):
 
 def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least():
     instance = gaussian(60).instance(1.0)
-    for part in Reduced(instance).parts:
+    for part in ReducedInstance(instance).parts:
         if part.instance.records == 1:
             continue
         small, symmetry = part.instance, Symmetry.trivial(part.instance)

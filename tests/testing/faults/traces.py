@@ -7,7 +7,7 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.mechanisms.predictive import Predictive
 from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
 from privopt_metric_dp.mechanisms.trace_dp import TraceDP, TraceRelease
-from privopt_metric_dp.traces.draw_trace import Walked, Walker
+from privopt_metric_dp.traces.draw_trace import TraceReports, Walker
 from privopt_metric_dp.traces.prediction import Terms
 
 
@@ -43,7 +43,7 @@ class Plain(Walker):
                     level, shared = self.end(level, shared)
                 last = int(np.searchsorted(upto[record], chance.random() * upto[record, -1], side="right"))
                 outputs[place] = last
-        return Walked(outputs=outputs, kept=kept, spent=np.zeros(len(rows), dtype=bool))
+        return TraceReports(outputs=outputs, kept=kept, spent=np.zeros(len(rows), dtype=bool))
 
     def begin(self, level, shared, subject, charge, chance):
         if level is None:

@@ -131,7 +131,7 @@ class Lagrangian:
         Raises:
             OutOfTime: the time was over first.
         """
-        priced = price_all(self.graph, self.instance, y, self.trees, most=self.pivots)
+        priced = price_all(self.graph, self.instance, y, self.trees, max_pivots=self.pivots)
         self.steps += 1
         bound = anchored_bound(self.symmetry, y, priced)
         better = bound > self.lower

@@ -12,7 +12,7 @@ from privopt.interfaces.incumbent import Answer
 from privopt.report import Section
 from privopt_bd_mdp.problem import BDmDPProblem
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.mechanisms.closing import MatrixOffers, Released, over_instance
+from privopt_metric_dp.mechanisms.closing import CertifiedRelease, MatrixOffers, over_instance
 from privopt_metric_dp.mechanisms.registered import Optimal
 from privopt_metric_dp.problem.data import MetricInstance
 
@@ -40,9 +40,9 @@ class BDmDP(Optimal[BDmDPProblem]):
         incumbent.note("", partition=options.partition, parts=parts.figures)
         search(instance, offers, lambda: context.room, parts)
 
-    def told(self, answer: Answer[Released]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return also the figures of each part, where the report finds them."""
-        solver, details = super().told(answer)
+        solver, details = super().describe_solver(answer)
         if "parts" in answer.details:
             details = {**answer.details, "trajectory": answer.trajectory}
         return solver, details

@@ -12,7 +12,7 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.messages import Answer, Package
-from privopt_metric_dp.matrix.repair import Repaired, repair
+from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
@@ -53,7 +53,7 @@ class Client:
             free=self.free[order],
         )
 
-    def accept(self, answer: Answer, epsilon: Fraction, *, executor: Executor | None = None) -> Repaired:
+    def accept(self, answer: Answer, epsilon: Fraction, *, executor: Executor | None = None) -> RepairedWeights:
         """Put rows back in order, make integers of them, and certify them over every required pair of the LR set.
 
         Raises:

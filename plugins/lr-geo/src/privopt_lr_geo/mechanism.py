@@ -18,7 +18,7 @@ from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices, meaning
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease
-from privopt_metric_dp.attacks.meaning import worth_of
+from privopt_metric_dp.attacks.meaning import interpret_guarantee
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism
 from privopt_metric_dp.region.region import unlike
@@ -197,7 +197,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
         """Return where the promise hides next to nothing, or leaves records out."""
-        return worth_of(release, problem.data, rows_of=np.asarray(problem.users)).warnings()
+        return interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).warnings()
 
 
 def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:

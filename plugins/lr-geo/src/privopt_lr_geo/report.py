@@ -18,7 +18,7 @@ from privopt_lr_geo.privacy import meaning
 from privopt_lr_geo.problem import CLOSE, LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.report.explorer import Explored, explorer
+from privopt_metric_dp.report.explorer import ExplorerData, explorer
 from privopt_metric_dp.report.figures import convergence, layout, spread_from
 from privopt_metric_dp.report.pages import meaning_section, space_features, trajectory_of
 from privopt_metric_dp.solvers.exponential import exponential
@@ -165,14 +165,14 @@ def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
     return figure
 
 
-def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> Explored:
+def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
     data, users = problem.data, problem.users
     placed, loss = _layouts(data), "expected loss"
     facts, marked = {loss: _losses(problem, release.probabilities)}, None
     if data.outputs is data.records and central and len(users) <= SHOWN:
         marked = [np.flatnonzero(row).tolist() for row in _lr_sets(problem, users)]
         facts["places in its LR set"] = np.array([float(len(some)) for some in marked])
-    return Explored(
+    return ExplorerData(
         rows=release.records.tolist(),
         outputs=release.outputs.tolist(),
         probabilities=release.probabilities,

@@ -73,9 +73,9 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
         wanted = ", ".join(rows.arguments)
         raise UsageError(f"expr must have a column each for {wanted}, got {', '.join(columns) or 'none'}")
 
-    def report(given: pl.Series) -> pl.Series:
+    def report(ids: pl.Series) -> pl.Series:
         try:
-            return rows(given.struct.unnest().select(*rows.arguments))
+            return rows(ids.struct.unnest().select(*rows.arguments))
         except InputError as error:  # Polars makes an error again from its text; this one is made of faults
             raise UsageError(str(error)) from None
 

@@ -45,7 +45,7 @@ _UNNAMED: Final = frozenset({"vectors", "count"})
 
 
 def records(
-    given: object,
+    table: object,
     *,
     id: str | tuple[str, ...] = "id",
     lat: str | None = None,
@@ -57,7 +57,7 @@ def records(
     """Return records or outputs: the rows of a table.
 
     Args:
-        given: the table; a dict of columns too.
+        table: the table; a dict of columns too.
         id: column of ids; several, joined by "/", if one is not unique.
         lat, lon: columns of degrees.
         x, y: columns of km.
@@ -67,7 +67,7 @@ def records(
         InputError: columns that the table does not have.
         UsageError: no table.
     """
-    frame = frame_of(given, "records")
+    frame = frame_of(table, "records")
     names = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y}
     ids = (id,) if isinstance(id, str) else tuple(id)
     wanted = [*ids, *(name for name in (lat, lon, x, y, geometry) if name is not None)]
@@ -151,15 +151,15 @@ def _texts(names: Iterable[object]) -> list[str]:
     return [next(numbers) if isinstance(name, float) else str(name) for name in kept]
 
 
-def roads(given: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
+def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
     """Return a distance: the shortest path along undirected edges.
 
     Args:
-        given: a table with a row for each edge.
+        table: a table with a row for each edge.
         start, end: its columns of ids.
         km: its column of lengths.
     """
-    edges = _renamed(given, "roads", {"from": start, "to": end, "km": km})
+    edges = _renamed(table, "roads", {"from": start, "to": end, "km": km})
     return Part(values={"kind": "graph", "edges": "roads.csv"}, files={"roads.csv": edges})
 
 
@@ -200,8 +200,8 @@ def cost(array: object) -> Part:
     return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
 
 
-def _renamed(given: object, what: str, columns: Mapping[str, str]) -> bytes:
-    frame = frame_of(given, what)
+def _renamed(table: object, what: str, columns: Mapping[str, str]) -> bytes:
+    frame = frame_of(table, what)
     _check_columns(frame, what, columns.values())
     chosen = frame.select([nw.col(name).alias(key) for key, name in columns.items()])
     return csv_bytes(text_frame(chosen))
@@ -276,7 +276,7 @@ def metric_problem(
     if prior is not None:
         more["prior"] = keep("prior.csv", _prior(prior, places), files)
     if outputs is not None:
-        outputs = _moved(outputs, "outputs")
+        outputs = _with_folder(outputs, "outputs")
     return problem(
         records=places,
         outputs=outputs,
@@ -287,12 +287,12 @@ def metric_problem(
     )
 
 
-def _expect(name: str, given: object, kinds: type | UnionType, wanted: str) -> None:
-    if not isinstance(given, kinds):
-        raise UsageError(f"{name} must be {wanted}, got {type(given).__name__}")
+def _expect(name: str, value: object, kinds: type | UnionType, wanted: str) -> None:
+    if not isinstance(value, kinds):
+        raise UsageError(f"{name} must be {wanted}, got {type(value).__name__}")
 
 
-def _moved(part: Part, folder: str) -> Part:
+def _with_folder(part: Part, folder: str) -> Part:
     """Return the same under names of its own: records and outputs may both be points."""
     values = {
         key: f"{folder}-{value}" if isinstance(value, str) and value in part.files else value
@@ -301,26 +301,26 @@ def _moved(part: Part, folder: str) -> Part:
     return Part(values=values, files={f"{folder}-{name}": raw for name, raw in part.files.items()})
 
 
-def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
+def _amount(value: object, what: str, *, rate: bool, named: bool) -> object:
     """Return a number in the problem's unit, km or per km; text may name another."""
     example = "3/km" if rate else "2 km"
-    if not isinstance(given, str):
-        if isinstance(given, (np.integer, np.floating)):
-            return _of_numpy(given, rate=rate)
-        if isinstance(given, (bool, type(None))) or not isinstance(given, (int, float, Decimal, Fraction)):
-            raise UsageError(f"{what} must be a number or text such as {example!r}, got {given!r}")
-        return given
-    found = _QUANTITY.fullmatch(given)
+    if not isinstance(value, str):
+        if isinstance(value, (np.integer, np.floating)):
+            return _of_numpy(value, rate=rate)
+        if isinstance(value, (bool, type(None))) or not isinstance(value, (int, float, Decimal, Fraction)):
+            raise UsageError(f"{what} must be a number or text such as {example!r}, got {value!r}")
+        return value
+    found = _QUANTITY.fullmatch(value)
     if found is None:
-        raise UsageError(f"{what} must be a number with a unit, such as {example!r}, got {given!r}")
+        raise UsageError(f"{what} must be a number with a unit, such as {example!r}, got {value!r}")
     number, mark, unit = found.groups()
     if not unit:
         return Decimal(number)
     if unit not in _KM or bool(mark) != rate:
         units = "per km, per m or per mi" if rate else "km, m or mi"
-        raise UsageError(f"{what} must be in {units}, such as {example!r}, got {given!r}")
+        raise UsageError(f"{what} must be in {units}, such as {example!r}, got {value!r}")
     if not named:
-        raise UsageError(f"{what} must be a plain number, got {given!r}: this distance has no named unit")
+        raise UsageError(f"{what} must be a plain number, got {value!r}: this distance has no named unit")
     exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
     if unit == "km":
         return Decimal(number)
@@ -329,16 +329,16 @@ def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
     return _decimal_below(exact)
 
 
-def _of_numpy(given: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
+def _of_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
     """Return a NumPy number as Python's; of single precision the more private of the number and its shortest text.
 
     ``np.float32(0.2)`` is 0.200000003: as an epsilon it is 0.2, as a distance within which people hide 0.200000003.
     """
-    if isinstance(given, np.integer):
-        return int(given)
-    if isinstance(given, np.float64) or not np.isfinite(given):
-        return float(given)
-    return (min if rate else max)(Decimal(float(given)), Decimal(str(given)))
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, np.float64) or not np.isfinite(value):
+        return float(value)
+    return (min if rate else max)(Decimal(float(value)), Decimal(str(value)))
 
 
 def _decimal_below(exact: Fraction) -> Decimal:
@@ -346,19 +346,19 @@ def _decimal_below(exact: Fraction) -> Decimal:
     return Context(prec=40, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
-def _prior(given: object, places: Part) -> bytes:
+def _prior(prior: object, places: Part) -> bytes:
     """Return a prior as the problem file wants it: id, p."""
-    given = values_of(given)
-    if isinstance(given, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in given.values()):
-        ids, weights = _texts(given), _weights(list(given.values()))
-    elif isinstance(given, (list, tuple, np.ndarray)):
-        ids, weights = _ids_of(places), _weights(given).ravel()
+    prior = values_of(prior)
+    if isinstance(prior, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in prior.values()):
+        ids, weights = _texts(prior), _weights(list(prior.values()))
+    elif isinstance(prior, (list, tuple, np.ndarray)):
+        ids, weights = _ids_of(places), _weights(prior).ravel()
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
-        names = [name for name in _WEIGHTS if name in frame_of(given, "prior").columns]
+        names = [name for name in _WEIGHTS if name in frame_of(prior, "prior").columns]
         of = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
-        frame = pl.read_csv(_renamed(given, "prior", {"id": "id", "p": of}), infer_schema=False)
+        frame = pl.read_csv(_renamed(prior, "prior", {"id": "id", "p": of}), infer_schema=False)
         ids, weights = frame["id"].to_list(), frame["p"].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0))).tolist()
     wanted = "a finite weight of at least 0"
@@ -369,13 +369,13 @@ def _prior(given: object, places: Part) -> bytes:
     return csv_bytes(pl.DataFrame({"id": ids, "p": weights / total}))
 
 
-def _weights(given: object) -> Floats:
+def _weights(values: object) -> Floats:
     """Doubles, NaN where something is not a number, for the fault to name its id."""
     try:
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         found = [
-            value if isinstance(value, (int, float)) else np.nan for value in np.asarray(given, dtype=object).ravel()
+            value if isinstance(value, (int, float)) else np.nan for value in np.asarray(values, dtype=object).ravel()
         ]
         return np.array(found, dtype=np.float64)
 

@@ -18,7 +18,16 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 
-__all__ = ["MOST_REPORTS", "AttackLine", "Seen", "likeliest", "lines_of", "over_time", "seen_of", "simulated"]
+__all__ = [
+    "MOST_REPORTS",
+    "AttackLine",
+    "ObservedReports",
+    "likeliest",
+    "lines_of",
+    "over_time",
+    "seen_of",
+    "simulated",
+]
 
 MOST_REPORTS: Final = 1000
 """Reports of one place, where nothing else is asked for."""
@@ -34,7 +43,7 @@ _IMPOSSIBLE: Final = -1e9
 
 
 @frozen(kw_only=True, eq=False)
-class Seen:
+class ObservedReports:
     """Reports of places (M) at several times (T), as the attacker sees them.
 
     Attributes:
@@ -46,40 +55,40 @@ class Seen:
     kept: Bools
 
 
-def simulated(release: MatrixRelease, places: Ints, count: int, seed: int) -> dict[str, Seen]:
+def simulated(release: MatrixRelease, places: Ints, count: int, seed: int) -> dict[str, ObservedReports]:
     """Simulate reports of each place (M,), by kind: fresh, repeated, and the release's own along traces."""
-    kinds: dict[str, Callable[..., Seen]] = {"fresh": _fresh, "sticky": _sticky}
+    kinds: dict[str, Callable[..., ObservedReports]] = {"fresh": _fresh, "sticky": _sticky}
     if release.walker is not None:
         kinds["predicted"] = _predicted
     return {name: draw(release, places, count, seed) for name, draw in kinds.items()}
 
 
-def _fresh(release: MatrixRelease, places: Ints, count: int, seed: int) -> Seen:
+def _fresh(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
     outputs = draw_each(release.weights, np.repeat(places, count), source=seeded(seed)).reshape(-1, count)
-    return Seen(outputs=outputs, kept=np.zeros(outputs.shape, dtype=np.bool_))
+    return ObservedReports(outputs=outputs, kept=np.zeros(outputs.shape, dtype=np.bool_))
 
 
-def _sticky(release: MatrixRelease, places: Ints, count: int, seed: int) -> Seen:
+def _sticky(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
     """Return the first report again and again."""
     outputs = np.repeat(draw_each(release.weights, places, source=seeded(seed))[:, None], count, axis=1)
-    return Seen(outputs=outputs, kept=np.broadcast_to(np.arange(count) > 0, outputs.shape))
+    return ObservedReports(outputs=outputs, kept=np.broadcast_to(np.arange(count) > 0, outputs.shape))
 
 
-def _predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> Seen:
+def _predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
     walker = release.walker
     assert walker is not None  # asked before
     walks, subjects = np.repeat(places, count), np.repeat(np.arange(len(places)), count)
     drawn = walker.walk(walks, subjects, State(), charge=Limit(walker.terms.total), source=seeded(seed))
-    return Seen(outputs=drawn.outputs.reshape(-1, count), kept=drawn.kept.reshape(-1, count))
+    return ObservedReports(outputs=drawn.outputs.reshape(-1, count), kept=drawn.kept.reshape(-1, count))
 
 
-def over_time(release: MatrixRelease, data: MetricData, *, most: int = MOST_REPORTS) -> dict[str, Any] | None:
+def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MOST_REPORTS) -> dict[str, Any] | None:
     """Return distances by which the attacker is off, in the unit of distance, by number and kind of reports.
 
     Args:
         release: with a row for every record.
         data: the problem's.
-        most: reports of one place, at most; powers of ten below it are tried too.
+        max_reports: reports of one place, at most; powers of ten below it are tried too.
 
     Returns:
         None where the release has not a row for every record.
@@ -88,8 +97,8 @@ def over_time(release: MatrixRelease, data: MetricData, *, most: int = MOST_REPO
         return None
     chance = np.random.default_rng([_RANDOM_SEED, 1])  # another stream than that of reports
     places = chance.choice(data.shape[0], size=ATTACKED_PLACES, p=data.prior / data.prior.sum())
-    counts = sorted({10**power for power in range(10) if 10**power < most} | {most})
-    seen = simulated(release, places, most, _RANDOM_SEED)
+    counts = sorted({10**power for power in range(10) if 10**power < max_reports} | {max_reports})
+    seen = simulated(release, places, max_reports, _RANDOM_SEED)
     likelihood = {
         name: _spread(data.distance.between(places, likeliest(release, each, n)) for n in counts)
         for name, each in seen.items()
@@ -108,7 +117,7 @@ def _spread(errors: Iterable[Floats]) -> dict[str, list[float]]:
     return {"median": [low for low, _ in found], "p95": [high for _, high in found]}
 
 
-def likeliest(release: MatrixRelease, seen: Seen, count: int) -> Ints:
+def likeliest(release: MatrixRelease, seen: ObservedReports, count: int) -> Ints:
     """Return the record (P,) whose law gives the first reports the greatest probability; the first among equals."""
     z = release.probabilities
     logs = np.where(z > 0, np.log(np.where(z > 0, z, 1.0)), _IMPOSSIBLE)
@@ -122,14 +131,14 @@ def likeliest(release: MatrixRelease, seen: Seen, count: int) -> Ints:
     return np.asarray(scores.argmax(axis=1))
 
 
-def _tests(walker: Walker, outputs: Ints, kept: Bools) -> Floats:
+def _tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
     """(N,) log probability of what was kept and what was not at one place, by record; the threshold's noise summed."""
     weights, noise = walker.nodes(NOISE_VALUES)
     total = np.zeros(len(walker.weights))
-    starts = np.flatnonzero(~kept & (outputs >= 0))
+    starts = np.flatnonzero(~kept_steps & (outputs >= 0))
     ends = np.append(starts[1:], len(outputs))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        keeps, ended = int(kept[start:end].sum()), end < len(outputs) and outputs[end] >= 0
+        keeps, ended = int(kept_steps[start:end].sum()), end < len(outputs) and outputs[end] >= 0
         if keeps or ended:
             renew = walker.renewals(int(outputs[start]), noise)
             with np.errstate(divide="ignore"):
@@ -152,14 +161,14 @@ class AttackLine:
     p95: Sequence[float]
 
 
-def lines_of(found: Mapping[str, Any]) -> list[AttackLine]:
+def lines_of(attack: Mapping[str, Any]) -> list[AttackLine]:
     """Return the lines of the figure, by kind of report."""
-    return [AttackLine(kind, values["median"], values["p95"]) for kind, values in found["likelihood"].items()]
+    return [AttackLine(kind, values["median"], values["p95"]) for kind, values in attack["likelihood"].items()]
 
 
-def seen_of(found: Mapping[str, Any]) -> str:
+def seen_of(attack: Mapping[str, Any]) -> str:
     """Describe what fresh reports of one place reveal."""
-    fresh, unit, last = found["likelihood"]["fresh"], found["unit"], f"{found['reports'][-1]:,}"
+    fresh, unit, last = attack["likelihood"]["fresh"], attack["unit"], f"{attack['reports'][-1]:,}"
     (early, late), (wide, narrow) = ((fresh[part][0], fresh[part][-1]) for part in ("median", "p95"))
     nearer = "" if late < early else " It comes no nearer."
     half = f"off by at most {early:.3g} {unit} in half of the places after 1 report, {late:.3g} after {last}"

@@ -19,7 +19,7 @@ from privopt_metric_dp.attacks.matrix_figures import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["Worth", "worth_of"]
+__all__ = ["Worth", "interpret_guarantee"]
 
 NEARLY_CERTAIN: Final = 0.9
 """A best guess that is right more often than this is as good as knowing."""
@@ -98,7 +98,7 @@ class Worth:
         return tuple(lines)
 
 
-def worth_of(
+def interpret_guarantee(
     release: MatrixRelease, data: MetricData, *, by_distance: bool = True, rows_of: NDArray[np.int64] | None = None
 ) -> Worth:
     """Measure a release. Cost: the required pairs once, and the matrix once.

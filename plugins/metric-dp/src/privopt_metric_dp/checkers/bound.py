@@ -271,14 +271,14 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     return [min(cost, between.get(i, cost)) for i, cost in enumerate(least)]
 
 
-def stated_bound(proved: Fraction, unit: Fraction, *, least: float) -> float:
-    """Return what is stated of a bound: an odd multiple of half a unit below it, or ``least``.
+def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
+    """Return what is stated of a bound: an odd multiple of half a unit below it, or ``min_bound``.
 
     Raises:
         RefusedError: the unit is finer than the bound was evaluated.
     """
     need(abs(proved) <= unit * FINEST, "proof.npz: unit: finer than 2**-48 of it")
-    return max(down(odd_halves(proved, unit)), least)
+    return max(down(odd_halves(proved, unit)), min_bound)
 
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:

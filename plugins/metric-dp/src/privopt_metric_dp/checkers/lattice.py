@@ -33,25 +33,27 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
             yield [[(float(at[0]), float(at[1])) for at in ring] for ring in rings]
 
 
-def lattice(found: list[list[Ring]], side: float, most: int) -> tuple[list[Point], list[Corners]]:
+def lattice(
+    polygons: list[list[Ring]], side: float, max_triangles: int
+) -> tuple[list[Point], list[Corners]]:
     """Return corners and triangles of the lattice whose inside polygons meet.
 
     A rim passes there, or its middle is in one.
 
     Args:
-        found: polygons in millimetres.
+        polygons: their rings, in millimetres.
         side: of a triangle, millimetres.
-        most: triangles beyond it and a thousand more are refused.
+        max_triangles: triangles beyond it and a thousand more are refused.
 
     Raises:
         RefusedError: more.
     """
-    pieces = [piece for rings in found for ring in rings for piece in itertools.pairwise(ring)]
+    pieces = [piece for rings in polygons for ring in rings for piece in itertools.pairwise(ring)]
     xs, ys = ([at[axis] for piece in pieces for at in piece] for axis in (0, 1))
     height, west, south = side * 0.75**0.5, min(xs) - side, min(ys)
     cols = math.ceil((max(xs) - min(xs)) / side + 3)
     rows = math.ceil((max(ys) - south) / height + 1)
-    need(cols * rows <= min(10**7, most + 1000), "problem: mesh: too many triangles", 2)
+    need(cols * rows <= min(10**7, max_triangles + 1000), "problem: mesh: too many triangles", 2)
     at = [
         (west + (c + r % 2 / 2) * side, south + r * height)
         for r in range(rows + 1)
@@ -59,7 +61,7 @@ def lattice(found: list[list[Ring]], side: float, most: int) -> tuple[list[Point
     ]
     triangles = _triangles(rows, cols)
     middles = [[sum(at[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
-    chosen = {n for n, middle in enumerate(middles) if _inside(middle, found)}
+    chosen = {n for n, middle in enumerate(middles) if _inside(middle, polygons)}
     for tail, head in pieces:
         for one, other in itertools.pairwise(_stops(tail, head, side)):
             first = math.floor((min(one[1], other[1]) - south) / height) - 1
@@ -96,7 +98,7 @@ def _stops(tail: Place, head: Place, side: float) -> list[list[float]]:
     ]
 
 
-def _inside(middle: list[float], found: list[list[Ring]]) -> bool:
+def _inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
     """Check whether a point is in one of the polygons: an odd number of sides lie to the west."""
     x, y = middle
 
@@ -107,7 +109,7 @@ def _inside(middle: list[float], found: list[list[Ring]]) -> bool:
     def sides(rings: list[Ring]) -> Iterator[tuple[Place, Place]]:
         return (piece for ring in rings for piece in itertools.pairwise(ring))
 
-    return any(sum(is_west(*piece) for piece in sides(rings)) % 2 for rings in found)
+    return any(sum(is_west(*piece) for piece in sides(rings)) % 2 for rings in polygons)
 
 
 def _meet(corners: list[Any], one: Place, other: Place) -> bool:

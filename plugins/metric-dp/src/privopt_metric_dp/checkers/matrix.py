@@ -258,7 +258,7 @@ class Matrix:
         self,
         i: int,
         direct: Mapping[tuple[int, int], int],
-        after: list[list[tuple[int, int]]],
+        neighbours: list[list[tuple[int, int]]],
     ) -> None:
         """Check that stored pairs join the required pairs of a record by paths that are as short.
 
@@ -271,7 +271,7 @@ class Matrix:
         near = required(self.metric, self.limit, i) if first is None else first
         within = ((j, d) for j, d in near.items() if j > i and d <= self.limit)
         left = {j: d for j, d in within if direct.get((i, j), d + 1) > d}
-        reached = shortest(i, after.__getitem__, max(left.values())) if left else {}
+        reached = shortest(i, neighbours.__getitem__, max(left.values())) if left else {}
         lost = [j for j, d in left.items() if reached.get(j, d + 1) > d]
         why = f"records {i} and {lost[:1]} are required, and no way over stored pairs is as short"
         need(not lost, why)
@@ -315,7 +315,7 @@ class Matrix:
         if streets:
             self.over, least = "all", least_over_streets(self.metric, losses, proof[0])
         lowest = 0.0 if floor == 0 else -math.inf  # at least 0 where all costs are
-        bound = stated_bound(Fraction(sum(least), ONE), proof[1], least=lowest)
+        bound = stated_bound(Fraction(sum(least), ONE), proof[1], min_bound=lowest)
         same = type(claimed) in (int, float) and claimed == bound
         need(same, f"bound: {claimed!r} is claimed, {bound!r} proved")
         return f"{self.value!r} {losses.unit}; none is below {bound!r}"

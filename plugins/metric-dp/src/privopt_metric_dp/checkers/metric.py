@@ -167,11 +167,11 @@ class Metric:
         self.own = lambda i: row(self.points[i])
         self.ends = lambda k: row(self.outputs.ids[k])
 
-    def near(self, i: int, most: int) -> dict[int, int]:
+    def near(self, i: int, max_distance: int) -> dict[int, int]:
         """Return the rows within a distance of one, ``held``, and how far they are."""
         if self.network is None:
-            return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= most}
-        found = self.network.near(self.points[i], most)
+            return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= max_distance}
+        found = self.network.near(self.points[i], max_distance)
         return {self.place[name]: d for name, d in found.items() if name in self.place}
 
     def first(self, i: int) -> dict[int, int] | None:
@@ -193,14 +193,14 @@ class Metric:
         given = problem.array(table["matrix"], records, records).rows
 
         @lru_cache(MAX_CACHED_ROWS)
-        def own(i: int) -> list[int]:
+        def row_of(i: int) -> list[int]:
             pairs = zip((row[i] for row in given), given[i], strict=True)
             return [low(Fraction(min(there, back))) for there, back in pairs]
 
-        self.own = self.ends = own
+        self.own = self.ends = row_of
         if chosen is not None:
             place = {name: i for i, name in enumerate(self.points)}
-            self.ends = lambda k: own(place[chosen[k]])
+            self.ends = lambda k: row_of(place[chosen[k]])
         elif "outputs" in problem.tables:
             name = table.get("output_matrix")
             across = [] if name is None else problem.array(name, records, outputs).rows

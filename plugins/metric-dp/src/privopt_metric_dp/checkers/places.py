@@ -70,7 +70,7 @@ class Places:
             self._read_mesh(problem, table["mesh"], name)
         else:
             count = table["count"]
-            _need_few(name, [1, count], problem.most_weights)
+            _need_sides(name, [1, count], problem.most_weights)
             self.ids = [str(i) for i in range(count)]
         if "ids" in table:
             lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines()
@@ -94,10 +94,10 @@ class Places:
         found.at = [self.at[row] for row in rows] if self.at else []
         return found
 
-    def _read_grid(self, grid: Mapping[str, Any], most: int, name: str) -> None:
+    def _read_grid(self, grid: Mapping[str, Any], max_places: int, name: str) -> None:
         """Middles of cells: km to the east and north, on the earth from a corner in degrees."""
         rows, cols = grid["rows"], grid["cols"]
-        _need_few(name, [rows, cols], most)
+        _need_sides(name, [rows, cols], max_places)
         side, cells = number(grid["cell_km"]), list(itertools.product(range(rows), range(cols)))
         self.ids = [f"{r}-{c}" for r, c in cells]
         self.kind, self.at = "planar", [(c * side, r * side) for r, c in cells]
@@ -153,7 +153,7 @@ class Places:
         return [(float(x), float(y)) for x, y in self.at]
 
 
-def _need_few(name: str, sides: list[Any], most: int) -> None:
+def _need_sides(name: str, sides: list[Any], max_places: int) -> None:
     """Refuse sides that are not whole numbers above 0, or more places than there are weights."""
-    few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= most
+    few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
     need(few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)

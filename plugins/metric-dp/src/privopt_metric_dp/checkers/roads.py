@@ -24,15 +24,15 @@ Lengths = Callable[[str, list[str]], list[int | None]]
 
 def shortest(
     start: Node,
-    after: Callable[[Node], Iterable[tuple[Node, int]]],
-    most: float = math.inf,
+    neighbours: Callable[[Node], Iterable[tuple[Node, int]]],
+    max_length: float = math.inf,
 ) -> dict[Node, int]:
     """Return lengths of shortest paths from a node, by Dijkstra's algorithm.
 
     Args:
         start: the node.
-        after: the neighbours of a node, each with the length of the step there, at least 0.
-        most: ways that are longer are omitted.
+        neighbours: the neighbours of a node, each with the length of the step there, at least 0.
+        max_length: ways that are longer are omitted.
     """
     found: dict[Node, int] = {}
     queue: list[tuple[int, Node]] = [(0, start)]
@@ -41,8 +41,8 @@ def shortest(
         if here in found:
             continue
         found[here] = length
-        for there, step in after(here):
-            if there not in found and length + step <= most:
+        for there, step in neighbours(here):
+            if there not in found and length + step <= max_length:
                 heapq.heappush(queue, (length + step, there))
     return found
 
@@ -69,19 +69,21 @@ class Network:
         found = shortest(end, self._before.__getitem__)
         return [self._low(found[name]) if name in found else None for name in starts]
 
-    def near(self, start: str, most: int) -> dict[str, int]:
+    def near(self, start: str, max_length: int) -> dict[str, int]:
         """Return the nodes within a length, and how far they are."""
-        found = shortest(start, self._before.__getitem__, ((most + 1) * self._shared >> BITS) + 1)
+        found = shortest(
+            start, self._before.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1
+        )
         lengths = {name: self._low(length) for name, length in found.items()}
-        return {name: length for name, length in lengths.items() if length <= most}
+        return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
         """Return the stops that paths reach first, and the least length of such a path."""
 
-        def after(name: str) -> list[tuple[str, int]]:
+        def steps_from(name: str) -> list[tuple[str, int]]:
             return self._before[name] if name == start or name not in stops else []
 
-        found = shortest(start, after)
+        found = shortest(start, steps_from)
         return {name: self._low(found[name]) for name in found if name in stops and name != start}
 
     def pieces(self, priced: list[str]) -> dict[str, tuple[int, int, int, int]]:

@@ -120,7 +120,7 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
 )
 @click.option(
     "--position",
-    "given",
+    "positions",
     metavar="NAME=COL,COL",
     multiple=True,
     callback=positions_of,
@@ -148,7 +148,7 @@ def apply(
     batch: str | None,
     key: Path | None,
     prefix: str | None,
-    given: dict[str, list[str]],
+    positions: dict[str, list[str]],
     as_json: bool,
     quiet: bool,
     force: bool,
@@ -167,7 +167,7 @@ def apply(
 
     if unknown is not None and text is None:
         raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
-    secret = whole_secret({"id": id_, **columns}, given, text, dashes="--")
+    secret = whole_secret({"id": id_, **columns}, positions, text, dashes="--")
     if within is not None and not sticky:
         raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
     charge = None  # --subject alone says whose traces they are: nothing is charged
@@ -184,7 +184,7 @@ def apply(
         subject=subject,
         time=time,
         prefix=prefix,
-        positions=given,
+        positions=positions,
         batch=batch,
         text=text,
         unknown=unknown or "drop",

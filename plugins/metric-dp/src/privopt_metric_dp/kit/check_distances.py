@@ -32,7 +32,7 @@ def distances(trial: Trial) -> None:
         return
     own = {frozenset(pair): d for *pair, d in _named(data)}
     place = {name: number for number, name in enumerate(data.records.ids)}
-    for one, two, wanted in _reckoned(trial.subject, run):
+    for one, two, wanted in _exact_distances(trial.subject, run):
         if one not in place or two not in place:
             trial.fail(f"the pair {one}, {two} must be alike, and the mechanism's data does not know both", problem)
         i, j = place[one], place[two]
@@ -51,7 +51,7 @@ def _named(data: MetricData) -> Iterable[tuple[str, str, float]]:
         yield ids[i], ids[j], d
 
 
-def _reckoned(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
+def _exact_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
     """Pairs and distances by the profile, or as a metric problem's file says without the mechanism's own reading."""
     if subject.profile.alike is not None:
         return subject.profile.alike(run.problem)

@@ -176,16 +176,16 @@ def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | N
 
 
 def _spared(
-    constraint: MatrixConstraint, like: MatrixRelease, kept: MatrixRelease, data: MetricData, loss: ExpectedLoss
+    constraint: MatrixConstraint, like: MatrixRelease, release: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
     """Return the loss of a release that keeps a notion, moved towards what costs least as far as it holds by measure().
 
     A measure that lets pass more than the model's rows allow lets it come below the model's optimum.
     """
-    places, best = np.arange(len(kept.weights)), data.weighted.argmin(axis=1)
+    places, best = np.arange(len(release.weights)), data.weighted.argmin(axis=1)
     for step in range(MAX_STEPS):
         part = int(FINE * 0.99 * 0.85**step)
-        weights = kept.weights // np.uint64(FINE) * np.uint64(FINE - part)
+        weights = release.weights // np.uint64(FINE) * np.uint64(FINE - part)
         weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
         moved = evolve(like, weights=weights)
         if constraint.measure(moved).holds is True:

@@ -58,7 +58,7 @@ RELATIVE_TOLERANCE: Final = 1e-9
 
 
 @frozen(kw_only=True, eq=False)
-class _Ground:
+class _TraceSetting:
     """Where traces go.
 
     Attributes:
@@ -103,13 +103,13 @@ def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     far[i, j] = far[j, i] = data.distances
     np.fill_diagonal(far, 0.0)
     names = list(data.records.ids)
-    ground = _Ground(law=Law.of(walker), apart=closed(far), names=names, columns={"id": names})
+    ground = _TraceSetting(law=Law.of(walker), apart=closed(far), names=names, columns={"id": names})
     _compare_noise(trial, problem, walker, ground)
     _compare_traces(trial, problem, walker, ground, length, chance)
     _compare_draws(trial, problem, run.release, data, ground, length, chance)
 
 
-def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here: _Ground) -> None:
+def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here: _TraceSetting) -> None:
     """Check that noise hides by how many steps two places differ, and a segment costs what its parts do."""
     terms, numbers, steps = walker.terms, walker.prediction, walker.prediction.steps
     parts = (("threshold", numbers.threshold, terms.threshold), ("test", numbers.test, terms.test))
@@ -137,7 +137,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here
 
 
 def _compare_traces(
-    trial: Trial, problem: GeneratedProblem, walker: Walker, ground: _Ground, length: int, chance: Random
+    trial: Trial, problem: GeneratedProblem, walker: Walker, ground: _TraceSetting, length: int, chance: Random
 ) -> None:
     count = len(ground.names)
     for number in range(TRACE_PAIRS):
@@ -163,7 +163,7 @@ def _twin(place: int, count: int) -> int:
     return min(place ^ 1, count - 1)
 
 
-def _names(ground: _Ground, trace: list[int]) -> str:
+def _names(ground: _TraceSetting, trace: list[int]) -> str:
     return ", ".join(ground.names[place] for place in trace)
 
 
@@ -176,7 +176,7 @@ def _compare_draws(
     problem: GeneratedProblem,
     release: Any,
     data: MetricData,
-    ground: _Ground,
+    ground: _TraceSetting,
     length: int,
     chance: Random,
 ) -> None:
@@ -202,7 +202,7 @@ def _compare_draws(
 
 
 def _drawn(
-    release: Any, data: MetricData, ground: _Ground, trace: list[int], seed: int
+    release: Any, data: MetricData, ground: _TraceSetting, trace: list[int], seed: int
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
     """Count how often each sequence came for a table's subjects, and the least that one was charged for it."""
     secret = Secret.of(**{name: name for name in ground.columns})
@@ -228,14 +228,14 @@ def _drawn(
     return found, least
 
 
-def _tail(found: Counter[Reports], law: Mapping[Reports, float]) -> float:
+def _tail(observed: Counter[Reports], law: Mapping[Reports, float]) -> float:
     """Probability of a deviation as great, by chi-square over sequences that are expected often."""
     from scipy.stats import chisquare
 
-    if any(seen not in law for seen in found):
+    if any(seen not in law for seen in observed):
         return 0.0
     expected = np.array([law[seen] * DRAWS_PER_TRACE for seen in law])
-    counts = np.array([found[seen] for seen in law], dtype=np.float64)
+    counts = np.array([observed[seen] for seen in law], dtype=np.float64)
     usual = expected >= MIN_EXPECTED_DRAWS
     rest = float(expected[~usual].sum())
     if rest < MIN_EXPECTED_DRAWS and not plausible(int(counts[~usual].sum()), DRAWS_PER_TRACE, rest / DRAWS_PER_TRACE):

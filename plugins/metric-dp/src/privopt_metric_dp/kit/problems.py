@@ -63,7 +63,7 @@ class MetricCase:
     extra: Tables = field(factory=dict)
 
     @property
-    def own(self) -> bool:
+    def own_outputs(self) -> bool:
         """Whether the outputs are the records."""
         return self.records == len(self.space)
 
@@ -85,7 +85,7 @@ class MetricCase:
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places(range(self.records), "points.csv", files)}
-        if not self.own:
+        if not self.own_outputs:
             tables["outputs"] = self._places(range(self.records, len(self.space)), "outputs.csv", files)
         if self.space.kind == "graph":
             rows = [(self.ids[one], self.ids[two], length) for one, two, length in self.space.edges]
@@ -97,7 +97,7 @@ class MetricCase:
             n = self.records
             distance["matrix"] = "d.npy"
             files["d.npy"] = npy_bytes(self.space.distances[:n, :n])
-            if not self.own:
+            if not self.own_outputs:
                 distance["output_matrix"] = "to-outputs.npy"
                 files["to-outputs.npy"] = npy_bytes(self.space.distances[:n, n:])
         privacy: dict[str, Any] = {"epsilon": Decimal(self.epsilon)}
@@ -226,9 +226,9 @@ def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | No
         coordinates=tuple(space.coordinates[p] for p in order) if space.coordinates else (),
         edges=tuple((at[one], at[two], length) for one, two, length in space.edges),
     )
-    outputs = order if case.own else [p - n for p in order[n:]]
+    outputs = order if case.own_outputs else [p - n for p in order[n:]]
     ids = case.ids
-    names = tuple(ids[p] for p in order) if case.own or len(set(ids)) == total else ()
+    names = tuple(ids[p] for p in order) if case.own_outputs or len(set(ids)) == total else ()
     changed = evolve(
         case,
         space=moved,
@@ -285,7 +285,7 @@ TINY_DISTANCE: Final = 1e-12
 """A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
 
 
-def _nothing_near(problem: GeneratedProblem) -> GeneratedProblem | None:
+def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
     return problem.with_key("privacy.neighbours_within", TINY_DISTANCE)
 
 
@@ -317,7 +317,7 @@ def metric_profile(
     fields: dict[str, Any] = {
         "problems": metric_problems(extra=extra) if problems is None else problems,
         "stricter": stricter,
-        "nothing_near": _nothing_near,
+        "nothing_near": _without_neighbours,
         "best_known": _best_known,
         "variants": {"relabelling": _relabelled, "reordering": _reordered, "units": _in_other_units(lengths)},
         **others,

@@ -33,7 +33,7 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
     """With a matrix that keeps no epsilon where places are out of reach, and some other than asked elsewhere."""
     case: MetricCase = problem.facts["case"]
     reach = case.space.distances[: case.records]
-    z = np.exp(-(reach if case.own else reach[:, case.records :]))
+    z = np.exp(-(reach if case.own_outputs else reach[:, case.records :]))
     z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
     made = problem.with_key("given.matrix", "z.npy")
     return made.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))

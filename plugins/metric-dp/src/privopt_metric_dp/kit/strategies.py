@@ -19,19 +19,19 @@ SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "c
 
 
 @st.composite
-def _grids(draw: st.DrawFn, most: int) -> MetricSpace:
-    rows = draw(st.integers(1, max(1, math.isqrt(most))))
-    cols = draw(sizes(max(1, most // rows)))
+def _grids(draw: st.DrawFn, max_points: int) -> MetricSpace:
+    rows = draw(st.integers(1, max(1, math.isqrt(max_points))))
+    cols = draw(sizes(max(1, max_points // rows)))
     return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
 
 
 @st.composite
-def _points(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
+def _points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
-    count = draw(sizes(most))
+    count = draw(sizes(max_points))
     spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
     if shape in ("twins", "coincident"):
-        spots = spots[: max(1, most - 1)]
+        spots = spots[: max(1, max_points - 1)]
         shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
         x, y = draw(st.sampled_from(spots))
         return from_points([*map(_double, spots), (x + shift, float(y))], "euclidean")
@@ -45,24 +45,24 @@ def _double(spot: tuple[int, int]) -> tuple[float, float]:
 
 
 @st.composite
-def _paths(draw: st.DrawFn, most: int) -> MetricSpace:
-    count = draw(sizes(most)) - 1
+def _paths(draw: st.DrawFn, max_points: int) -> MetricSpace:
+    count = draw(sizes(max_points)) - 1
     lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=count, max_size=count))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
     return from_edges(len(lengths) + 1, edges, "path")
 
 
 @st.composite
-def _islands(draw: st.DrawFn, most: int) -> MetricSpace:
-    first = draw(st.integers(1, max(1, most - 1)))
-    second = draw(st.integers(1, max(1, most - first)))
+def _islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
+    first = draw(st.integers(1, max(1, max_points - 1)))
+    second = draw(st.integers(1, max(1, max_points - first)))
     edges = [(n, n + 1, 1.0) for n in range(first + second - 1) if n != first - 1]
     return from_edges(first + second, edges, "islands")
 
 
 @st.composite
-def _tables(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
-    count = draw(sizes(most))
+def _tables(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
+    count = draw(sizes(max_points))
     if shape == "clique":
         table = np.full((count, count), float(draw(st.integers(1, 3))))
     elif shape == "clusters":
@@ -76,20 +76,20 @@ def _tables(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
     return MetricSpace(shape=shape, kind="matrix", distances=closed(table))
 
 
-def metric_spaces(most: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
-    """Draw finite metric spaces of at most ``most`` points.
+def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
+    """Draw finite metric spaces of at most ``max_points`` points.
 
     Args:
-        most: points.
+        max_points: at most.
         shapes: which of :data:`SHAPES`. Grids are even; points lie on a lattice of the plane; paths are of roads.
             Cliques have equal distances, clusters are near inside and far between, general has any small whole numbers
             that obey the triangle inequality. Twins have two points 1e-3 to 1e-9 apart, coincident two at distance 0,
             islands two components that no road joins, globe latitudes and longitudes. Failures shrink to the first.
     """
-    made: dict[str, st.SearchStrategy[MetricSpace]] = {"grid": _grids(most), "path": _paths(most)}
-    made |= {shape: _points(most, shape) for shape in ("points", "twins", "coincident", "globe")}
-    made |= {shape: _tables(most, shape) for shape in ("clique", "clusters", "general")}
-    made["islands"] = _islands(most)
+    made: dict[str, st.SearchStrategy[MetricSpace]] = {"grid": _grids(max_points), "path": _paths(max_points)}
+    made |= {shape: _points(max_points, shape) for shape in ("points", "twins", "coincident", "globe")}
+    made |= {shape: _tables(max_points, shape) for shape in ("clique", "clusters", "general")}
+    made["islands"] = _islands(max_points)
     return st.one_of([made[shape] for shape in shapes])
 
 

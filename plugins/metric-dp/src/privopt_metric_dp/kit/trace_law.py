@@ -74,11 +74,11 @@ class Law:
             last, kept = output, ()
         return total * (self._segment(last, kept, None) if kept else 1.0)
 
-    def _segment(self, last: int, kept: tuple[int, ...], renewed: int | None) -> float:
-        key = last, tuple(sorted(kept)), renewed
+    def _segment(self, last: int, kept_steps: tuple[int, ...], renewed: int | None) -> float:
+        key = last, tuple(sorted(kept_steps)), renewed
         if key not in self._known:
             numbers = self.prediction
-            far = [int(self.steps[place, last]) - numbers.level for place in kept]
+            far = [int(self.steps[place, last]) - numbers.level for place in kept_steps]
             end = None if renewed is None else int(self.steps[renewed, last]) - numbers.level
             self._known[key] = segment_of(float(numbers.threshold), float(numbers.test), far, end)
         return self._known[key]
@@ -88,7 +88,7 @@ class Law:
         return {}
 
 
-def segment_of(threshold: float, test: float, kept: Sequence[int], renewed: int | None) -> float:
+def segment_of(threshold: float, test: float, kept_steps: Sequence[int], renewed: int | None) -> float:
     """Return the probability that tests keep and, at last, renew: geometric series summed over the threshold's noise.
 
     A test at x steps beyond the level keeps with probability 1 - exp(-test (m - x)) where the threshold's noise m is
@@ -96,15 +96,15 @@ def segment_of(threshold: float, test: float, kept: Sequence[int], renewed: int 
 
     Args:
         threshold, test: rates of the noise, per step.
-        kept: steps beyond the level at the tests that keep.
+        kept_steps: steps beyond the level at the tests that keep.
         renewed: at the one that renews; None where the segment has not ended.
     """
-    start = max([0, *kept])  # below it one of them surely renews
+    start = max([0, *kept_steps])  # below it one of them surely renews
     few = math.inf if renewed is None else max(0, renewed - start)  # so many steps in which renewal is sure
     parts = []
-    for chosen in itertools.product((False, True), repeat=len(kept)):
+    for chosen in itertools.product((False, True), repeat=len(kept_steps)):
         rate = threshold + test * sum(chosen)
-        size = math.exp(-test * sum(start - x for x, taken in zip(kept, chosen, strict=True) if taken))
+        size = math.exp(-test * sum(start - x for x, taken in zip(kept_steps, chosen, strict=True) if taken))
         first = math.expm1(-rate * few) / math.expm1(-rate)
         parts.append((-1) ** sum(chosen) * size * first)
         if renewed is not None:

@@ -24,7 +24,7 @@ from privopt.numbers.exp_log_bounds import exp_bounds, exp_fixed, float_up, log_
 
 __all__ = [
     "Failure",
-    "Measured",
+    "Measurements",
     "certify",
     "certify_in_doubles",
     "check_pairs",
@@ -67,7 +67,7 @@ class Failure:
 
 
 @frozen(kw_only=True)
-class Measured:
+class Measurements:
     """The measurements of a release.
 
     Attributes:
@@ -114,8 +114,8 @@ def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Fl
         values[:, : block.shape[1]] = np.where(block == 0, ZERO, block)
         flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLE_LANES)
 
-        def measure(a: int, b: int, flat: tuple[Floats, Floats, int] = flat) -> None:
-            raise_to_ratios(*flat, first[a:b], second[a:b], greatest[a:b])
+        def measure(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
+            raise_to_ratios(*flat, first[start:stop], second[start:stop], greatest[start:stop])
 
         in_threads(measure, first.size, least=WORTH_SENDING // (10 * values.shape[1]))
     if order is not None:
@@ -158,12 +158,12 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
 def wrong_rows(weights: Unsigned) -> Ints:
     """Return the rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
 
-    def wrong(a: int, b: int) -> Ints:
-        high = (weights[a:b] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
-        low = (weights[a:b] & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
+    def wrong(start: int, stop: int) -> Ints:
+        high = (weights[start:stop] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
+        low = (weights[start:stop] & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
         carried = high + (low >> np.uint64(32))
         right = (carried == np.uint64(1 << 31)) & ((low & np.uint64(0xFFFFFFFF)) == 0)
-        return a + np.flatnonzero(~right).astype(np.int64)
+        return start + np.flatnonzero(~right).astype(np.int64)
 
     return np.concatenate([np.zeros(0, dtype=np.int64), *in_threads(wrong, len(weights))])
 
@@ -240,7 +240,7 @@ def certify(
     *,
     executor: Executor | None = None,
     block: int = 1 << 18,
-) -> Measured:
+) -> Measurements:
     """Prove or refute that integer weights are a mechanism of metric privacy over the required pairs.
 
     Args:
@@ -266,7 +266,7 @@ def certify(
     remembered = facts()
     key = b"" if remembered is None else _key(weights, pairs, distances, epsilon)
     if remembered is not None and key in remembered:
-        known: Measured = remembered[key]
+        known: Measurements = remembered[key]
         return known
     ratios = _measure(weights, pairs, executor, block)
     measured = _judged(weights, pairs, distances, epsilon, ratios, exp_bounds(distances, epsilon))
@@ -277,7 +277,7 @@ def certify(
 
 def certify_in_doubles(
     weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None = None
-) -> Measured | None:
+) -> Measurements | None:
     """Return :func:`certify`'s result, with its arguments, if doubles alone prove every inequality; else None.
 
     Rows at distance 0 are looked at exactly where doubles see no difference.
@@ -299,7 +299,7 @@ def _judged(
     epsilon: Fraction,
     ratios: Floats,
     bounds: tuple[Floats, Floats],
-) -> Measured:
+) -> Measurements:
     """Return the verdict on pairs whose greatest ratios, and bounds of exp(epsilon d), are known in doubles."""
     wrong = wrong_rows(weights)
     lower, upper = bounds
@@ -320,7 +320,7 @@ def _judged(
         failures.extend(_oriented(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
     worst, worst_pair = _worst(weights, ratios, pairs, distances, epsilon, failed)
     checked = len(pairs) * weights.shape[1]
-    return Measured(
+    return Measurements(
         holds=not failed and not len(wrong),
         worst=worst,
         allowed=float(epsilon),

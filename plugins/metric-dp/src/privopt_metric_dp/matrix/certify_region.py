@@ -19,7 +19,7 @@ from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import ball_of, exactly, float_down, float_up
-from privopt_metric_dp.matrix.certify import ROOM, Failure, Measured, exact_ratio, greatest_ratios, wrong_rows
+from privopt_metric_dp.matrix.certify import ROOM, Failure, Measurements, exact_ratio, greatest_ratios, wrong_rows
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, street_growth
 
 __all__ = ["certify_everywhere", "steepest", "steepest_output"]
@@ -31,7 +31,7 @@ _MAX_EXACT_RATIOS: Final = 4_096
 Worst = tuple[float, tuple[int, int] | None]
 
 
-def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measured:
+def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
     """Prove or refute that integer weights keep epsilon between any two points of a region, snapped at random.
 
     Args:
@@ -48,12 +48,12 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
         raise UsageError(f"weights must be uint64 of shape (N, K), got {weights.dtype} of shape {weights.shape}")
     if len(weights) != region.size:
         found = f"nothing: {len(weights)} rows for {region.size} vertices"
-        return Measured(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=found)
+        return Measurements(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=found)
     measure = _on_plane if isinstance(region, Plane) else _on_streets
     failures, failed, exact, (worst, at) = measure(weights, cast("Any", region), epsilon)
     wrong = wrong_rows(weights)
     checked = len(region.simplices) * weights.shape[1]
-    return Measured(
+    return Measurements(
         holds=not failed and not len(wrong),
         worst=worst if failed else min(worst, float_up(epsilon)),
         allowed=float(epsilon),

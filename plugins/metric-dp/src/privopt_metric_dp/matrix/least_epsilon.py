@@ -151,8 +151,8 @@ def _differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tup
         largest = max(largest, float(np.abs(here[block > 0]).max(initial=0.0)), float(np.abs(shift).max()))
         flat = (logs.ravel(), logs.shape[1] // DOUBLE_LANES)
 
-        def measure(a: int, b: int, flat: tuple[Floats, int] = flat) -> None:
-            raise_to_differences(*flat, first[a:b], second[a:b], found[a:b])
+        def measure(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
+            raise_to_differences(*flat, first[start:stop], second[start:stop], found[start:stop])
 
         in_threads(measure, first.size, least=WORTH_SENDING // (10 * logs.shape[1]))
     return found, OFF * largest
@@ -204,12 +204,15 @@ def _worst(
     exact: Apart,
     epsilon: Fraction,
     apart: Floats,
-    off: float,
+    relative_error: float,
     report: Callable[[str], object],
 ) -> Least:
     """Return the greatest log ratio / distance over pairs that are apart and have their zeros in the same columns."""
     with np.errstate(over="ignore", divide="ignore"):  # distances of 1e-310 and the like: infinite, as the answer is
-        over, under = (apart + off) / distances * (1.0 + 2.0**-50), (apart - off) / exact.above * (1.0 - 2.0**-50)
+        over, under = (
+            (apart + relative_error) / distances * (1.0 + 2.0**-50),
+            (apart - relative_error) / exact.above * (1.0 - 2.0**-50),
+        )
     near = np.flatnonzero(over >= under.max())
     near = near[np.argsort(-over[near], kind="stable")]
     value, at = 0.0, -1

@@ -11,7 +11,7 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 
 @jit()
 def raise_to_ratios(
-    values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, found: Floats
+    values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
     """Raise found[p] to the greatest ratio, either way, of the rows first[p] and second[p] of a block of columns.
 
@@ -20,7 +20,7 @@ def raise_to_ratios(
         reciprocals: theirs.
         width: see ``values``.
         first, second: (P,) rows.
-        found: (P,), written to.
+        ratios: (P,), written to.
     """
     one = spread(1.0)
     for p in range(first.size):
@@ -29,12 +29,12 @@ def raise_to_ratios(
         for q in range(width):
             ratio = load(values, i + q) * load(reciprocals, j + q)
             top, low = greatest(top, ratio), least(low, ratio)
-        found[p] = max(found[p], highest(top), 1.0 / lowest(low))
+        ratios[p] = max(ratios[p], highest(top), 1.0 / lowest(low))
 
 
 @jit()
 def raise_to_differences(
-    values: Floats, width: int, first: Ints, second: Ints, found: Floats
+    values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
     """Raise found[p] to the greatest difference, in size, of the rows first[p] and second[p] of a block of columns.
 
@@ -42,7 +42,7 @@ def raise_to_differences(
         values: rows one after the other, each of ``width`` vectors of eight.
         width: see ``values``.
         first, second: (P,) rows.
-        found: (P,), written to.
+        differences: (P,), written to.
     """
     zero = spread(0.0)
     for p in range(first.size):
@@ -51,4 +51,4 @@ def raise_to_differences(
         for q in range(width):
             difference = load(values, i + q) - load(values, j + q)
             top, low = greatest(top, difference), least(low, difference)
-        found[p] = max(found[p], highest(top), -lowest(low))
+        differences[p] = max(differences[p], highest(top), -lowest(low))

@@ -20,7 +20,7 @@ from privopt.arrays import Floats, Ints
 from privopt.execution import Executor
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import factor
-from privopt_metric_dp.matrix.certify import Measured, certify
+from privopt_metric_dp.matrix.certify import Measurements, certify
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.kinds import MetricNotion
 from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
@@ -207,7 +207,7 @@ class MetricDP(MatrixConstraint):
 
     def stated(
         self,
-        measured: Measured,
+        measured: Measurements,
         weights: NDArray[np.uint64],
         records: Sequence[str] | NDArray[np.str_],
         outputs: Sequence[str] | NDArray[np.str_],

@@ -19,7 +19,7 @@ from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UnknownN
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Channel, Release, SolveContext
 from privopt.numbers.sampling import TOTAL, draw
-from privopt_metric_dp.matrix.repair import Repaired, repair
+from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 from privopt_metric_dp.region.region import ARRAYS, Region, region_of
 from privopt_metric_dp.space.road_metric import RoadMetric
 from privopt_metric_dp.traces.draw_trace import Walker
@@ -107,7 +107,7 @@ class MatrixRelease(Release):
     _distances: NDArray[np.float64] = field(converter=_frozen_array)
     follow: Callable[[], tuple[Ints, Floats]] | None = field(default=None, repr=False)
     region: Region | None = None
-    repaired: Repaired | None = None
+    repaired: RepairedWeights | None = None
 
     @classmethod
     def from_matrix(cls, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:

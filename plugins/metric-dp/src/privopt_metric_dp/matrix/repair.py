@@ -34,11 +34,11 @@ from privopt.execution import Executor
 from privopt.execution.clock import check, clock
 from privopt.execution.limits import in_threads
 from privopt.numbers.sampling import TOTAL
-from privopt_metric_dp.matrix.certify import Measured, certify, certify_in_doubles, check_pairs
+from privopt_metric_dp.matrix.certify import Measurements, certify, certify_in_doubles, check_pairs
 from privopt_metric_dp.matrix.closure import Graph, close, graph_of, lower
 from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge, quotient
 
-__all__ = ["Repaired", "mend", "repair", "rounded"]
+__all__ = ["RepairedWeights", "mend", "repair", "rounded"]
 
 #: Records nearer than this (eps d) get equal rows: the first where all goes well, the others where the noise of the
 #: matrix drowns what tells near records apart, so that too much mass would have to be moved.
@@ -53,7 +53,7 @@ _COARSE_ROUNDS = 3
 
 
 @frozen(kw_only=True, eq=False)
-class Repaired:
+class RepairedWeights:
     """Integer weights, certified, and what it took.
 
     Attributes:
@@ -69,7 +69,7 @@ class Repaired:
     weights: Unsigned = field(repr=False)
     tau: float
     merged: int
-    measured: Measured
+    measured: Measurements
     loss_before: float | None = None
     loss_after: float | None = None
 
@@ -94,7 +94,7 @@ def repair(
     gap: float = 1e-6,
     executor: Executor | None = None,
     progress: Callable[[str], object] | None = None,
-) -> Repaired:
+) -> RepairedWeights:
     """Make any near-feasible matrix a certified mechanism.
 
     Args:
@@ -191,10 +191,10 @@ def rounded(z: Floats) -> Unsigned:
     """Round rows of a matrix (N, K), none of them all 0, over their sums, to integers that sum to 2**63."""
     weights = np.empty(z.shape, dtype=np.uint64)
 
-    def fill(a: int, b: int) -> None:
-        part = z[a:b] / z[a:b].sum(axis=1, keepdims=True)
+    def fill(start: int, stop: int) -> None:
+        part = z[start:stop] / z[start:stop].sum(axis=1, keepdims=True)
         part *= float(TOTAL)
-        weights[a:b] = np.rint(part, out=part)
+        weights[start:stop] = np.rint(part, out=part)
 
     in_threads(fill, len(z))
     missing = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
@@ -204,31 +204,31 @@ def rounded(z: Floats) -> Unsigned:
 
 
 def _as_it_is(
-    given: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None
-) -> Repaired | None:
+    matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None
+) -> RepairedWeights | None:
     """Return the rows over their sums, rounded, if doubles prove every inequality; None if one is in doubt."""
-    if not given.any(axis=1).all():
+    if not matrix.any(axis=1).all():
         return None
-    weights = rounded(given)
+    weights = rounded(matrix)
     measured = certify_in_doubles(weights, pairs, distances, epsilon, executor)
     if measured is None or not measured.holds:
         return None
-    return Repaired(weights=read_only(weights), tau=0.0, merged=0, measured=measured)
+    return RepairedWeights(weights=read_only(weights), tau=0.0, merged=0, measured=measured)
 
 
 def _repair_within(
     within: float,
-    given: Floats,
+    matrix: Floats,
     loss: Floats | None,
     pairs: Ints,
     distances: Floats,
     epsilon: Fraction,
     gap: float,
     executor: Executor | None,
-) -> tuple[Repaired, float]:
+) -> tuple[RepairedWeights, float]:
     """Return the repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
-    label, exponents = merge(pairs, distances, epsilon, len(given), within)
-    start, graph, cost = quotient(given, loss, pairs, exponents, label)
+    label, exponents = merge(pairs, distances, epsilon, len(matrix), within)
+    start, graph, cost = quotient(matrix, loss, pairs, exponents, label)
     tau = _first_tau(graph, gap)
     while tau <= _LARGEST_TAU:
         check("the matrix was repaired")
@@ -237,8 +237,8 @@ def _repair_within(
         weights = small[label]
         measured = certify(weights, pairs, distances, epsilon, executor=executor)
         if measured.holds:
-            merged = len(given) - len(small)
-            return Repaired(weights=read_only(weights), tau=tau, merged=merged, measured=measured), moved
+            merged = len(matrix) - len(small)
+            return RepairedWeights(weights=read_only(weights), tau=tau, merged=merged, measured=measured), moved
         tau *= _RAISE
     raise CertificationError(
         f"no slack up to {_LARGEST_TAU} made the repaired matrix certify: {measured.failed} of {len(pairs)} pairs fail"
@@ -272,7 +272,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Exe
         sums = z.sum(axis=1)
         if _drift(sums, graph) <= tau / 4:
             return _over(z, sums), 0.0
-        z /= _least(sums, graph)[:, None]  # one factor a component: stays in the cone
+        z /= _component_minimum(sums, graph)[:, None]  # one factor a component: stays in the cone
         lower(z, z.sum(axis=1) - 1.0, cost, graph, tau)
     return _share_deficits(z, cost, graph, tau)
 
@@ -283,7 +283,7 @@ def _over(z: Floats, sums: Floats) -> Floats:
     return rows
 
 
-def _least(sums: Floats, graph: Graph) -> Floats:
+def _component_minimum(sums: Floats, graph: Graph) -> Floats:
     """For each record the least sum in its component."""
     least = np.full(graph.components, np.inf)
     np.minimum.at(least, graph.labels, sums)

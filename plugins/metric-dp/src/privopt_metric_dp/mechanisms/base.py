@@ -28,13 +28,13 @@ from privopt.interfaces.incumbent import Answer, Incumbent
 from privopt.interfaces.report_parts import Layer, Section
 from privopt.registry import registry
 from privopt.version import VERSION
-from privopt_metric_dp.attacks.meaning import Worth, worth_of
+from privopt_metric_dp.attacks.meaning import Worth, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.matrix.remap import worse_outputs
 from privopt_metric_dp.mechanisms.answer import Matrix
-from privopt_metric_dp.mechanisms.closing import Dual, MatrixClosing, MatrixIncumbent, MatrixOffers, Released
+from privopt_metric_dp.mechanisms.closing import CertifiedRelease, Dual, MatrixClosing, MatrixIncumbent, MatrixOffers
 from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
@@ -246,9 +246,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Return a certified matrix as a release of :attr:`release_class`."""
         return release
 
-    def _outcome(self, answer: Answer[Released], problem: MetricInstance[D]) -> Outcome[MatrixRelease]:
+    def _outcome(self, answer: Answer[CertifiedRelease], problem: MetricInstance[D]) -> Outcome[MatrixRelease]:
         """Build the outcome of an incumbent."""
-        solver, details = self.told(answer)
+        solver, details = self.describe_solver(answer)
         found: Matrix | None = answer.details.get("matrix")
         stopped = answer.stopped
         if found is not None:  # one that came late is whole all the same
@@ -265,7 +265,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             stopped=stopped,
         )
 
-    def told(self, answer: Answer[Released]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return what solved it, and what there is to say of it, in the words of an outcome."""
         found: Matrix | None = answer.details.get("matrix")
         if found is None:
@@ -334,17 +334,17 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return the promise at the distance between nearest neighbours, and the best guess next to chance."""
-        return self._worth(problem, release, result).sentences()
+        return self._interpret(problem, release, result).sentences()
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Warn if the guarantee gives almost no protection, leaves records out, or a mesh is too coarse for it."""
         data = problem.data
         coarse = None if data.region is None else data.region.coarse(data.epsilon)
-        return [*self._worth(problem, release, result).warnings(), *([coarse] if coarse else [])]
+        return [*self._interpret(problem, release, result).warnings(), *([coarse] if coarse else [])]
 
-    def _worth(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Worth:
+    def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Worth:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
-        return worth_of(release, problem.data, by_distance=by_distance)
+        return interpret_guarantee(release, problem.data, by_distance=by_distance)
 
     def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
         """Return the matrix as a channel, with prior, distances and places where it has a row for each record."""
@@ -362,7 +362,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Return how far the likeliest record of many reports is from their place."""
         from privopt_metric_dp.attacks.many_reports import over_time
 
-        return over_time(release, problem.data, most=reports)
+        return over_time(release, problem.data, max_reports=reports)
 
     def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
         """Return a map to explore, losses, worst pairs, baselines, convergence."""

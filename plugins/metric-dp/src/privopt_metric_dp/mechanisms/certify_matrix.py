@@ -38,7 +38,7 @@ from privopt_metric_dp.mechanisms.optimal_lp import structured
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.proof import Proof
 
-__all__ = ["Certified", "certify", "measure", "repair", "with_matrix"]
+__all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
 """The mechanism, its table, and where its details stand."""
@@ -51,7 +51,7 @@ MATRIX_COPIES: Final = 5
 
 
 @frozen(kw_only=True)
-class Certified:
+class CertifiedMatrix:
     """What a matrix satisfies, exactly.
 
     Attributes:
@@ -124,7 +124,7 @@ def certify(
     gap: float | None = None,
     time_limit: float | None = None,
     progress: Callable[..., object] | None = None,
-) -> Certified:
+) -> CertifiedMatrix:
     """Return the least epsilon that a matrix keeps over the pairs that a problem requires, exactly.
 
     >>> import privopt as po
@@ -163,7 +163,7 @@ def certify(
     return measure(file, source, Options(gap=gap, time_limit=time_limit, progress=progress))  # type: ignore[arg-type]
 
 
-def measure(matrix: File, source: File, options: Options) -> Certified:
+def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     """See :func:`certify`.
 
     Args:
@@ -182,7 +182,7 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
     raise StoppedError("the time limit came before the matrix was measured")
 
 
-def _measured(whole: File, name: str, options: Options) -> Certified:
+def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
     """Measure a matrix; bound its loss in the time that is left."""
     mechanism = Given()
     context = SolveContext(
@@ -207,7 +207,7 @@ def _measured(whole: File, name: str, options: Options) -> Certified:
     bound, stopped = None, False
     if options.gap is not None:
         bound, stopped = _bound(mechanism, problem, evolve(context, method=BOUNDED), kept["loss"])
-    return Certified(
+    return CertifiedMatrix(
         epsilon=kept["epsilon"],
         asked=float(data.epsilon),
         holds=kept["holds"],
@@ -267,11 +267,11 @@ class _AsItStands:
         return self.closing.prove(proof, value)
 
 
-def repair(found: Certified, out: Path, options: Options) -> Solved:
+def repair(certified: CertifiedMatrix, out: Path, options: Options) -> Solved:
     """Write a certified release made from a measured matrix: as it is where it holds, else repaired.
 
     Args:
-        found: what :func:`measure` said of it.
+        certified: what :func:`measure` said of it.
         out: folder to write.
         options: as ``privopt solve`` takes them; with a gap the folder has a bound, and its proof.
 
@@ -279,7 +279,7 @@ def repair(found: Certified, out: Path, options: Options) -> Solved:
         PrivoptError: as ``privopt solve`` would end; nothing was written.
     """
     method = MEASURED if options.gap is None else BOUNDED
-    return solve_into(GIVEN, found.problem.source, out, evolve(options, method=method))
+    return solve_into(GIVEN, certified.problem.source, out, evolve(options, method=method))
 
 
 def with_matrix(source: File, matrix: File) -> File:

@@ -24,7 +24,15 @@ from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.exponential import exponential
 from privopt_metric_dp.solvers.instance import Instance, freer
 
-__all__ = ["Dual", "MatrixClosing", "MatrixIncumbent", "MatrixOffers", "Released", "first_entries", "over_instance"]
+__all__ = [
+    "CertifiedRelease",
+    "Dual",
+    "MatrixClosing",
+    "MatrixIncumbent",
+    "MatrixOffers",
+    "first_entries",
+    "over_instance",
+]
 
 Candidate = Floats | MatrixRelease
 """A matrix (N, K), which is repaired, or integers, which are released as they are where they keep the notion."""
@@ -46,7 +54,7 @@ class Dual:
 
 
 @frozen(eq=False)
-class Released:
+class CertifiedRelease:
     """A certified release, and what there is to say of how it was made."""
 
     release: MatrixRelease
@@ -54,7 +62,7 @@ class Released:
 
 
 MatrixOffers = Offers[Candidate, Dual | Proof]
-MatrixIncumbent = Incumbent[Candidate, Dual | Proof, Released]
+MatrixIncumbent = Incumbent[Candidate, Dual | Proof, CertifiedRelease]
 
 
 @frozen(eq=False)
@@ -72,7 +80,7 @@ class MatrixClosing:
     loss: UtilityLoss[MatrixRelease]
     context: SolveContext
 
-    def certify(self, candidate: Candidate) -> tuple[float, Released]:
+    def certify(self, candidate: Candidate) -> tuple[float, CertifiedRelease]:
         """Make a release of a candidate.
 
         Raises:
@@ -87,7 +95,7 @@ class MatrixClosing:
         value = self.loss.state(release)[0]
         if value is None or math.isnan(value):
             raise CertificationError("the release's objective could not be evaluated; nothing written")
-        return (-value if self.loss.maximise else value), Released(release, details)
+        return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certified(self, candidate: Candidate) -> MatrixRelease:
         if isinstance(candidate, MatrixRelease):
@@ -146,7 +154,7 @@ def first_entries(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool)
             candidate=Later(_one, records, outputs, k),
             value=float(weighted[:, k].sum()),
             bound=float(weighted.min(axis=1).sum()) if bounds else None,
-            proof=Rows.nothing(outputs) if bounds else None,
+            proof=Rows.without_multipliers(outputs) if bounds else None,
         )
 
     def half() -> None:

@@ -93,7 +93,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         problem: MetricInstance[PredictiveProblem],
         release: MatrixRelease,
         method: str,
-        told: Mapping[str, Any],
+        unverified: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """Return the distance that counts as good, and the mean of the noise on either side of it."""
         terms = problem.declared.terms(problem.data)

@@ -103,7 +103,7 @@ class OptimalLP(Optimal[MetricProblem]):
                     data,
                     priced,
                     gap=OVER_ALL * context.gap,
-                    room=context.room,
+                    memory_limit=context.room,
                     seconds=context.search_time.left,
                     progress=context.report,
                 )

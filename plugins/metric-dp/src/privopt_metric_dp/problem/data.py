@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError, RegistryError
-from privopt_metric_dp.problem.kinds import Ground, Spaces, rounding
+from privopt_metric_dp.problem.kinds import RegionVertices, Spaces, rounding
 from privopt_metric_dp.problem.loss_over_region import Spread
 from privopt_metric_dp.problem.metric_data import MetricData
 from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
@@ -37,8 +37,8 @@ class _Gather:
         self.file = file
         self.faults: list[Fault] = []
 
-    def note(self, where: str, found: str, wanted: str) -> None:
-        self.faults.append(Fault(self.file, where, found, wanted))
+    def note(self, where: str, got: str, wanted: str) -> None:
+        self.faults.append(Fault(self.file, where, got, wanted))
 
     def attempt(self, step: Callable[[], T]) -> T | None:
         try:
@@ -101,8 +101,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
             prior=read_only(prior if spread is None else spread.hats(len(records))),
             cost=lambda: _cost(problem, spaces, ground, spread),
             file=file,
-            excess=lambda cost: _off(utility.excess(spaces, cost), cost, ground),
-            shortfall=lambda cost: _off(utility.shortfall(spaces, cost), cost, ground),
+            excess=lambda cost: _mean_errors(utility.excess(spaces, cost), cost, ground),
+            shortfall=lambda cost: _mean_errors(utility.shortfall(spaces, cost), cost, ground),
             crossed=crossed,
             remap=utility.remap,
             ground=None if ground is None else metric,
@@ -119,12 +119,12 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     return data
 
 
-def _off(off: Floats, cost: Floats, ground: Ground | None) -> Floats:
+def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
     """Return the errors of the records' costs; costs of a region's vertices are means, with the largest and 2^-40."""
-    return off if ground is None else (rounding(cost) + off.max()).reshape(-1, *[1] * (off.ndim - 1))
+    return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 
-def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Ground | None]:
+def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
     """Return where losses are measured, the problem's own records, and the region around them if one is asked for."""
     distance, listed, file = problem.distance, problem.outputs, gather.file
     own = listed is None or listed.choose is not None
@@ -151,7 +151,7 @@ def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Gro
     return spaces, records, ground
 
 
-def _held(problem: MetricProblem, ground: Ground, spaces: Spaces) -> Metric:
+def _held(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
     """Distances that the rows of a region's vertices are held to."""
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
@@ -163,7 +163,7 @@ def _held(problem: MetricProblem, ground: Ground, spaces: Spaces) -> Metric:
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
     """Refuse keys that lack another, and keys that have no meaning next to others."""
     distance, outputs = problem.distance, problem.outputs
-    for name, found, wanted in distance.faults(own=outputs is None or outputs.choose is not None):
+    for name, found, wanted in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
         gather.note(f"distance.{name}", found, wanted)
     for name, found, wanted in problem.utility.faults():
         gather.note(f"utility.{name}", found, wanted)
@@ -178,12 +178,12 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
         if privacy.split_km is not None and not privacy.everywhere:
             gather.note("privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true with it")
     for table, places in (("records", problem.records), ("outputs", problem.outputs)):
-        if places is not None and places.choose is None and places.given not in distance.places:
-            found = f"{places.given} beside distance.kind {distance.kind}"
-            gather.note(f"{table}.{places.given}", found, " or ".join(sorted(distance.places)))
+        if places is not None and places.choose is None and places.given_key not in distance.places:
+            found = f"{places.given_key} beside distance.kind {distance.kind}"
+            gather.note(f"{table}.{places.given_key}", found, " or ".join(sorted(distance.places)))
 
 
-def _spread(problem: MetricProblem, ground: Ground) -> Spread | None:
+def _spread(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
     """Return where people are, in a region; None if they are at records, as often as a prior says."""
     from privopt_metric_dp.problem.loss_over_region import evenly
 
@@ -192,7 +192,7 @@ def _spread(problem: MetricProblem, ground: Ground) -> Spread | None:
     return evenly(ground.region, problem.privacy.epsilon, ground.records)
 
 
-def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread: Spread | None) -> Floats:
+def _cost(problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None) -> Floats:
     """Return the loss of records, or of people around them, after checking its shape and that numbers are finite."""
     utility = problem.utility
     given = np.asarray(utility.cost(spaces))

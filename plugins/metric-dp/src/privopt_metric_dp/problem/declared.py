@@ -75,7 +75,7 @@ class Places:
         return {} if made is None or self.points is None else {self.points.name: made}
 
     @property
-    def given(self) -> str:
+    def given_key(self) -> str:
         """Which of the keys it is."""
         return next(name for name in _GIVEN if getattr(self, name) is not None)
 

@@ -12,7 +12,7 @@ from attrs import frozen
 from privopt.declare.schema import File, key
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
-from privopt_metric_dp.problem.kinds import DistanceKind, Ground
+from privopt_metric_dp.problem.kinds import DistanceKind, RegionVertices
 from privopt_metric_dp.space.distance_table import MatrixMetric
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric, Metric
 from privopt_metric_dp.space.places import Space
@@ -35,7 +35,7 @@ class Euclidean(DistanceKind):
         """See :class:`EuclideanMetric`."""
         return EuclideanMetric(records, outputs)
 
-    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the triangulated plane between planar points."""
         if records.kind == "vector":
             wanted = "points, a grid or a mesh"
@@ -63,7 +63,7 @@ class Haversine(DistanceKind):
         """See :class:`HaversineMetric`."""
         return HaversineMetric(records, outputs)
 
-    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the plane onto which the points are projected; its distances do not exceed great circles."""
         HaversineMetric(records)  # refuses planar points
         return _plane(records, split_km, HaversineMetric, file)
@@ -88,14 +88,16 @@ class Graph(DistanceKind):
         """See :class:`RoadMetric`."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
-    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the streets between all nodes, long ones divided."""
         from privopt_metric_dp.region.streets import streets_of
 
         vertices, region = streets_of(self.edges, records, epsilon, split_km, file)
         names = np.asarray(vertices.ids, dtype=np.str_)[region.simplices]
         roads = Roads(names[:, 0], names[:, 1], region.km, source=self.edges.name)
-        return Ground(region=region, records=vertices, metric=lambda outputs: RoadMetric(roads, vertices, outputs))
+        return RegionVertices(
+            region=region, records=vertices, metric=lambda outputs: RoadMetric(roads, vertices, outputs)
+        )
 
     def way(self, records: Space) -> str:
         """Say that it runs along edges."""
@@ -131,17 +133,17 @@ class Table(DistanceKind):
         """Say that a table gives it."""
         return "by a table of distances"
 
-    def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
+    def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
         """Yield distances to outputs that the problem does not have."""
-        if self.output_matrix is not None and own:
+        if self.output_matrix is not None and own_outputs:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 
 
 def _plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
-) -> Ground:
+) -> RegionVertices:
     """Triangles between points, refined where asked for."""
     from privopt_metric_dp.region.mesh import refined_places
 
     vertices, region = refined_places(records, split_km, file)
-    return Ground(region=region, records=vertices, metric=lambda outputs: kind(vertices, outputs))
+    return RegionVertices(region=region, records=vertices, metric=lambda outputs: kind(vertices, outputs))

@@ -31,7 +31,7 @@ from privopt_metric_dp.region.region import Region
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import Space
 
-__all__ = ["DistanceKind", "Ground", "LossKind", "MetricNotion", "Spaces", "rounding"]
+__all__ = ["DistanceKind", "LossKind", "MetricNotion", "RegionVertices", "Spaces", "rounding"]
 
 
 def rounding(cost: Floats) -> Floats:
@@ -61,7 +61,7 @@ class Spaces:
 
 
 @frozen(kw_only=True, eq=False)
-class Ground:
+class RegionVertices:
     """A region between records, for guarantees that hold at all its points.
 
     Attributes:
@@ -108,7 +108,7 @@ class DistanceKind(ABC):
             InputError: places that have no such distance, or files that will not do.
         """
 
-    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the region whose points ``privacy.everywhere`` speaks of, its ways no longer than this distance.
 
         Args:
@@ -131,8 +131,8 @@ class DistanceKind(ABC):
         """Return by which distance epsilon is per unit, in words behind the unit: ledgers add no other one up to it."""
         return f"by {self.kind} distance"
 
-    def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield keys that do not go together: (key, what was found, what must be there); ``own``: without [outputs]."""
+    def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
+        """Yield keys that do not go together: (key, found, wanted); ``own_outputs``: without [outputs]."""
         yield from ()
 
 

@@ -185,7 +185,7 @@ def expected_cost(
     def measured(count: int, coordinates: Floats | None, ways: Floats | None) -> Floats:
         ids = [str(number) for number in range(count)]
         points = Space(ids=ids, coordinates=coordinates, kind="plain" if coordinates is None else spaces.records.kind)
-        metric = distance.metric(points, outputs) if ways is None else _Known(ways)
+        metric = distance.metric(points, outputs) if ways is None else _KnownDistances(ways)
         return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
 
     if not utility.of_distances:
@@ -205,7 +205,7 @@ def expected_cost(
     return spread.expected(region.size, along)
 
 
-class _Known(Metric):
+class _KnownDistances(Metric):
     """Distances to outputs, as they are at some points of streets."""
 
     def __init__(self, ways: Floats) -> None:

@@ -8,7 +8,7 @@ each required pair. For multipliers a, b >= 0 of the two kinds of rows the Lagra
 
 whatever a and b are. Here each g_ik is replaced by something proved to be no greater (E rounded up, and the error of
 the whole sum in doubles subtracted), and the last sum is rounded down. Poor multipliers give a poor bound, never a
-wrong one: so those that prove next to nothing are omitted (:class:`Kept`), and the others may be rounded.
+wrong one: so those that prove next to nothing are omitted (:class:`SparseMultipliers`), and the others may be rounded.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.matrix.certify import check_pairs
 from privopt_metric_dp.proof.multipliers import Multipliers, Sieve
 
-__all__ = ["Kept", "lower_bound", "sum_down"]
+__all__ = ["SparseMultipliers", "lower_bound", "sum_down"]
 
 
 @jit(few=lambda cost, *others: bool(cost.size <= 200 and others[7].size <= 2_000))
-def _enclose(cost, top, off, first, second, growth, spread, starts, rows, values, least, most, wild):  # type: ignore[no-untyped-def]
+def _enclose(cost, top, relative_error, first, second, growth, spread, starts, rows, values, lower, upper, wild):  # type: ignore[no-untyped-def]
     """Lower least[i] and most[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
 
     Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 16 more roundings for the terms themselves,
@@ -57,7 +57,7 @@ def _enclose(cost, top, off, first, second, growth, spread, starts, rows, values
             terms[j] += 1.0
             loose[j] += spread[p] * f
         for i in range(n):
-            error = off * max(abs(cost[i, k]), abs(top[i, k]))
+            error = relative_error * max(abs(cost[i, k]), abs(top[i, k]))
             if terms[i] > 0.0:
                 error += size[i] * ((2.0 * terms[i] + 16.0) * 2.0**-53) * 2.0 + 1e-300
                 if not np.isfinite(value[i]):
@@ -69,12 +69,12 @@ def _enclose(cost, top, off, first, second, growth, spread, starts, rows, values
                 loose[i] = np.nextafter(loose[i], np.inf)
         if not wild[k]:
             for i in range(n):
-                least[i] = min(least[i], value[i])
-                most[i] = min(most[i], loose[i])
+                lower[i] = min(lower[i], value[i])
+                upper[i] = min(upper[i], loose[i])
 
 
 @frozen(kw_only=True, eq=False)
-class Kept:
+class SparseMultipliers:
     """Multipliers of directed rows, output by output, those alone that are there, and what they prove.
 
     Attributes:
@@ -100,7 +100,7 @@ class Kept:
         shape: tuple[int, int],
         spare: Floats | None = None,
         *,
-        most: float = math.inf,
+        max_multipliers: float = math.inf,
     ) -> Self:
         """Return the multipliers of pairs, in both directions, that are worth storing.
 
@@ -113,7 +113,7 @@ class Kept:
             growth: (P,) at least exp(eps d); rows where it is infinite, which no weights reach, are omitted.
             shape: (N, K).
             spare: (N,) at least 0; none by default.
-            most: multipliers that fit into memory.
+            max_multipliers: multipliers that fit into memory.
 
         Raises:
             MemoryError: more would be stored.
@@ -121,7 +121,7 @@ class Kept:
         """
         if multipliers.part is not None:
             own, some = multipliers.part
-            return cls.of(own, pairs[some], growth[some], shape, spare, most=most)
+            return cls.of(own, pairs[some], growth[some], shape, spare, max_multipliers=max_multipliers)
         records, outputs = shape
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
@@ -137,8 +137,8 @@ class Kept:
         for k, rows, values in sieve.sifted(multipliers, outputs):
             found[k] = rows, values
             many += len(rows)
-            if many > most:
-                raise MemoryError(f"more than {most:,.0f} multipliers")
+            if many > max_multipliers:
+                raise MemoryError(f"more than {max_multipliers:,.0f} multipliers")
         none = np.zeros(0, dtype=np.uint32), np.zeros(0)
         parts = [found.get(k, none) for k in range(outputs)]
         return cls(
@@ -162,7 +162,7 @@ class Kept:
             values=self.values[chosen],
         )
 
-    def least(self, cost: Floats) -> tuple[Floats, Bools]:
+    def min_bounds(self, cost: Floats) -> tuple[Floats, Bools]:
         """Return (N,) min_k of proved lower bounds of g_ik, and (K,) outputs omitted because a sum is not a double.
 
         Args:
@@ -171,8 +171,8 @@ class Kept:
         least, _, wild = self.ends(cost, cost, 0.0, np.zeros(len(self.growth)))
         return least, wild
 
-    def ends(self, cost: Floats, top: Floats, off: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
-        """Return (N,) numbers that enclose min_k g_ik with proof, and (K,) outputs omitted, as in :meth:`least`.
+    def ends(self, cost: Floats, top: Floats, relative_error: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
+        """Return (N,) numbers that enclose min_k g_ik with proof, and (K,) outputs omitted, as in :meth:`min_bounds`.
 
         Args:
             cost, top, off: as of :meth:`enclosed`.
@@ -181,26 +181,28 @@ class Kept:
         least, most, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
         rows = first, second, self.growth, spread, self.starts, self.rows, self.values
-        _enclose(cost, top, off, *rows, least, most, wild)
+        _enclose(cost, top, relative_error, *rows, least, most, wild)
         return least, most, wild
 
-    def enclosed(self, cost: Floats, top: Floats, off: float, lower: Floats) -> tuple[float, float]:
+    def enclosed(self, cost: Floats, top: Floats, relative_error: float, lower: Floats) -> tuple[float, float]:
         """Return two numbers that enclose what the multipliers prove with exact costs and exponentials.
 
         Args:
-            cost, top: (N, K) finite, prior included: the exact costs lie between them, to ``off`` of themselves.
-            off: relative error.
+            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``relative_error`` of themselves.
+            relative_error: of ``cost`` and ``top``.
             lower: (P,) at most exp(eps d) of the pair.
 
         Returns:
             Both infinite where a sum is not a double.
         """
-        least, most, wild = self.ends(cost, top, off, np.where(lower < self.growth, self.growth - lower, 0.0))
+        least, most, wild = self.ends(
+            cost, top, relative_error, np.where(lower < self.growth, self.growth - lower, 0.0)
+        )
         return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
         """Omit the multipliers of outputs whose sum exceeds doubles; return the rest and its bound, rounded down."""
-        least, wild = self.least(cost)
+        least, wild = self.min_bounds(cost)
         if not wild.any():
             return self, sum_down(least)
         tame = self.only(~np.repeat(wild, np.diff(self.starts)))
@@ -208,7 +210,7 @@ class Kept:
 
     def bound(self, cost: Floats) -> float:
         """Return the proved bound on every mechanism's loss, rounded down; minus infinity if a sum exceeds doubles."""
-        least, wild = self.least(cost)
+        least, wild = self.min_bounds(cost)
         return -math.inf if wild.any() else sum_down(least)
 
 
@@ -230,7 +232,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():
         raise UsageError(f"cost must be finite and of shape (N, K); it has shape {cost.shape}")
     pairs, distances = check_pairs(pairs, distances, len(cost))
-    kept = Kept.of(multipliers, pairs, exp_bounds(distances, epsilon)[1], cost.shape)
+    kept = SparseMultipliers.of(multipliers, pairs, exp_bounds(distances, epsilon)[1], cost.shape)
     return max(kept.tame(cost)[1], sum_down(cost.min(axis=1)))
 
 

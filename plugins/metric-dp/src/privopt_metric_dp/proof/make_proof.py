@@ -13,10 +13,10 @@ from privopt.errors import Fault, InputError, ModelError
 from privopt.execution.clock import clock
 from privopt.files.archive import read_npz
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import Kept
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.proof_file import PROOF, Proof
-from privopt_metric_dp.proof.row_proof import Rows, kept_of
+from privopt_metric_dp.proof.row_proof import Rows, select_multipliers
 from privopt_metric_dp.proof.street_proof import Streets
 from privopt_metric_dp.proof.tree_multipliers import Forest
 from privopt_metric_dp.proof.tree_proof import Trees
@@ -101,8 +101,8 @@ def prove(
     first = True
     while made is None or clock().left > 0.0:
         try:
-            kept, bound = kept_of(multipliers, data, weighted, over=over, spare=spare, most=most)
-            form = _trees(kept, bound, data, weighted, spare) or Rows.least(kept, bound, weighted, spare)
+            kept, bound = select_multipliers(multipliers, data, weighted, over=over, spare=spare, max_multipliers=most)
+            form = _trees(kept, bound, data, weighted, spare) or Rows.round_to_bound(kept, bound, weighted, spare)
             found = form.stating(data, weighted, value)
         except MemoryError:
             spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
@@ -120,9 +120,11 @@ def prove(
     return made
 
 
-def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: float) -> Trees | None:
+def _trees(
+    multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
+) -> Trees | None:
     """Return the trees that multipliers make, where they prove as much, to ``spare``; None where they make none."""
-    forest = Forest.of(kept, weighted) if len(kept.values) else None
+    forest = Forest.of(multipliers, weighted) if len(multipliers.values) else None
     made = None if forest is None else Trees(prices=forest.prices, trees=forest.codes)
     return made if made is not None and made.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
 
@@ -152,19 +154,21 @@ def prove_over_streets(
     over = data.with_outputs(priced)
     spare = SPARE_SHARE * gap * abs(value)
     try:
-        kept, bound = kept_of(
+        kept, bound = select_multipliers(
             multipliers,
             over,
             over.weighted,
             over=over.needed,
             spare=spare,
-            most=max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER),
+            max_multipliers=max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER),
         )
     except MemoryError:
         return None
     if not math.isfinite(bound):
         return None
-    return Streets.of_rows(Rows.least(kept, bound, over.weighted, spare), priced).stating(data, weighted, value)
+    return Streets.of_rows(Rows.round_to_bound(kept, bound, over.weighted, spare), priced).stating(
+        data, weighted, value
+    )
 
 
 def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:

@@ -83,26 +83,27 @@ class Multipliers:
         return cls.sparse(lambda: ((k, rows, backward, values) for k in range(outputs)), pairs)
 
     @classmethod
-    def among(cls, own: Multipliers, rows: Ints, pairs: int) -> Multipliers:
+    def among(cls, multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
         """Make multipliers over all pairs from those of the pairs ``rows`` (in order); the others get 0."""
         if len(rows) == pairs:
-            return own
-        if own.part is not None:
-            return cls.among(own.part[0], rows[own.part[1]], pairs)
-        known = own.few
+            return multipliers
+        if multipliers.part is not None:
+            return cls.among(multipliers.part[0], rows[multipliers.part[1]], pairs)
+        known = multipliers.few
         if known is not None:
             return evolve(
-                cls.sparse(lambda: ((k, rows[p], back, f) for k, p, back, f in known()), pairs), part=(own, rows)
+                cls.sparse(lambda: ((k, rows[p], back, f) for k, p, back, f in known()), pairs),
+                part=(multipliers, rows),
             )
 
         def blocks() -> Iterator[Block]:
-            for k0, k1, forward, backward in own.blocks():
+            for k0, k1, forward, backward in multipliers.blocks():
                 check()
                 both = np.zeros((2, pairs, k1 - k0))
                 both[0, rows], both[1, rows] = forward, backward
                 yield k0, k1, both[0], both[1]
 
-        return cls(blocks=blocks, part=(own, rows))
+        return cls(blocks=blocks, part=(multipliers, rows))
 
     def read(self, pairs: int, outputs: int) -> int:
         """Return how many numbers an evaluation reads, for P pairs and K outputs."""
@@ -119,7 +120,7 @@ class Multipliers:
 
 
 @jit(few=lambda forward, *_: bool(forward.size <= 200))
-def _gather(forward, backward, entry, turned, reached, given, f):  # type: ignore[no-untyped-def]
+def _gather(forward, backward, entry, turned, reached, chosen, f):  # type: ignore[no-untyped-def]
     """Rows of one output with a multiplier that counts, and how many they are.
 
     Of a pair's two rows the larger one keeps the difference: ``a`` of (i, j) and ``b`` of (j, i) less ``t`` each change
@@ -132,20 +133,20 @@ def _gather(forward, backward, entry, turned, reached, given, f):  # type: ignor
         back = back if 0.0 < back < np.inf else 0.0
         value = back - ahead if turned[m] else ahead - back
         if reached[m] and value > 0.0:
-            given[found] = m
+            chosen[found] = m
             f[found] = value
             found += 1
     return found
 
 
 @jit(few=lambda given, *_: bool(given.size <= 200))
-def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
+def _sift(chosen, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
     """Write down the rows of one output that count, and how many: see :class:`Sieve`."""
     found = first = 0
     shares = np.zeros(64)
-    while first < given.size:
-        i, end = source[given[first]], first
-        while end < given.size and source[given[end]] == i:
+    while first < chosen.size:
+        i, end = source[chosen[first]], first
+        while end < chosen.size and source[chosen[end]] == i:
             end += 1
         allowed, cut = spare[i], 64
         if allowed > 0.0:
@@ -159,7 +160,7 @@ def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def
                 total += shares[cut]
         for m in range(first, end):
             if f[m] >= allowed or min(63, -math.frexp(f[m] / allowed)[1]) < cut:
-                rows[found] = given[m]
+                rows[found] = chosen[m]
                 values[found] = f[m]
                 found += 1
         first = end
@@ -210,11 +211,11 @@ class Sieve:
                 raise UsageError(f"multipliers for columns {start} to {stop} have shapes {forward.shape}, {back.shape}")
 
             def sift(
-                a: int, b: int, forward: Floats = forward, back: Floats = back
+                start: int, stop: int, forward: Floats = forward, back: Floats = back
             ) -> list[tuple[NDArray[np.uint32], Floats]]:
                 given, f = np.empty(len(self.entry), dtype=np.int64), np.empty(len(self.entry))
                 kept = []
-                for k in range(a, b):
+                for k in range(start, stop):
                     columns = np.ascontiguousarray(forward[:, k]), np.ascontiguousarray(back[:, k])
                     count = _gather(*columns, self.entry, self.turned, self.reached, given, f)
                     kept.append(self._some(given[:count], f[:count]))
@@ -224,7 +225,7 @@ class Sieve:
             for k, part in enumerate((one for span in parts for one in span), start=start):
                 yield k, *part
 
-    def _some(self, given: Ints, f: Floats) -> tuple[NDArray[np.uint32], Floats]:
-        rows, values = np.empty(len(given), dtype=np.uint32), np.empty(len(given))
-        count = _sift(given, f, self.source, self.allowed, rows, values)
+    def _some(self, chosen: Ints, f: Floats) -> tuple[NDArray[np.uint32], Floats]:
+        rows, values = np.empty(len(chosen), dtype=np.uint32), np.empty(len(chosen))
+        count = _sift(chosen, f, self.source, self.allowed, rows, values)
         return rows[:count].copy(), values[:count].copy()

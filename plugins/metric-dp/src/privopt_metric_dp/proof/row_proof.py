@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints, Singles
 from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import Kept, sum_down
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.proof_file import OFF, Proof, growth_of
 
-__all__ = ["Rows", "kept_of"]
+__all__ = ["Rows", "select_multipliers"]
 
 DROPPED: Final = 2**7
 """What the last bits of a single's fraction count that are rounded off where that suffices: 6.2 million multipliers of
@@ -49,7 +49,7 @@ class Rows(Proof):
     values: Floats | Singles
 
     @classmethod
-    def nothing(cls, outputs: int) -> Self:
+    def without_multipliers(cls, outputs: int) -> Self:
         """Return no multipliers at all, which prove every record's cheapest output."""
         none = np.zeros(0, dtype=np.uint32)
         pairs, starts = np.zeros((0, 2), dtype=np.int64), np.zeros(outputs + 1, dtype=np.int64)
@@ -59,18 +59,18 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Keep all of a solver's multipliers that prove something: see :func:`kept_of`."""
-        return cls.least(*kept_of(multipliers, data, weighted, over=over), weighted, 0.0)
+        """Keep all of a solver's multipliers that prove something: see :func:`select_multipliers`."""
+        return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
     @classmethod
-    def least(cls, kept: Kept, bound: float, weighted: Floats, spare: float) -> Self:
+    def round_to_bound(cls, multipliers: SparseMultipliers, bound: float, weighted: Floats, spare: float) -> Self:
         """Make multipliers that prove a bound, to ``spare``: a single's first bits of each, singles, or doubles."""
         with np.errstate(over="ignore", under="ignore"):
-            single = kept.values.astype(np.float32)
+            single = multipliers.values.astype(np.float32)
         short = ((single.view(np.uint32) + np.uint32(DROPPED // 2)) & ~np.uint32(DROPPED - 1)).view(np.float32)
-        best = kept.only(np.ones(len(kept.rows), dtype=np.bool_))
+        best = multipliers.only(np.ones(len(multipliers.rows), dtype=np.bool_))
         for rounded in (short, single):
-            found = evolve(kept, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
+            found = evolve(multipliers, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
             if found.bound(weighted) >= bound - spare:
                 best = found
                 break
@@ -79,7 +79,9 @@ class Rows(Proof):
     def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
         """See :meth:`Proof.enclosed`."""
         lower, growth = growth_of(self.pairs, data)
-        kept = Kept(pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values)
+        kept = SparseMultipliers(
+            pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values
+        )
         low, high = kept.enclosed(weighted, weighted + data.shortfall(), OFF, lower)
         excess = float(data.excess.sum()) * (1.0 + 2.0**-40)
         return (math.nextafter(low - excess, -math.inf) if excess else low), high
@@ -108,15 +110,15 @@ class Rows(Proof):
             yield "rows", bool(rising.all()), "each row of an output once, in order"
 
 
-def kept_of(
+def select_multipliers(
     multipliers: Multipliers,
     data: MetricData,
     weighted: Floats,
     *,
     over: tuple[Ints, Floats] | None = None,
     spare: float = 0.0,
-    most: float = math.inf,
-) -> tuple[Kept, float]:
+    max_multipliers: float = math.inf,
+) -> tuple[SparseMultipliers, float]:
     """Return the multipliers of a solver that are worth storing, and what they prove, rounded down.
 
     Args:
@@ -125,7 +127,7 @@ def kept_of(
         weighted: (N, K) costs, prior included.
         over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
         spare: what the bound may lose to a smaller file by leaving the least multipliers out.
-        most: multipliers that fit into memory.
+        max_multipliers: multipliers that fit into memory.
 
     Raises:
         MemoryError: more would be stored.
@@ -134,7 +136,9 @@ def kept_of(
     growth = exp_bounds(data.metric.no_less(distances), data.epsilon)[1]
     growth = np.where(data.surely_required(pairs, distances), growth, np.inf)
     share = np.full(len(weighted), spare / len(weighted))
-    kept, bound = Kept.of(multipliers, pairs, growth, weighted.shape, share, most=most).tame(weighted)
+    kept, bound = SparseMultipliers.of(
+        multipliers, pairs, growth, weighted.shape, share, max_multipliers=max_multipliers
+    ).tame(weighted)
     if not bound > sum_down(weighted.min(axis=1)):  # every record at its cheapest output needs no multipliers
         return kept.only(np.zeros(len(kept.rows), dtype=np.bool_)), -math.inf
     return kept, bound

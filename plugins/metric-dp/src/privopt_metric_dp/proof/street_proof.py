@@ -29,7 +29,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
 from privopt.execution.compiled import jit
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import Kept, sum_down
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
 from privopt_metric_dp.proof.proof_file import OFF, PROOF, growth_of
 from privopt_metric_dp.proof.row_proof import Rows
 from privopt_metric_dp.space.street_pieces import Inside, pieces_of
@@ -96,7 +96,9 @@ class Streets(Rows):
         inside = inside_of(data, self.bound_outputs)
         lower, growth = growth_of(self.pairs, data)
         spread = np.where(lower < growth, growth - lower, 0.0)
-        kept = Kept(pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values)
+        kept = SparseMultipliers(
+            pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values
+        )
         least, most, wild = kept.ends(priced.weighted, priced.weighted + priced.shortfall(), OFF, spread)
         if wild.any():
             return -math.inf, math.inf

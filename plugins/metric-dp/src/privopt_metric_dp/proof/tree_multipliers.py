@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.execution.compiled import jit
-from privopt_metric_dp.proof.lagrangian_bound import Kept, sum_down
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
 
 __all__ = ["Forest"]
 
@@ -73,7 +73,7 @@ def _ordered(parent: Any, waiting: Any, order: Any) -> bool:
 
 
 @jit(few=lambda cost, *_: bool(cost.size <= 200))
-def _enclose(cost, top, under, off, prices, parents, above, edges, growth, lower, least, most):  # type: ignore[no-untyped-def]
+def _enclose(cost, top, under, relative_error, prices, parents, above, edges, growth, lower, smallest, greatest):  # type: ignore[no-untyped-def]
     """Lower least[i] and most[i] to min_k of bounds of what is left; the first output that has no trees, else -1.
 
     What is left rises with costs and falls with factors, so each end takes the ends of these that suit it.
@@ -85,7 +85,7 @@ def _enclose(cost, top, under, off, prices, parents, above, edges, growth, lower
         if not _ordered(parents[k], waiting, order):
             return k
         for i in range(n):
-            doubt = off * max(abs(cost[i, k]), abs(top[i, k]))
+            doubt = relative_error * max(abs(cost[i, k]), abs(top[i, k]))
             low, high = cost[i, k] - (doubt + under[i]), top[i, k] + doubt
             rounding = 2.0**-51 * (abs(low) + abs(high) + doubt + under[i])
             bottom[i], ceiling[i] = _down(low - rounding - prices[i]), _up(high + rounding - prices[i])
@@ -100,25 +100,25 @@ def _enclose(cost, top, under, off, prices, parents, above, edges, growth, lower
                 bottom[p] = _down(bottom[p] + _down(max(low, 0.0) / growth[e]))
                 ceiling[p] = _up(ceiling[p] + _up(max(high, 0.0) / lower[e]))
                 low, high = min(low, 0.0), min(high, 0.0)
-            least[i], most[i] = min(least[i], low), min(most[i], high)
+            smallest[i], greatest[i] = min(smallest[i], low), min(greatest[i], high)
     return -1
 
 
 @jit()
-def _walk(root, group, other, height, length, up, before, order):  # type: ignore[no-untyped-def]
+def _walk(root, group, other, height, length, up, parents, order):  # type: ignore[no-untyped-def]
     """Walk a tree from its root: whom each record hangs on, and its height; how many records it has, -1 in a circle."""
-    order[0], height[root], before[root] = root, 0.0, root
+    order[0], height[root], parents[root] = root, 0.0, root
     count, done = 1, 0
     while done < count:
         i = order[done]
         done += 1
         for e in range(group[i], group[i + 1]):
             j = other[e]
-            if j == before[i]:
+            if j == parents[i]:
                 continue
-            if before[j] >= 0:
+            if parents[j] >= 0:
                 return -1
-            before[j], height[j] = i, height[i] + (length[e] if up[e] else -length[e])
+            parents[j], height[j] = i, height[i] + (length[e] if up[e] else -length[e])
             order[count] = j
             count += 1
     return count
@@ -187,20 +187,20 @@ class Forest:
     codes: NDArray[np.unsignedinteger[Any]]
 
     @classmethod
-    def of(cls, kept: Kept, cost: Floats) -> Self | None:
+    def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
         """Return the trees that multipliers make; None where they make none.
 
         Args:
-            kept: multipliers.
+            multipliers: those that count, output by output.
             cost: (N, K) finite, prior included.
         """
         n, outputs = cost.shape
-        least, wild = kept.least(cost)
-        if wild.any() or not (kept.growth < MAX_FACTOR).all() or (np.diff(kept.starts) >= n).any():
+        least, wild = multipliers.min_bounds(cost)
+        if wild.any() or not (multipliers.growth < MAX_FACTOR).all() or (np.diff(multipliers.starts) >= n).any():
             return None
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
-        first, second = (np.ascontiguousarray(kept.pairs[:, end]) for end in (0, 1))
-        made = _planted(kept.starts, kept.rows, first, second, np.log(kept.growth), codes)
+        first, second = (np.ascontiguousarray(multipliers.pairs[:, end]) for end in (0, 1))
+        made = _planted(multipliers.starts, multipliers.rows, first, second, np.log(multipliers.growth), codes)
         return cls(prices=least, codes=codes) if made else None
 
     @property
@@ -222,13 +222,19 @@ class Forest:
         return pairs, place[:-1].reshape(number.shape)
 
     def enclosed(
-        self, cost: Floats, top: Floats, off: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
+        self,
+        cost: Floats,
+        top: Floats,
+        relative_error: float,
+        under: Floats,
+        places: Ints,
+        growth: tuple[Floats, Floats],
     ) -> tuple[float, float] | None:
         """Return two numbers that enclose what the trees prove with exact costs and exponentials; None with a circle.
 
         Args:
-            cost, top: (N, K) finite, prior included: the exact costs lie between them, to ``off`` of themselves.
-            off: relative error.
+            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``relative_error`` of themselves.
+            relative_error: of ``cost`` and ``top``.
             under: (N,) what of each record's ``cost`` is too much, at most.
             places: of :meth:`edges`.
             growth: (E,) at most, and at least, exp(eps d) of each pair.
@@ -242,7 +248,7 @@ class Forest:
         least, most = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
         above = (self.codes & 1).astype(np.bool_)
         trees = self.parents, above, places
-        if _enclose(cost, top, under, off, self.prices, *trees, upper, lower, least, most) >= 0:
+        if _enclose(cost, top, under, relative_error, self.prices, *trees, upper, lower, least, most) >= 0:
             return None
         if not (np.isfinite(least).all() and np.isfinite(most).all()):
             return -math.inf, math.inf

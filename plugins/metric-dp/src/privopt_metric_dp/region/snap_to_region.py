@@ -23,7 +23,7 @@ from privopt_metric_dp.region.locate import FARTHEST, Sides, Triangles
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, street_growth
 from privopt_metric_dp.space.projection import Projection, degrees_in_units
 
-__all__ = ["Snapped", "Snapper", "far_share", "far_shares", "read_positions"]
+__all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
 """Reaches above this have the same shares, to double precision."""
@@ -98,7 +98,7 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
 
 
 @frozen(kw_only=True, eq=False)
-class Snapped:
+class SimplexMixture:
     """What positions are mixtures of.
 
     Attributes:
@@ -221,7 +221,7 @@ class Snapper:
         """(S,) of the streets, in doubles."""
         return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
 
-    def snap(self, positions: Floats) -> Snapped:
+    def snap(self, positions: Floats) -> SimplexMixture:
         """Return the vertices and weights that make up each position.
 
         Args:
@@ -233,11 +233,11 @@ class Snapper:
         """Round (B, 2) positions as :meth:`snap` takes them, in whole mm of the plane."""
         return read_positions(positions, self.projection)
 
-    def exactly(self, positions: Ints) -> Snapped:
+    def exactly(self, positions: Ints) -> SimplexMixture:
         """Snap positions in whole millimetres of the plane."""
         if self._triangles is None:
             side, shares, away = self._sides.nearest(positions)
-            return Snapped(
+            return SimplexMixture(
                 corners=self.ends[side],
                 shares=shares,
                 away=away / MM_PER_KM,
@@ -256,4 +256,4 @@ class Snapper:
             corners[out, :2], corners[out, 2] = self.ends[side], self.ends[side, 0]
             shares[out, :2], shares[out, 2] = divided, 0
             away[out] = far / MM_PER_KM
-        return Snapped(corners=corners, shares=shares, away=away)
+        return SimplexMixture(corners=corners, shares=shares, away=away)

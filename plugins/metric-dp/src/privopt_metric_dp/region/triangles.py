@@ -26,7 +26,7 @@ __all__ = ["common_factors", "proved", "sufficient"]
 
 Pick = Callable[[Any, Any], Any]
 
-_BISECTIONS = 50
+_BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
 """Relative distance kept from the largest factor, many times what the doubles of the search lose."""
 
@@ -61,7 +61,7 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
     lengths = _lengths(sides)
     twice = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
     low, high = np.zeros(len(sides)), np.ones(len(sides))
-    for _ in range(_BISECTIONS):
+    for _ in range(_BISECTION_STEPS):
         middle = (low + high) / 2
         worst = np.zeros(len(sides))
         for a in range(3):  # the corner with the least value; b and c follow it
@@ -82,21 +82,21 @@ def _lengths(sides: Ints) -> Floats:
     return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 
 
-def _corners(along_b: Any, along_c: Any, across: Any, least: Pick, most: Pick) -> list[tuple[Any, Any]]:
+def _corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
     """Corners of the polygon of (p, q), clipped to the box: every one of them lies in it.
 
-    Of arrays of doubles or of rationals, as ``least`` and ``most`` of two such numbers are.
+    Of arrays of doubles or of rationals, as ``minimum`` and ``maximum`` of two such numbers are.
     """
     none = 0 * along_b
-    top_b = least(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
-    top_c = least(along_c, along_b + across * (1 + along_b))
+    top_b = minimum(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
+    top_c = minimum(along_c, along_b + across * (1 + along_b))
     return [
-        (top_b, most(none, (top_b - across) / (1 + across))),
-        (top_b, least(along_c, top_b + across * (1 + top_b))),
-        (most(none, (top_c - across) / (1 + across)), top_c),
-        (least(along_b, top_c + across * (1 + top_c)), top_c),
-        (none, least(along_c, across)),
-        (least(along_b, across), none),
+        (top_b, maximum(none, (top_b - across) / (1 + across))),
+        (top_b, minimum(along_c, top_b + across * (1 + top_b))),
+        (maximum(none, (top_c - across) / (1 + across)), top_c),
+        (minimum(along_b, top_c + across * (1 + top_c)), top_c),
+        (none, minimum(along_c, across)),
+        (minimum(along_b, across), none),
     ]
 
 

@@ -16,7 +16,7 @@ from privopt.arrays import Floats
 from privopt.interfaces.report_parts import Section
 from privopt.report.page import script_json
 
-__all__ = ["Explored", "explorer"]
+__all__ = ["ExplorerData", "explorer"]
 
 
 STEPS: Final = (255, 63, 15)
@@ -34,7 +34,7 @@ MOST_ENTRIES: Final = 40_000_000
 
 
 @frozen(kw_only=True, eq=False)
-class Explored:
+class ExplorerData:
     """What the map shows.
 
     Attributes:
@@ -83,7 +83,7 @@ def _short(values: Floats) -> list[float]:
     return [float(f"{value:.6g}") for value in values.ravel().tolist()]
 
 
-def explorer(shown: Explored, lead: str = "", title: str = "Where a release falls") -> Section | None:
+def explorer(shown: ExplorerData, lead: str = "", title: str = "Where a release falls") -> Section | None:
     """Return the section, None of a matrix too large for the map; a page can hold one."""
     packed = _packed(shown.probabilities)
     if packed is None:

@@ -85,11 +85,13 @@ def _plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
     return places, ("first principal component", "second principal component"), ""
 
 
-def _map(where: Layout, values: Floats, label: str, *, least: float | None = None, most: float | None = None) -> Figure:
+def _map(
+    where: Layout, values: Floats, label: str, *, lowest: float | None = None, highest: float | None = None
+) -> Figure:
     figure, axes = axes_of(5.6, 4.3)
     size = dot_size(where.places, 3.4)
     x, y = where.places.T
-    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=least, vmax=most, **RIM)
+    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=lowest, vmax=highest, **RIM)
     drawn.set_rasterized(len(x) > MAX_VECTOR_MARKS)
     figure.colorbar(drawn, ax=axes, label=label)
     axes.set_xlabel(where.axes[0])
@@ -134,14 +136,16 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 @themed
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the expected loss of each record, over the map."""
-    return _map(layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", least=0.0)
+    return _map(
+        layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", lowest=0.0
+    )
 
 
 @themed
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the share of epsilon that each record uses against its neighbours, over the map; 1 is the most allowed."""
     spent = spent_of_records(release, float(data.epsilon))
-    return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", least=0.0, most=1.0)
+    return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", lowest=0.0, highest=1.0)
 
 
 @themed
@@ -156,10 +160,10 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 
 @themed
-def spent_by_distance(release: MatrixRelease, data: MetricData, *, most: int = 2_000) -> Figure:
+def spent_by_distance(release: MatrixRelease, data: MetricData, *, max_points: int = 2_000) -> Figure:
     """Draw the greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
-    chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // most))]
+    chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // max_points))]
     worst, distance = greatest_log_ratios(release.weights, release.pairs[chosen]), release.distances[chosen]
     end = float(distance.max()) if len(distance) else 1.0
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")

@@ -20,7 +20,7 @@ from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report import figures
-from privopt_metric_dp.report.explorer import Explored, explorer
+from privopt_metric_dp.report.explorer import ExplorerData, explorer
 from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space
@@ -31,7 +31,7 @@ else:
     Figure = Any
 
 __all__ = [
-    "losses_beside",
+    "compare_losses",
     "meaning_section",
     "metric_figures",
     "metric_layer",
@@ -58,7 +58,7 @@ def trajectory_of(result: Result) -> list[Any]:
     return [row for row in rows if any(isinstance(value, (int, float)) for value in row[1:])]
 
 
-def losses_beside(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
+def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
     """Return losses of this release and, if costs are known, of mechanisms without a solver: name, loss, remark."""
     rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
@@ -88,7 +88,7 @@ def _figures(
     attacked: Mapping[str, Any] | None,
 ) -> dict[str, Figure]:
     costed = costs_of(loss, data)
-    beside = [(name, value) for name, value, _ in losses_beside(costed, result)]
+    beside = [(name, value) for name, value, _ in compare_losses(costed, result)]
     bound = result.objective.lower_bound
     made = {} if costed is None else {"loss-map": figures.loss_map(release, costed)}
     made |= {
@@ -127,7 +127,7 @@ def metric_sections(
         sections.append(figure_section("Where a release falls", made["release-from-one-record"], lead))
     if data.records.kind == "vector":
         sections.append(word_section(release, data))
-    sections.append(_beside(costs_of(loss, data), result, loss.unit, made["loss-beside-baselines"]))
+    sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, made["loss-beside-baselines"]))
     sections.append(_maps(made))
     sections.append(_pairs(release, data, made["privacy-spent"]))
     if attacked is not None:
@@ -138,9 +138,9 @@ def metric_sections(
     return sections
 
 
-def _many(made: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
+def _many(figures: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
     """Show what many reports of one place reveal."""
-    html = f"<p>{escape(seen_of(attacked))}</p>{drawing('Reports of one place', made['over-time'])}"
+    html = f"<p>{escape(seen_of(attacked))}</p>{drawing('Reports of one place', figures['over-time'])}"
     return Section(title="What many reports reveal", lead=_MANY, html=html)
 
 
@@ -157,15 +157,17 @@ def meaning_section(sentences: Sequence[str]) -> Section:
     return Section(title="What the promise means", lead="Epsilon is per unit of distance; in figures:", html=html)
 
 
-def _maps(made: Mapping[str, Figure]) -> Section:
+def _maps(figures: Mapping[str, Figure]) -> Section:
     spent = (
         "how much of epsilon is used where: 1 is all that is allowed, and more than 1 cannot be, which is what the "
         "certificate proves."
     )
-    drawings = [drawing("Achieved epsilon over the map", made["privacy-map"], "Worst of each record's required pairs.")]
-    if "loss-map" not in made:
+    drawings = [
+        drawing("Achieved epsilon over the map", figures["privacy-map"], "Worst of each record's required pairs.")
+    ]
+    if "loss-map" not in figures:
         return pair_section("Privacy over the map", drawings, f"It shows {spent}")
-    drawings.insert(0, drawing("Loss over the map", made["loss-map"], "Expected loss of each record."))
+    drawings.insert(0, drawing("Loss over the map", figures["loss-map"], "Expected loss of each record."))
     lead = f"The first map shows what each place's own people lose on average. The second shows {spent}"
     return pair_section("Loss and privacy over the map", drawings, lead)
 
@@ -247,9 +249,9 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
     ]
 
 
-def _beside(data: MetricData | None, result: Result, unit: str, drawn: Figure) -> Section:
+def _show_comparison(data: MetricData | None, result: Result, unit: str, drawn: Figure) -> Section:
     """Return the loss next to the bound and mechanisms that need no solver."""
-    rows: list[tuple[Any, ...]] = list(losses_beside(data, result))
+    rows: list[tuple[Any, ...]] = list(compare_losses(data, result))
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, f"{_bounded(result)} is below"))
@@ -259,12 +261,12 @@ def _beside(data: MetricData | None, result: Result, unit: str, drawn: Figure) -
     return Section(title="Loss next to bound and baselines", lead=lead, html=figure + shown)
 
 
-def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Explored:
+def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> ExplorerData:
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
     placed = figures.layout(*spaces)
     lost, spent = "expected loss", "share of epsilon used"
     costed = costs_of(loss, data)
-    return Explored(
+    return ExplorerData(
         rows=release.records.tolist(),
         outputs=release.outputs.tolist(),
         probabilities=release.probabilities,

@@ -25,7 +25,7 @@ from privopt.interfaces.attend import attend
 from privopt.interfaces.incumbent import Incumbent
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
-from privopt_metric_dp.solvers.components import Reduced
+from privopt_metric_dp.solvers.components import ReducedInstance
 from privopt_metric_dp.solvers.few_outputs import FewOutputs
 from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound, one_output
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
@@ -54,7 +54,7 @@ Ladder = Callable[[Part, Room], Iterator[Solver]]
 """Which methods in which order; resumed after each, so it sees what the ones before found out."""
 
 
-def auto(part: Part, room: Room) -> Iterator[Solver]:
+def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     """Yield the methods that fit a part, best first."""
     instance, inner = part.instance, InteriorPoint()
     few = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
@@ -64,7 +64,7 @@ def auto(part: Part, room: Room) -> Iterator[Solver]:
     yield StarSolver()
     if part.starred:
         yield from (ColumnGeneration(), inner)
-    elif inner.peak_bytes(part) > room():
+    elif inner.peak_bytes(part) > memory_limit():
         yield from (inner, few, ColumnGeneration())  # the first says what it would need
     elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
         yield from (FewPairs(inner), inner)
@@ -91,9 +91,9 @@ def named(method: str) -> Ladder:
     }
     rest = [first[name] for name in METHODS[2:] if name != method]
 
-    def ladder(part: Part, room: Room) -> Iterator[Solver]:
+    def ladder(part: Part, memory_limit: Room) -> Iterator[Solver]:
         yield first[method]
-        if method == "star" and first[method].peak_bytes(part) <= room():
+        if method == "star" and first[method].peak_bytes(part) <= memory_limit():
             if not part.starred:
                 raise SolverError("the star does not exist here; use interior-point or column-generation")
             return
@@ -102,13 +102,13 @@ def named(method: str) -> Ladder:
     return ladder
 
 
-def climb(part: Part, offers: PartOffers, room: Room, ladder: Ladder, *, first: bool = False) -> None:
+def climb(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladder, *, first: bool = False) -> None:
     """Let one method after the other offer, until the gap is certified and proved.
 
     Args:
         part: connected.
         offers: of the part.
-        room: bytes that may be taken; a method that needs more is not begun.
+        memory_limit: bytes that may be taken; a method that needs more is not begun.
         ladder: of methods.
         first: whether the first one that is had is the only one.
 
@@ -121,10 +121,10 @@ def climb(part: Part, offers: PartOffers, room: Room, ladder: Ladder, *, first: 
     if best.objective <= best.lower_bound + part.instance.noise and _cheapest_for_all(part.instance):
         offers.note(best.method)
         return
-    for solver in ladder(part, room):
+    for solver in ladder(part, memory_limit):
         if offers.reached and offers.confirm():
             return
-        needed, left = solver.peak_bytes(part), room()
+        needed, left = solver.peak_bytes(part), memory_limit()
         if needed > left:
             offers.note(f"{solver.name} (needs {needed / GB:.2g} GB of {left / GB:.2g} left)")
         elif _had(solver, part, offers) and first:
@@ -155,13 +155,13 @@ def _had(solver: Solver, part: Part, offers: PartOffers) -> bool:
     return True
 
 
-def search(instance: Instance, offers: PartOffers, room: Room, method: str | Solver | Ladder = "auto") -> None:
+def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: str | Solver | Ladder = "auto") -> None:
     """Make an instance smaller and solve its connected parts, each in its share of the time.
 
     Args:
         instance: the whole.
         offers: of the whole.
-        room: bytes that may be taken.
+        memory_limit: bytes that may be taken.
         method: one of `METHODS`, a solver, or another ladder.
 
     Raises:
@@ -169,11 +169,11 @@ def search(instance: Instance, offers: PartOffers, room: Room, method: str | Sol
         UnknownNameError: no such method.
         SolverError: the method asked for by name does not apply; what to try instead is named.
     """
-    ladder, reduced = _ladder(method), Reduced(instance)
+    ladder, reduced = _ladder(method), ReducedInstance(instance)
     left = sum(part.instance.cost.size for part in reduced.parts)
     for part, view in zip(reduced.parts, reduced.views(offers), strict=True):
         with clock().share(part.instance.cost.size / left):
-            climb(part, view, room, ladder, first=isinstance(method, str) and method != "auto")
+            climb(part, view, memory_limit, ladder, first=isinstance(method, str) and method != "auto")
         left -= part.instance.cost.size
         check()
 

@@ -74,7 +74,14 @@ def add_entries(
 
 @_compiled
 def _rows(
-    first: int, last: int, start: Indices, row: Indices, diagonal: Floats, below: Floats, own: Floats, other: Floats
+    first: int,
+    last: int,
+    start: Indices,
+    row: Indices,
+    diagonal: Floats,
+    below: Floats,
+    diagonals: Floats,
+    other: Floats,
 ) -> None:
     """Rows ``first`` to ``last`` of ``R``: its diagonal and the entries next to it."""
     where = np.full(len(start) - 1, -1, np.int32)
@@ -100,21 +107,21 @@ def _rows(
                 left -= shares[x] * there[x]
                 other[at + x] = -shares[x]
         weight = 1.0 / np.sqrt(max(left, 1e-12 * diagonal[v]))
-        own[v] = weight
+        diagonals[v] = weight
         for x in range(count):
             other[at + x] *= weight
 
 
 @_compiled
-def _apply(start: Indices, row: Indices, own: Floats, other: Floats, given: Floats) -> Floats:
-    """``R' R given``."""
+def _apply(start: Indices, row: Indices, diagonal: Floats, other: Floats, right: Floats) -> Floats:
+    """``R' R right``."""
     n = len(start) - 1
     out = np.zeros(n)
     for v in range(n):
-        value = own[v] * given[v]
+        value = diagonal[v] * right[v]
         for e in range(start[v], start[v + 1]):
-            value += other[e] * given[row[e]]
-        out[v] += own[v] * value
+            value += other[e] * right[row[e]]
+        out[v] += diagonal[v] * value
         for e in range(start[v], start[v + 1]):
             out[row[e]] += other[e] * value
     return out

@@ -19,9 +19,9 @@ from privopt.numbers.graphs import components, shortest_rows
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, freer, one_output
 from privopt_metric_dp.solvers.solver import Part, PartOffers
-from privopt_metric_dp.space.pairs import reduce_pairs, worth_reducing
+from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 
-__all__ = ["Merged", "Reduced", "drop_implied_pairs", "merge_records"]
+__all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
 """Log-ratios up to this are taken for 0: the optimum moves by less than this share."""
@@ -33,7 +33,7 @@ INSIDE, SKIPPED = -1, -2
 
 
 @frozen(kw_only=True, eq=False)
-class Merged:
+class MergedInstance:
     """An instance whose records at distance 0 are merged.
 
     Attributes:
@@ -81,7 +81,7 @@ class Merged:
             yield k0, k1, f, b
 
 
-def _spanning_trees(merged: Merged) -> list[tuple[int, int, int]]:
+def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     """Edges (child, parent, pair) of a spanning tree of each group, leaves first."""
     neighbours: dict[int, list[tuple[int, int]]] = {}
     for p in map(int, np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))):
@@ -104,7 +104,7 @@ def _spanning_trees(merged: Merged) -> list[tuple[int, int, int]]:
     return edges[::-1]
 
 
-def merge_records(instance: Instance) -> Merged | None:
+def merge_records(instance: Instance) -> MergedInstance | None:
     """Merge records at distance 0 (log-ratio up to `MERGE_BELOW`); None where there are none."""
     near = instance.lengths <= MERGE_BELOW
     if not near.any():
@@ -128,7 +128,9 @@ def merge_records(instance: Instance) -> Merged | None:
         epsilon=instance.epsilon,
         coordinates=coordinates,
     )
-    return Merged(original=instance, instance=small, group=label, pair=pair, flipped=before[:, 0] > before[:, 1])
+    return MergedInstance(
+        original=instance, instance=small, group=label, pair=pair, flipped=before[:, 0] > before[:, 1]
+    )
 
 
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
@@ -141,7 +143,7 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     Returns:
         The smaller instance and the numbers of the pairs that are left.
     """
-    if not worth_reducing(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
+    if not has_implied_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
         return instance, np.arange(len(instance.pairs))
     kept = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK))
     if len(kept) == len(instance.pairs):
@@ -165,7 +167,7 @@ def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]
     return small, rows
 
 
-class Reduced:
+class ReducedInstance:
     """An instance made smaller once, and the way back: records merged, implied pairs dropped, connected parts.
 
     A part is connected, has no implied pair, no two records at distance 0, and but for :meth:`solved` ones no output
@@ -226,20 +228,20 @@ class Reduced:
         """Return what each part's solver offers to; the other parts stay at their best, or at one output for all."""
         if len(self.parts) == 1:
             return [offers.through("", lambda z: self.mechanism([z]), lambda f: self.multipliers([f]))]
-        joined = _Joined(self, offers)
+        joined = _JoinedOffers(self, offers)
         views: list[PartOffers] = [_PartOffers(joined, part) for part in self.parts]
-        joined.tell("constant", firm=True)
+        joined.offer_best("constant", firm=True)
         return views
 
 
-class _Joined:
+class _JoinedOffers:
     """The results of all parts, offered as one after each step of one of them."""
 
-    def __init__(self, reduced: Reduced, outer: PartOffers) -> None:
+    def __init__(self, reduced: ReducedInstance, outer: PartOffers) -> None:
         self.reduced, self.outer, self.parts = reduced, outer, list[Kept[Floats, Multipliers]]()
 
-    def tell(self, origin: str, *, firm: bool) -> None:
-        """Offer the parts' best."""
+    def offer_best(self, origin: str, *, firm: bool) -> None:
+        """Offer the best of every part as one."""
         zs = [part.candidate for part in self.parts]
         proofs = [part.proof for part in self.parts]
         self.outer.offer(
@@ -252,14 +254,14 @@ class _Joined:
         )
 
 
-def _all(join: Any, given: Sequence[Any]) -> Any:
-    return join([made(one) for one in given])
+def _all(join: Any, results: Sequence[Any]) -> Any:
+    return join([made(one) for one in results])
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
     """What one part of several offers; its gap is its own."""
 
-    def __init__(self, joined: _Joined, part: Part) -> None:
+    def __init__(self, joined: _JoinedOffers, part: Part) -> None:
         one = one_output(part.instance)
         self._joined, self.gap, self.noise = joined, joined.outer.gap, part.instance.noise
         self.best = Kept(one.z, one.objective, one.multipliers, one.lower_bound)
@@ -270,7 +272,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
         """Keep it; a relaxation's candidate waits until it is mended."""
         self.best.take(offer)
         if self._firm.take(offer.settled):
-            self._joined.tell(offer.origin, firm=True)
+            self._joined.offer_best(offer.origin, firm=True)
 
     @property
     def reached(self) -> bool:

@@ -18,7 +18,7 @@ __all__ = ["exponential", "exponential_loss", "largest_share"]
 _BLOCK = 1 << 22
 _SAFETY_SHARE = 1e-9
 """Share of a pair's epsilon d that is left to the roundings of `largest_share`."""
-_BISECTIONS = 20
+_BISECTION_STEPS = 20
 _MAX_FACTOR = 64.0
 
 
@@ -56,8 +56,8 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
         raise InputError([Fault("distance", f"row {r}", "no output within reach", "at least one") for r in lost])
     shares = np.empty(d.shape)
 
-    def fill(a: int, b: int) -> None:
-        part = np.subtract(d[a:b], nearest[a:b], out=shares[a:b])
+    def fill(start: int, stop: int) -> None:
+        part = np.subtract(d[start:stop], nearest[start:stop], out=shares[start:stop])
         part *= -share * epsilon
         np.exp(part, out=part)
         part /= part.sum(axis=1, keepdims=True)
@@ -88,7 +88,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
     farther, nearer = _differences(distances, i, j)
     allowed = epsilon * lengths * (1.0 - _SAFETY_SHARE)
 
-    def kept(share: float) -> bool:
+    def is_private(share: float) -> bool:
         rate = share * epsilon
         with np.errstate(under="ignore"):
             sums = np.log(np.exp(-rate * (distances - nearest)).sum(axis=1)) - rate * nearest[:, 0]
@@ -96,13 +96,13 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
         return bool((np.maximum(rate * nearer - drift, rate * farther + drift) <= allowed).all())
 
     low, high = 0.5, 1.0
-    while kept(high) and high < _MAX_FACTOR:
+    while is_private(high) and high < _MAX_FACTOR:
         check()
         low, high = high, 2.0 * high
-    for _ in range(_BISECTIONS):
+    for _ in range(_BISECTION_STEPS):
         check()
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if kept(middle) else (low, middle)
+        low, high = (middle, high) if is_private(middle) else (low, middle)
     return low
 
 

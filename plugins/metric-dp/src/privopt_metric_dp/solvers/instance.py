@@ -20,7 +20,7 @@ from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.execution.clock import check
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import Kept
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
 from privopt_metric_dp.proof.multipliers import Block, Multipliers
 
 __all__ = ["Floats", "Instance", "Solution", "dual_bound", "freer", "one_output"]
@@ -99,8 +99,8 @@ class Instance:
             raise InputError(faults)
 
     def _faults(self) -> Iterator[Fault]:
-        def fault(where: str, found: object, wanted: str) -> Fault:
-            return Fault(file="instance", where=where, found=str(found), wanted=wanted)
+        def fault(where: str, got: object, wanted: str) -> Fault:
+            return Fault(file="instance", where=where, found=str(got), wanted=wanted)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:
             yield fault("cost", f"shape {self.cost.shape}", "records by outputs, at least one of each")
@@ -219,9 +219,9 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     """
     with np.errstate(over="ignore"):
         growth = np.exp(instance.lengths)
-    kept, bound = Kept.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
+    kept, bound = SparseMultipliers.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
     trivial = instance.cost.min(axis=1)
-    return (bound, kept.least(instance.cost)[0]) if bound > trivial.sum() else (float(trivial.sum()), trivial)
+    return (bound, kept.min_bounds(instance.cost)[0]) if bound > trivial.sum() else (float(trivial.sum()), trivial)
 
 
 def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:

@@ -25,7 +25,7 @@ from privopt_metric_dp.proof.multipliers import Block, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_state import Engine, State, begin
-from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, MAX_STEPS, PARTIAL_SUMS, Coupling, couple
+from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, MAX_STEPS, PARTIAL_SUMS, SchurComplement, couple
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -62,7 +62,7 @@ RECORDS_PER_FEW_OUTPUTS = 8
 
 
 @define
-class _Looked:
+class _IterateStatus:
     """Loss and lower bound (scaled), mean complementarity, what row sums miss of one."""
 
     loss: float
@@ -71,11 +71,11 @@ class _Looked:
     missing: Floats
 
 
-def _look(state: State) -> _Looked:
+def _look(state: State) -> _IterateStatus:
     parts = state.each(lambda group: group.measure())
     by_orbit = np.full(len(state.y), np.inf)
     np.minimum.at(by_orbit, state.orbit, np.minimum.reduce([part.least for part in parts]))
-    return _Looked(
+    return _IterateStatus(
         loss=sum(part.loss for part in parts),
         bound=float(by_orbit[state.symmetry.orbit].sum()),
         mu=sum(part.products for part in parts) / state.size,
@@ -83,12 +83,12 @@ def _look(state: State) -> _Looked:
     )
 
 
-def _sound(seen: _Looked) -> bool:
+def _sound(seen: _IterateStatus) -> bool:
     """Check whether row sums are one, as far as numbers show."""
     return float(np.abs(seen.missing).max()) <= MAX_ROW_SUM_ERROR
 
 
-def _save(state: State, seen: _Looked, *, last: bool = False) -> bool:
+def _save(state: State, seen: _IterateStatus, *, last: bool = False) -> bool:
     """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound.
 
     Returns:
@@ -115,7 +115,7 @@ def _share(state: State) -> tuple[float, int]:
     return state.rough, MAX_STEPS if state.rough == LOOSE else RESTORING_STEPS
 
 
-def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tuple[Floats, float]:
+def _predict(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
     """Predictor: straight at the optimum, into the groups.
 
     Returns the step of ``y`` and the corrector's target of complementarity.
@@ -132,10 +132,10 @@ def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tu
 
 
 def _extend(
-    state: State, coupling: Coupling, add: tuple[float, float], target: float, ahead: tuple[float, float]
+    state: State, coupling: SchurComplement, add: tuple[float, float], target: float, trial_steps: tuple[float, float]
 ) -> tuple[Floats, Floats]:
     """Compute an extra direction, for targets of complementarity alone: its step of ``y``, and steps by weights."""
-    state.each(lambda group: group.aim(add, target, ahead))
+    state.each(lambda group: group.aim(add, target, trial_steps))
     nothing = state.prices(np.zeros_like(state.y))
     dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), *_share(state))
     prices = state.prices(dy)
@@ -143,7 +143,7 @@ def _extend(
 
 
 def _direction(
-    state: State, coupling: Coupling, missing: Floats, mu: float
+    state: State, coupling: SchurComplement, missing: Floats, mu: float
 ) -> tuple[Floats, tuple[float, float], tuple[float, float]]:
     """Predictor, weighted corrector, centrality correctors.
 
@@ -169,7 +169,7 @@ def _direction(
     return dy, (float(wp), float(wd)), (float(tp), float(td))
 
 
-def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
+def _restore_sums(state: State, coupling: SchurComplement, within: float) -> None:
     """Bring the row sums back to one by the least change in the last step's own metric."""
     for _ in range(3):
         missing = 1 - state.sums(lambda group: group.row_sums())
@@ -183,21 +183,21 @@ def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
         state.each(lambda group: group.take())
 
 
-def _mechanism(symmetry: Symmetry, kept: Sequence[Callable[[], Floats]]) -> Floats:
+def _mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
     """Return the mechanism ``(N, K)`` from the columns that groups kept."""
-    z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in kept], axis=1)), 0)
+    z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 
 
 def _multipliers(
-    instance: Instance, symmetry: Symmetry, scale: float, kept: Sequence[Callable[[], tuple[Floats, Floats]]]
+    instance: Instance, symmetry: Symmetry, scale: float, columns: Sequence[Callable[[], tuple[Floats, Floats]]]
 ) -> Multipliers:
     """Yield the multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
     shrink = np.exp(-instance.lengths / 2)[:, None] * scale
 
     def blocks() -> Iterator[Block]:
         start = 0
-        for proof in kept:
+        for proof in columns:
             forward, backward = proof()
             stop = start + forward.shape[1]
             yield start, stop, forward * shrink, backward * shrink
@@ -256,7 +256,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
     raise SolverError(f"the gap was not reached in {LAST_ITERATION} steps")
 
 
-def _due(state: State, seen: _Looked, gap: float) -> bool:
+def _due(state: State, seen: _IterateStatus, gap: float) -> bool:
     """Check whether row sums are to be restored to one: the gap is reached, or half of what it was at the last time."""
     half = not state.formed and seen.loss - state.bound <= (state.saved_loss - state.bound) / 2
     return half or state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap)

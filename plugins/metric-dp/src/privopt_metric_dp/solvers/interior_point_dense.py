@@ -152,13 +152,13 @@ class DenseOutputs:
             (dz, ds, df), (ez, es, ef) = self.direction, self.extra
             self.direction = dz + primal * ez, ds + primal * es, df + dual * ef
 
-    def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
+    def aim(self, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
         self._add(add)
         _, ds, df = self.direction
-        if ahead[0] == 0:
+        if trial_steps[0] == 0:
             missing = target - ds * df
         else:
-            product = (self.f + ahead[1] * df) * (self.s + ahead[0] * ds)
+            product = (self.f + trial_steps[1] * df) * (self.s + trial_steps[0] * ds)
             missing = np.clip(product, 0.1 * target, 10 * target) - product
             missing = np.maximum(missing, -10 * target)
         targets = missing / self.s

@@ -200,9 +200,9 @@ class LaneOutputs:
         self._solve(prices, -1.0, self.cost, self.dz)
         return np.asarray(row_kernels.predict(self.ends, self.root, self.mask, self.s, self.f, self.dz, self.df))
 
-    def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
+    def aim(self, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
         rows = self.s, self.f, self.dz, self.df, self.ez, self.ef
-        row_kernels.aim(self.ends, self.root, *rows, self.right, add, target, ahead)
+        row_kernels.aim(self.ends, self.root, *rows, self.right, add, target, trial_steps)
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:
         self._solve(prices, 1.0, self.right, self.ez)

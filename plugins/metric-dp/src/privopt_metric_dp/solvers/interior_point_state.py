@@ -81,10 +81,10 @@ class Outputs(Protocol):
         Returns the smallest ``ds / s`` and ``df / f`` (at most 0), sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
         """
 
-    def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
+    def aim(self, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
         """Add the extra direction with weights; then set the targets of complementarity of the next one.
 
-        Steps ``ahead`` of zero ask for Mehrotra's target, others for Gondzio's at those steps.
+        Steps ``trial_steps`` of zero ask for Mehrotra's target, others for Gondzio's at those steps.
         """
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:

@@ -18,7 +18,7 @@ from privopt.arrays import Floats, Singles
 from privopt.execution.clock import check
 from privopt_metric_dp.solvers.interior_point_state import Outputs, State
 
-__all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "Coupling", "couple"]
+__all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal that are added one after the other until a matrix in single precision has a factor."""
@@ -69,7 +69,7 @@ class _Directions:
 
 
 @define(eq=False)
-class Coupling:
+class SchurComplement:
     """The coupling of an iterate.
 
     Attributes:
@@ -95,13 +95,13 @@ class Coupling:
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
 
-    def solve(self, right: Floats, share: float, most: int = MAX_STEPS) -> Floats:
+    def solve(self, right: Floats, share: float, max_steps: int = MAX_STEPS) -> Floats:
         """Solve ``T^-1 right``, up to a share of its length as ``rough`` measures it.
 
         Args:
             right: ``(O,)``.
             share: of the length of the right side, at which to end.
-            most: steps of conjugate gradients.
+            max_steps: steps of conjugate gradients.
 
         Raises:
             numpy.linalg.LinAlgError: the numbers have broken down.
@@ -115,7 +115,7 @@ class Coupling:
         y, left = self.known.within(right)
         near = self.rough(left)
         size, way = float(left @ near), self.known.conjugate(near)
-        for _ in range(most):
+        for _ in range(max_steps):
             if not size > share**2 * first:
                 break
             product = self._product(way)
@@ -147,7 +147,7 @@ def _form(state: State, scale: Floats) -> Singles | Floats:
     return state.engine.whole_coupling(state.over(_shares(state), one))
 
 
-def couple(state: State) -> Coupling:
+def couple(state: State) -> SchurComplement:
     """Factor the matrices of all outputs, and the preconditioner of conjugate gradients on their coupling.
 
     Raises:
@@ -160,7 +160,7 @@ def couple(state: State) -> Coupling:
     return _factored(state, scale) if state.formed else _completed(state)
 
 
-def _completed(state: State) -> Coupling:
+def _completed(state: State) -> SchurComplement:
     """Return the chordal completion; each record is an orbit of its own here."""
     from privopt_metric_dp.solvers.chordal import complete
     from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
@@ -175,7 +175,7 @@ def _completed(state: State) -> Coupling:
         y[order] = found.solve(right[order])
         return y
 
-    return Coupling(state=state, rough=rough, exact=False, loose=True)
+    return SchurComplement(state=state, rough=rough, exact=False, loose=True)
 
 
 def _shares(state: State) -> list[Sequence[Outputs]]:
@@ -183,7 +183,7 @@ def _shares(state: State) -> list[Sequence[Outputs]]:
     return [state.groups[room::PARTIAL_SUMS] for room in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
-def _factored(state: State, scale: Floats) -> Coupling:
+def _factored(state: State, scale: Floats) -> SchurComplement:
     """Return the whole coupling, factored."""
     from scipy.linalg import cho_solve, cholesky
 
@@ -212,5 +212,5 @@ def _factored(state: State, scale: Floats) -> Coupling:
             scaled = (right / scale).astype(factor.dtype)
             return np.asarray(cho_solve((factor, True), scaled, check_finite=False) / scale)
 
-        return Coupling(state=state, rough=rough, exact=exact, loose=False)
+        return SchurComplement(state=state, rough=rough, exact=exact, loose=False)
     raise np.linalg.LinAlgError("the coupling is not positive definite")

@@ -12,7 +12,7 @@ from privopt.arrays import Floats, Indices
 from privopt.execution.clock import check
 from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.solvers.instance import Instance
-from privopt_metric_dp.space.pairs import worth_reducing
+from privopt_metric_dp.space.pairs import has_implied_pairs
 
 __all__ = ["Graph", "make_graph", "shortest_paths"]
 
@@ -51,7 +51,7 @@ def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Gra
         other=other.astype(np.int32),
         length=instance.lengths[pair] * (1 - share[pair]),
         pair=pair,
-        direct=not worth_reducing(instance.pairs, instance.distances, slack=-TRIANGLE_TOLERANCE, rare=0.0),
+        direct=not has_implied_pairs(instance.pairs, instance.distances, slack=-TRIANGLE_TOLERANCE, rare=0.0),
     )
 
 

@@ -66,17 +66,17 @@ def aim(
     right: Floats,
     add: tuple[float, float],
     target: float,
-    ahead: tuple[float, float],
+    trial_steps: tuple[float, float],
 ) -> None:
     """Add weights times the extra direction; then ``ef`` becomes the targets over ``s``, ``right`` ``A'`` of them.
 
-    With steps ``ahead`` of zero the target is Mehrotra's; otherwise products at those steps are brought into a
+    With steps ``trial_steps`` of zero the target is Mehrotra's; otherwise products at those steps are brought into a
     tenth to ten times ``target`` (Gondzio).
     """
     zero, wanted = spread(0.0), spread(target)
     low, high, floor = spread(0.1 * target), spread(10 * target), spread(-10 * target)
-    wp, wd, ap, ad = spread(add[0]), spread(add[1]), spread(ahead[0]), spread(ahead[1])
-    mehrotra = ahead[0] == 0.0
+    wp, wd, ap, ad = spread(add[0]), spread(add[1]), spread(trial_steps[0]), spread(trial_steps[1])
+    mehrotra = trial_steps[0] == 0.0
     for g in range(len(s)):
         sg, fg, x, to = s[g], f[g], dz[g], right[g]
         for k in range(len(x) // 8):

@@ -104,8 +104,8 @@ class FewPairs:
         def mended(z: Floats) -> Floats:
             return mend(z, instance.cost, instance.pairs, instance.lengths)
 
-        def among(own: Multipliers) -> Multipliers:
-            return Multipliers.among(own, rows, pairs)
+        def among(multipliers: Multipliers) -> Multipliers:
+            return Multipliers.among(multipliers, rows, pairs)
 
         inner = offers.through(name, mended, among, firm=False)
         inner.gap = INNER_GAP_SHARE * max(offers.gap, _expected(slack))

@@ -28,7 +28,7 @@ from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.solvers.path_graph import Graph, make_graph, shortest_paths
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.symmetry import Symmetry
-from privopt_metric_dp.solvers.tree_pricing import Priced, Trees, price, tree_multipliers
+from privopt_metric_dp.solvers.tree_pricing import PricingResult, Trees, price, tree_multipliers
 
 __all__ = [
     "Star",
@@ -88,8 +88,8 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     """Return rows ``exp(-eps D(s, .))``, each one ray of the cone."""
     rows = np.unique(symmetry.records.min(axis=0))
 
-    def rays(a: int, b: int) -> Floats:
-        length = shortest_paths(graph, rows[a:b])[0]
+    def rays(start: int, stop: int) -> Floats:
+        length = shortest_paths(graph, rows[start:stop])[0]
         return np.asarray(np.exp(-np.minimum(length, MAX_LOG_RATIO)))
 
     few: Floats = np.concatenate(in_threads(rays, len(rows)))
@@ -189,23 +189,25 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
     return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
 
 
-def price_all(graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most: int = 1_000_000) -> Priced:
-    """Price every output of an instance, in threads; at most ``most`` pivots for each output.
+def price_all(
+    graph: Graph, instance: Instance, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000
+) -> PricingResult:
+    """Price every output of an instance, in threads; at most ``max_pivots`` pivots for each output.
 
     Raises:
         OutOfTime: the end came before all outputs were priced; trees are then those of some more pivots.
     """
 
-    def some(first: int, end: int) -> list[Priced]:
+    def some(first: int, end: int) -> list[PricingResult]:
         found = []
         for a, b in slices(end - first):
             here = slice(first + a, first + b)
             part = Trees(parent=trees.parent[here], entry=trees.entry[here], side=trees.side[here])
-            found.append(price(graph, instance.cost[:, here], y, part, most=most))
+            found.append(price(graph, instance.cost[:, here], y, part, max_pivots=max_pivots))
         return found
 
     parts = [part for found in in_threads(some, instance.outputs) for part in found]
-    return Priced(
+    return PricingResult(
         value=np.concatenate([part.value for part in parts]),
         deficit=np.max([part.deficit for part in parts], axis=0),
         ray=np.concatenate([part.ray for part in parts]),
@@ -222,7 +224,7 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Mu
     few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
     again = trees.copy()
     with clock().share(0.5):
-        price_all(exact, few, y, again, most=4 * instance.records)
+        price_all(exact, few, y, again, max_pivots=4 * instance.records)
     return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees, again)))
 
 
@@ -232,7 +234,7 @@ def tree_proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) 
     return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees,)))
 
 
-def anchored_bound(symmetry: Symmetry, y: Floats, priced: Priced) -> float:
+def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
     """Bound by Lagrange: a row sums to one, so a record loses at most the greatest deficit of any output there.
 
     A share of 1e-12 is taken off for rounding errors.

@@ -31,7 +31,7 @@ from privopt_metric_dp.solvers.interior_point_state import State
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.space.street_pieces import Inside, crossings
 
-__all__ = ["Priced", "priced_records", "solve_street_bound"]
+__all__ = ["StreetMultipliers", "priced_records", "solve_street_bound"]
 
 LONGEST: Final = (0.1, 0.25, 0.5)
 """Epsilon times the length of a piece of street from which on it is cut, the first of which not too many are priced: of
@@ -42,7 +42,7 @@ MIN_THETA: Final = 1e-3
 
 
 @frozen(eq=False)
-class Priced:
+class StreetMultipliers:
     """Multipliers over priced records in place of outputs.
 
     Attributes:
@@ -97,13 +97,13 @@ class _Shares:
             state.recost(self.rows, ends, costs)
 
 
-def priced_records(data: MetricData, most: int) -> Ints | None:
-    """Return the records (J,), at most ``most``, that a bound over all streets prices; None if it is impossible."""
+def priced_records(data: MetricData, max_records: int) -> Ints | None:
+    """Return the records (J,), at most ``max_records``, that a bound over all streets prices; None: impossible."""
     if data.streets is None or data.over is None:
         return None
     for longest in LONGEST:
         priced = crossings(*data.streets, longest / float(data.epsilon))
-        if len(priced) <= most:
+        if len(priced) <= max_records:
             return priced
     return None
 
@@ -113,17 +113,17 @@ def solve_street_bound(
     priced: Ints,
     *,
     gap: float,
-    room: float = math.inf,
+    memory_limit: float = math.inf,
     seconds: float | None = None,
     progress: Progress | None = None,
-) -> Priced | None:
+) -> StreetMultipliers | None:
     """Solve for multipliers of the ends of all pieces of street.
 
     Args:
         data: of a problem whose outputs are chosen among records on streets.
         priced: (J,) as `priced_records` found them.
         gap: relative gap to stop at.
-        room: bytes of memory to take at most.
+        memory_limit: bytes of memory to take at most.
         seconds: after which the best so far are taken; None for no limit.
         progress: called with lower bound, loss, iteration and phase.
 
@@ -136,19 +136,19 @@ def solve_street_bound(
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
         return None
     part = Part(instance)
-    if InteriorPoint().peak_bytes(part) > room:
+    if InteriorPoint().peak_bytes(part) > memory_limit:
         return None
     inside = inside_of(data, priced, over.to_outputs)
     rows = np.flatnonzero(inside.tail >= 0)
     rows = rows[inside.tail[rows] != inside.head[rows]]  # a round trip: both ends are one, whose cost bears no less
     shares = _Shares(rows, inside, over.weighted, data.prior[rows] * inside.chord[rows])
 
-    def tell(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+    def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
-    found: Alone[Floats, Multipliers] = Alone(gap, progress=tell)
+    found: Alone[Floats, Multipliers] = Alone(gap, progress=report_progress)
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
         InteriorPoint(between=shares.move).solve(part, found)
     best = found.best
-    return None if best.proof is None else Priced(priced, made(best.proof), best.bound)
+    return None if best.proof is None else StreetMultipliers(priced, made(best.proof), best.bound)

@@ -96,24 +96,24 @@ class Symmetry:
         n, pairs = instance.records, instance.pairs
         number = pairs[:, 0] * n + pairs[:, 1]
 
-        def moved(g: int) -> tuple[Ints, Bools]:
+        def move_pairs(g: int) -> tuple[Ints, Bools]:
             """Return where a symmetry takes each pair, and whether it reverses it."""
             first, second = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             return np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second)), first > second
 
         if (given := columns.few) is not None:
 
-            def few() -> Iterator[Few]:
+            def move_rows() -> Iterator[Few]:
                 known = {k: (rows, backward, values) for k, rows, backward, values in given()}
                 place, member = self.origin()
-                moves = {g: moved(g) for g in np.unique(member).tolist()}
+                moves = {g: move_pairs(g) for g in np.unique(member).tolist()}
                 for k, (source, g) in enumerate(zip(place.tolist(), member.tolist(), strict=True)):
                     if source in known:
                         rows, backward, values = known[source]
                         to, turned = moves[g]
                         yield k, to[rows], backward ^ turned[rows], values
 
-            return Multipliers.sparse(few, len(pairs))
+            return Multipliers.sparse(move_rows, len(pairs))
 
         def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
             parts = list(columns.blocks())
@@ -129,7 +129,7 @@ class Symmetry:
                     check()
                     here = np.flatnonzero(member[k0:k1] == g)
                     source = place[k0:k1][here]
-                    to, turns = moved(g)
+                    to, turns = move_pairs(g)
                     turned = turns[:, None]
                     f[np.ix_(to, here)] = np.where(turned, backward[:, source], forward[:, source])
                     b[np.ix_(to, here)] = np.where(turned, forward[:, source], backward[:, source])

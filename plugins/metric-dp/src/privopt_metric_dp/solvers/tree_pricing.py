@@ -28,7 +28,7 @@ from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.path_graph import Graph
 
-__all__ = ["Priced", "Trees", "price", "tree_multipliers"]
+__all__ = ["PricingResult", "Trees", "price", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
 """Share of the largest cost up to which wrong signs of accumulated reduced costs pass."""
@@ -50,7 +50,7 @@ class Trees:
 
 
 @frozen(kw_only=True, eq=False)
-class Priced:
+class PricingResult:
     """What pricing found.
 
     Attributes:
@@ -206,9 +206,9 @@ def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: An
 
 
 @jit()
-def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
+def _simplex(a: Any, tolerance: float, max_pivots: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
              side: Any, u: Any, g: Any) -> int:  # fmt: skip
-    """Optimise one tree in place, to `tolerance` or `most` pivots; returns how many it took."""
+    """Optimise one tree in place, to `tolerance` or `max_pivots` pivots; returns how many it took."""
     n = len(a)
     first = np.full(n, -1, dtype=np.int32)
     following, previous = first.copy(), first.copy()
@@ -228,7 +228,7 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
             _refresh(root, a, length, parent, entry, side, first, following, order, u, g)
             fresh = True
             continue
-        if top < 0 or pivots >= most:
+        if top < 0 or pivots >= max_pivots:
             return pivots
         _pivot(top, start, other, length, parent, entry, side, first, following, previous, order, mark, u, g)
         pivots += 1
@@ -305,7 +305,7 @@ def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
 
 
 @jit(few=lambda cost, *_: bool(cost.size <= 200))
-def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any,
+def _price(cost: Any, y: Any, tolerance: float, max_pivots: int, start: Any, other: Any, length: Any, parent: Any,
            entry: Any, side: Any, value: Any, ray: Any, deficit: Any) -> int:  # fmt: skip
     n, columns = cost.shape
     total = 0
@@ -315,7 +315,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
         least, deficit_k = np.inf, np.zeros(n)
         here = (parent[k], entry[k], side[k], ray[k])
         for attempt in range(MAX_ANCHORS):
-            total += _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
+            total += _simplex(a, tolerance, max_pivots, start, other, length, here[0], here[1], here[2], here[3], g)
             anchored = g[here[0].argmin()]
             _settle(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
             if lacks.sum() < least:  # the first time all is in place already
@@ -332,7 +332,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
     return total
 
 
-def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, most: int = 1_000_000) -> Priced:
+def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000) -> PricingResult:
     """Price outputs exactly, from given trees, which become the optimal ones.
 
     Args:
@@ -340,7 +340,7 @@ def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, most: int = 1_
         cost: ``(N, K)`` costs of the outputs available.
         y: ``(N,)`` prices.
         trees: a tree for each output; changed in place.
-        most: most pivots for one output.
+        max_pivots: most pivots for one output.
 
     Returns:
         Values, roots and rays.
@@ -350,10 +350,10 @@ def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, most: int = 1_
     ray = np.empty((outputs, graph.records))
     scale = max(float(np.abs(cost).max()), float(np.abs(y).max()), 1e-300)
     pivots = _price(
-        np.array(cost), np.array(y), SIGN_TOLERANCE * scale, most, graph.start, graph.other, graph.length,
+        np.array(cost), np.array(y), SIGN_TOLERANCE * scale, max_pivots, graph.start, graph.other, graph.length,
         trees.parent, trees.entry, trees.side, value, ray, deficit,
     )  # fmt: skip
-    return Priced(value=value, deficit=deficit, ray=ray, pivots=int(pivots))
+    return PricingResult(value=value, deficit=deficit, ray=ray, pivots=int(pivots))
 
 
 @jit(few=lambda a, *_: len(a) <= 32)
@@ -383,7 +383,7 @@ def _tight_rows(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries:
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
     """Return multipliers of all outputs from the better of their trees, computed output by output on request."""
 
-    def few() -> Iterator[Few]:
+    def list_rows() -> Iterator[Few]:
         low, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
         pairs, backward = np.empty(instance.records, dtype=np.int64), np.empty(instance.records, dtype=np.bool_)
         values = np.empty(instance.records)
@@ -395,4 +395,4 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
             count = _tight_rows(cost, lengths, low, graph.pair, parents, entries, sides, pairs, backward, values)
             yield k, pairs[:count].copy(), backward[:count].copy(), values[:count].copy()
 
-    return Multipliers.sparse(few, len(instance.pairs))
+    return Multipliers.sparse(list_rows, len(instance.pairs))

@@ -179,8 +179,8 @@ class _PointMetric(Metric):
 
     @staticmethod
     @abstractmethod
-    def _far(space: Space, off: float) -> float:
-        """Bound, in the metric's unit, how far places off by ``off`` on each axis are from the true ones."""
+    def _far(space: Space, position_error: float) -> float:
+        """Bound, in the metric's unit, how far places off by ``position_error`` on each axis are from the true ones."""
 
     def _exactly(self, i: int, j: int) -> Ball | None:
         """Enclose the exact distance of two records; None where their places are known to some digits alone."""
@@ -332,8 +332,8 @@ class EuclideanMetric(_PointMetric):
         return sure
 
     @staticmethod
-    def _far(space: Space, off: float) -> float:
-        return off * math.sqrt(max(1, _width(space))) * (1.0 + 2.0**-50)
+    def _far(space: Space, position_error: float) -> float:
+        return position_error * math.sqrt(max(1, _width(space))) * (1.0 + 2.0**-50)
 
     def _tree(self, within: float) -> tuple[Floats, float]:
         more = within + self._off[0] + 2.0 * self._far(self.records, self.records.off)
@@ -387,8 +387,8 @@ class HaversineMetric(_PointMetric):
         return no_less(distances * (1.0 + 2.0 * self._room) + 2.0 * max(self._off))
 
     @staticmethod
-    def _far(space: Space, off: float) -> float:
-        return 2.0 * off * KM_A_DEGREE
+    def _far(space: Space, position_error: float) -> float:
+        return 2.0 * position_error * KM_A_DEGREE
 
     def _tree(self, within: float) -> tuple[Floats, float]:
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))

@@ -155,13 +155,13 @@ def needed_pairs(
     few = metric.implying(within)
     if few is None:
         few = required()
-        if not worth_reducing(*few):
+        if not has_implied_pairs(*few):
             return few
     kept = reduce_pairs(*few)
     return few[0][kept], few[1][kept]
 
 
-def worth_reducing(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
+def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Check whether a sample of pairs has implied ones, if all pairs of many records are required; otherwise True.
 
     All pairs of 5,000 words take minutes to go through, and hardly any lies on a straight way over a third. Pairs that

@@ -201,7 +201,7 @@ class Roads:
         """
         from scipy.sparse import csr_array
 
-        direct, beside = self._beside(places)
+        direct, beside = self._direct_roads(places)
         if not beside.size:
             near = direct[1] <= limit
             return direct[0][near], direct[1][near]
@@ -222,7 +222,7 @@ class Roads:
         shortest = shortest[found[shortest] <= limit]
         return ends[shortest], found[shortest]
 
-    def _beside(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
+    def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
         """Roads between two places, as pairs i < j in order and lengths; and the places with a road to another node."""
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))

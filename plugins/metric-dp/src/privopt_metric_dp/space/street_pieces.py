@@ -78,25 +78,25 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     return np.array(sorted(row[node] for node in priced), dtype=np.int64)
 
 
-def _ends(after: list[dict[int, int]], node: int, priced: set[int]) -> Iterator[bool]:
+def _ends(neighbours: list[dict[int, int]], node: int, priced: set[int]) -> Iterator[bool]:
     """Yield, for each path from a node, whether it reaches a priced node."""
-    for first in after[node]:
+    for first in neighbours[node]:
         before, here = node, first
-        while here != node and here not in priced and len(after[here]) == 2:
-            before, here = here, next(other for other in after[here] if other != before)
+        while here != node and here not in priced and len(neighbours[here]) == 2:
+            before, here = here, next(other for other in neighbours[here] if other != before)
         yield here in priced
 
 
 def _chains(
-    after: list[dict[int, int]], start: int, priced: set[int]
+    neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
     """Ways from a priced node: nodes inside with the steps up to each; the priced end with all steps, None without."""
-    for first in sorted(after[start]):
-        before, here, steps, inside = start, first, after[start][first], list[tuple[int, int]]()
-        while here not in priced and len(after[here]) == 2:
+    for first in sorted(neighbours[start]):
+        before, here, steps, inside = start, first, neighbours[start][first], list[tuple[int, int]]()
+        while here not in priced and len(neighbours[here]) == 2:
             inside.append((here, steps))
-            following = next(other for other in after[here] if other != before)
-            steps += after[here][following]
+            following = next(other for other in neighbours[here] if other != before)
+            steps += neighbours[here][following]
             before, here = here, following
         yield inside, (here, steps) if here in priced else None
 

@@ -27,12 +27,12 @@ from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
 from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.studies.curve_file import CurveTable, Growing, Key
+from privopt_metric_dp.studies.curve_file import CurveTable, Key, PointsFile
 from privopt_metric_dp.studies.curve_lines import Line, Refusals, read_lines
 from privopt_metric_dp.studies.curve_points import (
     OF_RELEASE,
     Point,
-    Ranked,
+    RankedDistances,
     Status,
     own_matrices,
     own_points,
@@ -99,8 +99,8 @@ def draw_curves(
     epsilons: Sequence[Fraction],
     options: Options | None = None,
     matrices: Sequence[Path] = (),
-    tell: Callable[[str], object] | None = None,
-    kept: Growing | None = None,
+    announce: Callable[[str], object] | None = None,
+    points_file: PointsFile | None = None,
 ) -> Curves:
     """Solve and certify every mechanism at every epsilon.
 
@@ -114,9 +114,9 @@ def draw_curves(
             reached then, or when an interrupt comes, is "stopped".
         matrices: own mechanisms, each measured exactly at the problem's pairs: an artefact as ``mechanism.npz``, or a
             ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
-        tell: called with what a long solve would take, and with each sentence of :attr:`Curves.refused`, before
+        announce: called with what a long solve would take, and with each sentence of :attr:`Curves.refused`, before
             anything is solved. Mechanisms that look only while they solve are refused then.
-        kept: file of points of earlier runs, which are not solved again; every new point is written to it at once.
+        points_file: file of points of earlier runs, which are not solved again; new points are written to it at once.
 
     Raises:
         InputError: a problem that no mechanism can take, or a matrix that is not of its records.
@@ -132,16 +132,20 @@ def draw_curves(
     own = own_matrices(matrices, lines[0].problem, set(names))
     if all(map(refusals.whole, names)) and not own:
         raise refusals.error
-    say = tell or (lambda _: None)
+    say = announce or (lambda _: None)
     early = [say(sentence) for sentence in refusals.sentences]
     for line in lines:
         if not refusals.whole(line.name) and (told := line.mechanism.effort(line.problem)):
             say(told)
     single: dict[Key, Point] = {}
-    if kept is not None:
-        single = kept.begin(_digest_of(source, lines, options), names, [one.point.mechanism for one in own], epsilons)
+    if points_file is not None:
+        single = points_file.begin(
+            _digest_of(source, lines, options), names, [one.point.mechanism for one in own], epsilons
+        )
     with interrupts() as came, from_url(None, options.jobs or 1) as executor:
-        solving = _Solving(refusals, options, executor, came, single, None if kept is None else kept.append)
+        solving = _PointSolver(
+            refusals, options, executor, came, single, None if points_file is None else points_file.append
+        )
         solving.run(lines)
     found = {
         name: [single.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons] for name in names
@@ -182,7 +186,7 @@ def _digest_of(source: File, lines: Sequence[Line], options: Options) -> str:
 
 
 @frozen(eq=False)
-class _Solving:
+class _PointSolver:
     """Solves point after point, while there is time and no interrupt has come.
 
     Attributes:
@@ -217,7 +221,7 @@ class _Solving:
         """Solve the points of a line that ``wanted`` selects."""
         epsilons = self.refusals.epsilons
         todo = [(number, epsilon) for number, epsilon in enumerate(epsilons, start=1) if wanted((line.name, epsilon))]
-        ranked = Ranked.of(line.problem) if todo else None
+        ranked = RankedDistances.of(line.problem) if todo else None
         context = SolveContext(method=line.method, solver=self.options.solver, gap=line.gap, executor=self.executor)
         for number, epsilon in todo:
             key = (line.name, epsilon)
@@ -241,7 +245,7 @@ class _Solving:
                 self.keep(point)
 
 
-def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked | None) -> Point:
+def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: RankedDistances | None) -> Point:
     start = time.perf_counter()
     blank = Point(mechanism=line.name, epsilon=epsilon)
     if clock().left == 0.0:
@@ -260,7 +264,7 @@ def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
     bound = outcome.lower_bound
-    ranked = ranked if problem.data.region is None else Ranked.of(problem)
+    ranked = ranked if problem.data.region is None else RankedDistances.of(problem)
     point = point_of(line.name, epsilon, release, problem, loss, certificate.worst, ranked)
     return evolve(
         point,
@@ -270,12 +274,12 @@ def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked
     )
 
 
-def _joined(lines: Sequence[Line], found: dict[str, list[Point]]) -> list[str]:
+def _joined(lines: Sequence[Line], points_of: dict[str, list[Point]]) -> list[str]:
     """Let each point use what its neighbours prove: bounds of larger epsilons, releases of smaller ones."""
     bounds: dict[tuple[object, ...], list[float]] = {}
     for line in lines:
-        best = bounds.setdefault(line.promise, [-math.inf] * len(found[line.name]))
-        for place, point in enumerate(found[line.name]):
+        best = bounds.setdefault(line.promise, [-math.inf] * len(points_of[line.name]))
+        for place, point in enumerate(points_of[line.name]):
             if point.lower_bound is not None:
                 best[place] = max(best[place], point.lower_bound)
     nested = {line.promise for line in lines if line.nested}
@@ -285,9 +289,9 @@ def _joined(lines: Sequence[Line], found: dict[str, list[Point]]) -> list[str]:
         for place in range(len(best) - 2, -1, -1):
             best[place] = max(best[place], best[place + 1])
     notes = []
-    others = _least(lines, found)
+    others = _best_releases(lines, points_of)
     for line in lines:
-        points, lent = found[line.name], []
+        points, lent = points_of[line.name], []
         optimises = any(point.lower_bound is not None for point in points)
         for place, point in enumerate(points):
             if point.status == "refused":
@@ -313,12 +317,14 @@ def _joined(lines: Sequence[Line], found: dict[str, list[Point]]) -> list[str]:
     return notes
 
 
-def _least(lines: Sequence[Line], found: dict[str, list[Point]]) -> dict[tuple[object, ...], dict[int, Point]]:
+def _best_releases(
+    lines: Sequence[Line], points_of: dict[str, list[Point]]
+) -> dict[tuple[object, ...], dict[int, Point]]:
     """By promise and place the release that loses least of those that are private there."""
     least: dict[tuple[object, ...], dict[int, Point]] = {}
     for line in (line for line in lines if line.nested):
         best = least.setdefault(line.promise, {})
-        for place, point in enumerate(found[line.name]):
+        for place, point in enumerate(points_of[line.name]):
             for other in (best.get(place - 1), point):
                 if other is not None and _loses_less(other, best.get(place)):
                     best[place] = other
@@ -329,9 +335,9 @@ def _loses_less(one: Point, other: Point | None) -> bool:
     return one.loss is not None and (other is None or other.loss is None or one.loss < other.loss)
 
 
-def _carried(before: Point, point: Point) -> Point:
+def _carried(smaller: Point, point: Point) -> Point:
     """Return the release of a smaller epsilon, which is private at this one too."""
-    kept = {name: getattr(before, name) for name in ("loss", *OF_RELEASE)}
+    kept = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}
     status: Status = "feasible" if point.status == "infeasible" else point.status
     return evolve(point, **kept, status=status)
 

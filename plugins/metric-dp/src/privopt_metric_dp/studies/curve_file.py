@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["CurveTable", "Growing", "Key"]
+__all__ = ["CurveTable", "Key", "PointsFile"]
 
 Key = tuple[str, Fraction]
 """Of a point: mechanism and epsilon."""
@@ -81,7 +81,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
 
 @define(kw_only=True, eq=False)
-class Growing:
+class PointsFile:
     """A CSV of points that grows while they are found, so that no kill loses one.
 
     A hidden file next to it holds a digest of what its points follow from. The same command goes on from the CSV; a

@@ -16,7 +16,7 @@ from privopt.run.options import Options
 from privopt.run.publish import new_file
 from privopt.run.targets import check_files
 from privopt_metric_dp.studies.curve import Curves, draw_curves
-from privopt_metric_dp.studies.curve_file import Growing
+from privopt_metric_dp.studies.curve_file import PointsFile
 from privopt_metric_dp.studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of
 from privopt_metric_dp.studies.curve_points import OF_RELEASE, Point
 
@@ -52,7 +52,7 @@ def write_curves(
     report: Path | None,
     options: Options,
     matrices: Sequence[Path] = (),
-    tell: Callable[[str], object] | None = None,
+    announce: Callable[[str], object] | None = None,
     *,
     figures: Path | None = None,
     latex: Path | None = None,
@@ -68,7 +68,7 @@ def write_curves(
         options: those that :func:`privopt_metric_dp.studies.curve.draw_curves` uses; ``force`` replaces files that are
             there.
         matrices: own mechanisms, as there.
-        tell: called with each refusal, as there.
+        announce: called with each refusal, as there.
         figures: folder for the pictures as SVG, PDF and PNG, or None.
         latex: the table for LaTeX, or None.
 
@@ -77,11 +77,11 @@ def write_curves(
         PrivoptError: as :func:`privopt_metric_dp.studies.curve.draw_curves`.
     """
     values = epsilons_of(epsilon)
-    growing = Growing(path=out, force=options.force)
+    growing = PointsFile(path=out, force=options.force)
     replaced = options.force or growing.begun
     check_files({"--out": out, "--report": report, "--latex": latex}, force=replaced, read=[problem, *matrices])
     source = File.read(problem, wanted="a problem file in TOML")
-    found = draw_curves(source, mechanisms, values, options, matrices, tell, growing)
+    found = draw_curves(source, mechanisms, values, options, matrices, announce, growing)
     growing.start()
     with ExitStack() as made:  # all are made before the first gets its name
         if figures is not None:

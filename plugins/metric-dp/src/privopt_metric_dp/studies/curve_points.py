@@ -26,7 +26,7 @@ __all__ = [
     "OF_RELEASE",
     "Own",
     "Point",
-    "Ranked",
+    "RankedDistances",
     "Status",
     "adversary_error",
     "own_matrices",
@@ -78,14 +78,14 @@ class Point:
 
 
 @frozen(kw_only=True, eq=False)
-class Ranked:
+class RankedDistances:
     """Distances from records to outputs in ascending order, for quantiles; None where they are not known."""
 
     order: Ints
     distances: Floats
 
     @classmethod
-    def of(cls, problem: MetricInstance[Any]) -> Ranked | None:
+    def of(cls, problem: MetricInstance[Any]) -> RankedDistances | None:
         """Return the ranked outputs of a problem."""
         if not problem.data.crossed:
             return None
@@ -108,7 +108,7 @@ def point_of(
     problem: MetricInstance[Any],
     loss: UtilityLoss[MatrixRelease],
     achieved: float | None,
-    ranked: Ranked | None,
+    ranked: RankedDistances | None,
 ) -> Point:
     """Return a certified release as a point, its bound and status to come.
 
@@ -209,17 +209,17 @@ def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
     if worst == np.inf:
         note = f"{name} keeps no epsilon: some output is possible for one record and not for another"
     release = MatrixRelease.over(data, given.weights, along_paths=True)
-    point = point_of(name, data.epsilon, release, problem, ExpectedLoss.of(data), worst, Ranked.of(problem))
+    point = point_of(name, data.epsilon, release, problem, ExpectedLoss.of(data), worst, RankedDistances.of(problem))
     point = evolve(point, loss=given.loss(data))  # of the numbers as they stand
     return Own(point=point, worst=worst, note=note)
 
 
-def own_points(own: Own, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
+def own_points(matrix: Own, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
     """Return points of one matrix at every epsilon: the same release if it satisfies it, "infeasible" below."""
     points = []
     for epsilon, bound in zip(epsilons, bounds, strict=True):
-        point = evolve(own.point, epsilon=epsilon)
-        if not own.worst <= epsilon:
+        point = evolve(matrix.point, epsilon=epsilon)
+        if not matrix.worst <= epsilon:
             point = Point(mechanism=point.mechanism, epsilon=epsilon, status="infeasible")
         elif bound is not None and point.loss is not None:
             least = min(bound, point.loss)

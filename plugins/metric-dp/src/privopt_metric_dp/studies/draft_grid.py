@@ -64,11 +64,11 @@ def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tup
     return grid, said
 
 
-def _degrees(side: Floats, least: int, most: int, column: object, file: str) -> Floats:
+def _degrees(side: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
     """Return the numbers that are degrees."""
-    good = (side >= least) & (side <= most)
+    good = (side >= min_degrees) & (side <= max_degrees)
     if (far := int((~good).sum())) > MARGIN_SHARE * side.size:
-        found = f"{far:,} numbers outside {least} to {most}"
+        found = f"{far:,} numbers outside {min_degrees} to {max_degrees}"
         raise InputError([Fault(file, f"column {column}", found, "degrees: are latitudes and longitudes swapped?")])
     return side[good]
 

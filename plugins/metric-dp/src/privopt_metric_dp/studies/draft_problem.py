@@ -75,7 +75,7 @@ class Draft:
 
 
 @frozen(kw_only=True, eq=False)
-class _Found:
+class _RecognisedTable:
     """What a table holds: the keys of [records], and what was taken for what."""
 
     records: dict[str, object]
@@ -137,7 +137,7 @@ def init_from_map(
 def draft(
     mechanism: str,
     points: Path,
-    beside: Path,
+    folder: Path,
     *,
     roads: Path | None = None,
     within: float | None = None,
@@ -149,7 +149,7 @@ def draft(
         mechanism: that it is for.
         points: CSV, Parquet or GeoParquet: a list of places, each with an id, or any table of positions, over which a
             grid is laid.
-        beside: the folder that it will lie in.
+        folder: the folder that it will lie in.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
         within: km within which a person is to be hidden; three times the distance between neighbours by default.
         factor: by which one report may change the odds between two places so far apart.
@@ -165,14 +165,14 @@ def draft(
         raise UsageError(
             f"{mechanism} is not over places; privopt describe {mechanism} shows what its problem file holds"
         )
-    found = _recognised(points, beside, ids_alone=roads is not None)
+    found = _recognised(points, folder, ids_alone=roads is not None)
     tables: dict[str, dict[str, object]] = {"records": found.records, "distance": {"kind": found.kind}}
     if roads is not None:
-        tables["distance"] = {"kind": "graph", "edges": relative(roads, beside)}
+        tables["distance"] = {"kind": "graph", "edges": relative(roads, folder)}
         if "grid" in found.records:
             raise InputError([Fault(points.name, "", "no column of ids", "one that names the nodes of --roads")])
     tables |= {"privacy": {"epsilon": 1.0}, "utility": {"kind": "distance"}}
-    data = loaded(MetricProblem, tables, beside, points.name)
+    data = loaded(MetricProblem, tables, folder, points.name)
     spacing = _spacing(data)
     reach = REACH_FACTOR * spacing if within is None else within
     asked = math.log(factor) / reach if reach else math.inf
@@ -184,7 +184,7 @@ def draft(
     epsilon = digits(asked, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= own_tables(cls, reach)
-    loaded(cls, tables, beside, points.name)
+    loaded(cls, tables, folder, points.name)
     unit = data.unit
     meaning = [
         f"hides anyone within {reach:.4g} {unit}: one report changes the odds between two such places by a factor "
@@ -194,21 +194,21 @@ def draft(
     return Draft(text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*found.notes, *meaning))
 
 
-def loaded(cls: type[Any], tables: dict[str, dict[str, object]], beside: Path, table: str) -> MetricData:
+def loaded(cls: type[Any], tables: dict[str, dict[str, object]], folder: Path, table: str) -> MetricData:
     """Read the problem as ``solve`` will; faults of what was drafted are faults of the table that it comes from."""
-    source = File(name=table, path=beside / "problem.toml", kept=to_toml(tables).encode())
+    source = File(name=table, path=folder / "problem.toml", kept=to_toml(tables).encode())
     return load(load_problem(cls, source), table)
 
 
-def relative(path: Path, beside: Path) -> str:
+def relative(path: Path, folder: Path) -> str:
     """Return a path as the problem file names it from its folder."""
-    return os.path.relpath(path.absolute(), beside)
+    return os.path.relpath(path.absolute(), folder)
 
 
 # --- what a table holds --------------------------------------------------------------------------------
 
 
-def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
+def _recognised(points: Path, folder: Path, *, ids_alone: bool) -> _RecognisedTable:
     frame, geometry = _frame(points)
     lower = {name.lower(): name for name in reversed(frame.columns)}
 
@@ -251,15 +251,15 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
         notes.append(f"{taken}; positions of people need a grid")
         columns["id"] = ids[0] if len(ids) == 1 else list(ids)
         own = {key: name for key, name in columns.items() if name != key or key == "geometry"}
-        records: dict[str, object] = {"points": relative(points, beside)}
-        return _Found(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
+        records: dict[str, object] = {"points": relative(points, folder)}
+        return _RecognisedTable(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
     if "lat" not in columns:
         raise InputError([Fault(points.name, "header", "no column that is unique for each row", "ids of the places")])
     why = f"{frame.height:,} rows of column {lat}" if ids else _unnamed(frame, used)
     why = why if people is None else f"column {people} identifies people or trips"
     notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
     grid, said = grid_over(frame, columns, points.name)
-    return _Found(records={"grid": grid}, kind=kind, notes=[*notes, said])
+    return _RecognisedTable(records={"grid": grid}, kind=kind, notes=[*notes, said])
 
 
 def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:

@@ -32,7 +32,7 @@ MAX_SEARCHED_WORDS: Final = 2_000
 
 
 @frozen(kw_only=True, eq=False)
-class Ranked:
+class NeighbourDistances:
     """Distances from words to their neighbours.
 
     Attributes:
@@ -48,7 +48,7 @@ class Ranked:
         return float(np.quantile(self.distances[self.ranks.index(rank)], share, method="higher"))
 
 
-def ranked_distances(data: MetricData) -> Ranked:
+def ranked_distances(data: MetricData) -> NeighbourDistances:
     """Measure distances to neighbours by rank, of all words or of 2,000 of them."""
     count = len(data.records)
     ranks = tuple(rank for rank in (1, *RANKS) if rank < count)
@@ -57,7 +57,7 @@ def ranked_distances(data: MetricData) -> Ranked:
     for part in slices(len(chosen), count, 1 << 22):
         rows = data.metric.rows(chosen[part])
         parts.append(np.sort(np.partition(rows, ranks[-1], axis=1)[:, : ranks[-1] + 1], axis=1)[:, list(ranks)])
-    return Ranked(ranks=ranks, distances=np.sort(np.concatenate(parts).T, axis=1))
+    return NeighbourDistances(ranks=ranks, distances=np.sort(np.concatenate(parts).T, axis=1))
 
 
 def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool = False) -> Draft:
@@ -107,7 +107,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     return made
 
 
-def _meaning(ranked: Ranked, epsilon: float) -> list[str]:
+def _meaning(ranked: NeighbourDistances, epsilon: float) -> list[str]:
     """Say what epsilon hides a word among, and which epsilon would hide it among more."""
     share = f"{100 * MOST_WORDS:g} of 100 words"
     lines = [

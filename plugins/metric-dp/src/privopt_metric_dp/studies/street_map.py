@@ -206,8 +206,8 @@ def _without_bends(streets: StreetMap) -> StreetMap:
     return StreetMap(places=places, km={(a, b): km for a, found in out.items() for b, km in found.items()})
 
 
-def _through(name: str, beside: Sequence[str], out: dict[str, dict[str, float]]) -> Iterator[tuple[str, str]]:
+def _through(name: str, neighbours: Sequence[str], out: dict[str, dict[str, float]]) -> Iterator[tuple[str, str]]:
     """Yield the directions in which a node between two others can be passed."""
-    for a, b in (beside, beside[::-1]):
+    for a, b in (neighbours, neighbours[::-1]):
         if name in out[a] and b in out[name]:
             yield a, b

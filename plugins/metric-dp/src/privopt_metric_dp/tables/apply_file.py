@@ -18,7 +18,7 @@ from privopt.run.publish import new_file
 from privopt.run.targets import check_files
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_table import Applied, applied
+from privopt_metric_dp.tables.apply_table import ApplySummary, applied
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.table_source import GeoSource
 
@@ -34,7 +34,7 @@ def apply(
     *,
     force: bool = False,
     progress: Progress | None = None,
-) -> Applied:
+) -> ApplySummary:
     """Write a table with a report in each row, in place of the columns that hold the secret.
 
     Args:
@@ -62,7 +62,7 @@ def apply(
         if (counts := begun.counts) is not None:
             _check_same(begun, folder, table)
             done = f"batch {asked.batch} is finished: {out} is as it was written, and nothing was charged again"
-            return Applied(**counts, notes=(done,), warnings=())
+            return ApplySummary(**counts, notes=(done,), warnings=())
         begun.check_open()
         force = force or begun.left_target
         made = _apply_file(folder, table, out, ending, secret, asked, begun, force=force, progress=progress)
@@ -103,7 +103,7 @@ def _apply_file(
     *,
     force: bool,
     progress: Progress | None,
-) -> Applied:
+) -> ApplySummary:
     check_files({"--out": out}, force=force, read=[table], folders=[folder])
     if asked.charge is not None:
         asked.charge.check_apart(folder, table, out)

@@ -62,19 +62,19 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
     return native, notes
 
 
-def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
+def _array(opened: Opened, array: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
     if asked.subject is not None:
         raise UsageError("table must be one with a column of subjects, got an array")
     if asked.text is not None or asked.prefix is not None or asked.positions:
         raise UsageError("text, prefix and positions must be omitted with an array: they name columns of a table")
     release, problem = matrix_of(opened)
-    if given.ndim == 1:
-        ids, notes = protected(opened, {"id": given.tolist()}, {"id": "id"}, asked)
+    if array.ndim == 1:
+        ids, notes = protected(opened, {"id": array.tolist()}, {"id": "id"}, asked)
         return np.array(ids[REPORT], dtype=object), notes
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise UsageError(f"table must be (B,) ids or (B, 2) positions, got an array of shape {given.shape}")
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise UsageError(f"table must be (B,) ids or (B, 2) positions, got an array of shape {array.shape}")
     ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
-    table = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
+    table = {end: array[:, axis].tolist() for axis, end in enumerate(ends)}
     made, notes = protected(opened, table, dict(zip(ends, ends, strict=True)), asked)
     if f"{REPORT}_{ends[0]}" not in made:
         raise UsageError(f"table must be ids, got positions: the {len(release.outputs)} outputs have no coordinates")
@@ -94,11 +94,11 @@ def _bare(table: T) -> T:
     return table
 
 
-def _with_points(table: object, made: T, column: str, protector: Protector) -> T:
+def _with_points(table: object, frame: T, column: str, protector: Protector) -> T:
     """Return a GeoDataFrame again, its geometry the places of reports."""
     if protector.outputs is None:
-        return made
-    before, native = cast("Any", table), cast("Any", made)
+        return frame
+    before, native = cast("Any", table), cast("Any", frame)
     first, second = (
         nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
         for name in protector.places(protector.reports[0])

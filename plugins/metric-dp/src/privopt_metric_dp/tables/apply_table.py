@@ -22,23 +22,23 @@ from privopt.run.verify import Opened
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.protect_text import TextProtector
-from privopt_metric_dp.tables.protecting import Protecting
+from privopt_metric_dp.tables.protecting import TableProtector
 from privopt_metric_dp.tables.sampled_rows import SampledProtector
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.table_source import GeoSource
 from privopt_metric_dp.tables.trace_rows import check_subject
 
-__all__ = ["Applied", "applied", "cost_of_row", "matrix_of", "whole_secret"]
+__all__ = ["ApplySummary", "applied", "cost_of_row", "matrix_of", "whole_secret"]
 
 STEP_ROWS: Final = 1_000
 """Rows that a release draws for at once where it draws for itself: then it is said how far it is."""
 
 
 @frozen(kw_only=True)
-class Applied:
+class ApplySummary:
     """What ``apply`` did.
 
     Attributes:
@@ -55,7 +55,7 @@ class Applied:
     refused: Mapping[str, int]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    protector: Protecting | None = None
+    protector: TableProtector | None = None
     sequence: str | None = None
     counts: Mapping[str, int] = field(factory=dict)
 
@@ -108,7 +108,7 @@ def applied(
     dashes: str = "",
     batch: Batch | None = None,
     progress: Progress | None = None,
-) -> Applied:
+) -> ApplySummary:
     """Protect a table from wherever: what is wrong is found before a charge, and a charge comes before its draw.
 
     The block of ``target`` gives what takes the batches with their reports; where no row has one it ends with an error.
@@ -117,7 +117,7 @@ def applied(
     check_subject(walker, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
     secret, charging = source.whole(secret), None
     if asked.charge is not None:
-        charging = Charging(to=asked.charge, cost=cost_of_row(opened, asked, purpose), time=asked.time)
+        charging = RowCharger(to=asked.charge, cost=cost_of_row(opened, asked, purpose), time=asked.time)
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
     protector = _protector_of(opened, secret, asked, charging, coins)
@@ -130,7 +130,7 @@ def applied(
                 raise UsageError(f"apply: {dashes}time must be omitted: the ledger has no limit by calendar; {cure}")
             digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
             if not _read_through(source, charging, protector, digest, progress):
-                raise protector.nothing(source.place)
+                raise protector.no_report_error(source.place)
             if batch is not None and digest is not None:
                 charging.begin(batch)
                 if charging.paid and not batch.record:
@@ -147,7 +147,7 @@ def applied(
             if progress is not None:
                 rate = rows / max(time.perf_counter() - begun, 1e-9)
                 progress(f"{rows:,} rows protected, {rate:,.0f} a second", 0, None, None)
-        done = Applied(
+        done = ApplySummary(
             rows=rows,
             refused=dict(protector.refused),
             notes=protector.notes(opened.result.guarantee),
@@ -157,12 +157,12 @@ def applied(
             counts=protector.counts,
         )
         if not done.reported:
-            raise protector.nothing(source.place)
+            raise protector.no_report_error(source.place)
     return done
 
 
 def _read_through(
-    source: GeoSource, charging: Charging, protector: Protecting, digest: Digest | None, progress: Progress | None
+    source: GeoSource, charging: RowCharger, protector: TableProtector, digest: Digest | None, progress: Progress | None
 ) -> int:
     """Read a table whole before anybody is charged, so that a broken row at its end costs nothing; its rows."""
     rows = 0
@@ -197,7 +197,7 @@ def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoS
     return digest
 
 
-def _parts(source: GeoSource, protector: Protecting, *, whole: bool) -> Iterator[nw.DataFrame[Any]]:
+def _parts(source: GeoSource, protector: TableProtector, *, whole: bool) -> Iterator[nw.DataFrame[Any]]:
     """Yield the rows of a table in parts, or at once; in small parts where a release draws for itself, slowly maybe."""
     batches = source.batches()
     if isinstance(protector, SampledProtector):
@@ -211,8 +211,8 @@ def _parts(source: GeoSource, protector: Protecting, *, whole: bool) -> Iterator
 
 
 def _protector_of(
-    opened: Opened, secret: Secret, asked: Application, charging: Charging | None, coins: Coins | None
-) -> Protecting:
+    opened: Opened, secret: Secret, asked: Application, charging: RowCharger | None, coins: Coins | None
+) -> TableProtector:
     """Choose what protects the rows: a matrix, row by row or word by word, or whatever draws for itself.
 
     Raises:

@@ -32,7 +32,7 @@ from privopt.ledger.periods import Calendar, periods_of
 from privopt.ledger.subject_columns import subjects_of
 from privopt_metric_dp.tables.nearest_record import REASONS
 
-__all__ = ["Charging", "Drawn", "Places", "check_no_calendar"]
+__all__ = ["Drawn", "Places", "RowCharger", "check_no_calendar"]
 
 
 Drawn = tuple[Ints, Ints]
@@ -46,7 +46,7 @@ _SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "n
 
 
 @define(kw_only=True, eq=False)
-class Charging:
+class RowCharger:
     """Charges rows of tables, while its ledger is open.
 
     Attributes:

@@ -10,13 +10,13 @@ from attrs import define, field
 
 from privopt_metric_dp.tables.column_names import like_places, like_positions
 
-__all__ = ["Telling"]
+__all__ = ["LeakyColumns"]
 
 _NESTED: Final = (nw.List, nw.Array)
 
 
 @define
-class Telling:
+class LeakyColumns:
     """What the values and types of a table's columns reveal, examined part by part.
 
     Attributes:

@@ -24,7 +24,7 @@ from privopt.declare.column_texts import texts_of
 from privopt.errors import UsageError, number_of
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
 from privopt.numbers.sampling import RowStreams, Source
-from privopt_metric_dp.region.snap_to_region import Snapped, Snapper
+from privopt_metric_dp.region.snap_to_region import SimplexMixture, Snapper
 from privopt_metric_dp.space.places import MAX_COORDINATE, Space
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
 
@@ -168,7 +168,7 @@ class Snap:
             strays.see(away[reason[good] < 0])
         return np.maximum(rows, 0), reason
 
-    def snapped(self, frame: nw.DataFrame[Any], secret: Secret) -> Snapped:
+    def snapped(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
         """Return the mixtures of vertices for rows' positions, if the release holds at every point.
 
         Args:

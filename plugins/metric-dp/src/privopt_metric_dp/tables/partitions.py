@@ -158,12 +158,12 @@ class Partitions:
             frame, last = self._frame(batch), batch.schema
             subjects = self._subjects(frame)
             few, nobody = subjects.is_in(list(self.few)).fill_null(value=False), subjects.is_null()
-            yield self._made(frame, ~few & ~nobody, last, without=nobody)
+            yield self._draw_part(frame, ~few & ~nobody, last, without=nobody)
             held.append(_chosen(frame, few))
         if last is not None and self.few:
             frame = nw.concat(held)
             first = self._first(frame)
-            yield self._made(frame, first, last, without=~first)
+            yield self._draw_part(frame, first, last, without=~first)
 
     def _first(self, frame: nw.DataFrame[Any]) -> pl.Series:
         """Mark the rows that have a report of those subjects that may have few: the first ones by their ids.
@@ -185,7 +185,7 @@ class Partitions:
             raise DoesNotHoldError(f"{_TABLE}: changed: a subject has another number of rows than were counted")
         return rows["place"] <= rows["allowed"]
 
-    def _made(self, frame: nw.DataFrame[Any], good: pl.Series, form: Schema, *, without: pl.Series) -> Table:
+    def _draw_part(self, frame: nw.DataFrame[Any], good: pl.Series, form: Schema, *, without: pl.Series) -> Table:
         """Draw reports for some rows of a part and leave others without, with the types that the table has."""
         import pyarrow as pa
 
@@ -202,7 +202,7 @@ class Partitions:
         names = [name for name in frame.columns if name != _ORDER]
         self.protector.check(names, _TABLE)
         beside = dict(zip(self._named_by, ("the subject of each row", "the id of each row"), strict=True))
-        self.protector.secret.check_beside(beside, names, _TABLE)
+        self.protector.secret.check_other_columns(beside, names, _TABLE)
         return frame
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> pl.Series:

@@ -28,12 +28,12 @@ from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.projection import Projection
 from privopt_metric_dp.tables.application import Application, check_asked, limits_of, positions_asked
-from privopt_metric_dp.tables.charge_rows import Charging, Drawn, Places
+from privopt_metric_dp.tables.charge_rows import Drawn, Places, RowCharger
 from privopt_metric_dp.tables.near_cells import Near
 from privopt_metric_dp.tables.nearest_record import Snap, Strays
-from privopt_metric_dp.tables.protecting import SEEDED, Protecting
+from privopt_metric_dp.tables.protecting import SEEDED, TableProtector
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
-from privopt_metric_dp.tables.trace_rows import Traced, Tracer
+from privopt_metric_dp.tables.trace_rows import Tracer, TraceRowReports
 from privopt_metric_dp.traces.interpolate import Ways
 
 __all__ = ["Protector"]
@@ -50,7 +50,7 @@ _EVERYWHERE: Final = {
 
 
 @frozen(kw_only=True, eq=False)
-class Protector(Protecting):
+class Protector(TableProtector):
     """Draws one report a row from a matrix, exactly as it was certified.
 
     Attributes:
@@ -91,7 +91,7 @@ class Protector(Protecting):
         data: MetricData,
         secret: Secret,
         asked: Application,
-        charging: Charging | None = None,
+        charging: RowCharger | None = None,
         coins: Coins | None = None,
     ) -> Protector:
         """Prepare for tables.
@@ -183,11 +183,11 @@ class Protector(Protecting):
         super().check(names, table)
         if self.tracer is not None:
             when = {} if self.tracer.time is None else {self.tracer.time: "when each row was"}
-            self.secret.check_beside({self.tracer.subject: "whose each row is", **when}, names, table)
+            self.secret.check_other_columns({self.tracer.subject: "whose each row is", **when}, names, table)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
         """Draw for rows whose subjects were charged, where they are to be."""
-        traced: Traced | None = None
+        traced: TraceRowReports | None = None
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
             traced = self.tracer.reports(

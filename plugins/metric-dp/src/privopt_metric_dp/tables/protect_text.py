@@ -19,9 +19,9 @@ from privopt.ledger.batches import Coins, secrets_of
 from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.tables.application import Application, check_asked
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.nearest_record import REASONS
-from privopt_metric_dp.tables.protecting import SEEDED, Protecting
+from privopt_metric_dp.tables.protecting import SEEDED, TableProtector
 from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.tables.words_of_text import split_words, vocabulary, word_number
 
@@ -34,7 +34,7 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 
 
 @frozen(kw_only=True, eq=False)
-class TextProtector(Protecting):
+class TextProtector(TableProtector):
     """Draws one report for each known word of a sentence.
 
     Which rows are charged, and how much, follows from how many known words each has: that is public (``drop``), or the
@@ -64,7 +64,7 @@ class TextProtector(Protecting):
         release: MatrixRelease,
         secret: Secret,
         asked: Application,
-        charging: Charging | None = None,
+        charging: RowCharger | None = None,
         coins: Coins | None = None,
     ) -> TextProtector:
         """Prepare for tables.

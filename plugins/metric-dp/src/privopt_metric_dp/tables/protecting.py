@@ -19,20 +19,20 @@ from privopt.errors import Fault, InputError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Digest
 from privopt_metric_dp.tables.application import limits_of, words_of
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.column_names import like_places, like_positions
-from privopt_metric_dp.tables.leaky_columns import Telling
+from privopt_metric_dp.tables.leaky_columns import LeakyColumns
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.secret_columns import Secret
 
-__all__ = ["SEEDED", "Protecting"]
+__all__ = ["SEEDED", "TableProtector"]
 
 SEEDED: Final = "seeded"
 """The column that marks a table that a seed drew."""
 
 
 @frozen(kw_only=True, eq=False)
-class Protecting(ABC):
+class TableProtector(ABC):
     """Puts reports into tables in place of the secret, and counts the rows that get none.
 
     Attributes:
@@ -43,9 +43,9 @@ class Protecting(ABC):
     """
 
     secret: Secret
-    charging: Charging | None = None
+    charging: RowCharger | None = None
     refused: Counter[str] = field(factory=Counter)
-    telling: Telling = field(init=False, factory=Telling)
+    telling: LeakyColumns = field(init=False, factory=LeakyColumns)
 
     @property
     @abstractmethod
@@ -90,7 +90,7 @@ class Protecting(ABC):
         self.secret.check(names, table)
         if self.charging is not None:
             when = {} if self.charging.time is None else {self.charging.time: "when each row was"}
-            self.secret.check_beside({self.charging.subject: "whom each row is about", **when}, names, table)
+            self.secret.check_other_columns({self.charging.subject: "whom each row is about", **when}, names, table)
         wanted = "none: reports go there, or under a prefix"
         faults = [
             Fault(table, f"column {name}", "a column of that name", wanted)
@@ -136,7 +136,7 @@ class Protecting(ABC):
         self.telling.look(left, frame.select(*self.secret.columns))
         return left.with_columns(*made)
 
-    def nothing(self, table: str) -> UsageError:
+    def no_report_error(self, table: str) -> UsageError:
         """Return the error of a table without a single report, and what was charged for it."""
         why = words_of(self.refused) or "it has no rows"
         charged = 0 if self.charging is None else self.charging.charged
@@ -154,14 +154,14 @@ class Protecting(ABC):
         Args:
             names: of the table's columns before, and of its index.
         """
-        gone = {*self.secret.columns, *self.secret.also, *self.secret.beside}
+        gone = {*self.secret.columns, *self.secret.also, *self.secret.geometries}
         copies = [name for name in self.telling.same if name not in gone]
         left = [name for name in names if name not in {*gone, *copies}]
         positions = [*like_positions(left), *self.telling.positions]
         places = [*like_places(left), *self.telling.places]
         return (
             *_stays(copies, "equal to what is protected, which nothing protects there"),
-            *_stays(self.secret.beside, "of geometries, which nothing protects"),
+            *_stays(self.secret.geometries, "of geometries, which nothing protects"),
             *_stays(positions, "named like positions, which nothing protects"),
             *_stays(places, "named like places, which may reveal where and which nothing protects"),
         )
@@ -178,7 +178,7 @@ def _several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
     )
 
 
-def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
+def _stays(names: Sequence[str], reason: str) -> tuple[str, ...]:
     """Say in a sentence that columns reveal more than their row's report does; empty without such columns."""
     if not names:
         return ()
@@ -188,4 +188,4 @@ def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
         if len(names) > 1
         else (f"column {listed} stays as it is and is", "it")
     )
-    return (f"{found} {telling}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)
+    return (f"{found} {reason}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)

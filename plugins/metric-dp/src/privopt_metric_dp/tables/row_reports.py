@@ -23,7 +23,7 @@ from privopt.run.verify import Opened
 from privopt_metric_dp.problem.read_points import COORDINATES
 from privopt_metric_dp.tables.application import Application, limits_of, positions_are_planar
 from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of
-from privopt_metric_dp.tables.charge_rows import Charging, check_no_calendar
+from privopt_metric_dp.tables.charge_rows import RowCharger, check_no_calendar
 from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.secret_columns import Secret
 
@@ -33,7 +33,7 @@ SUBJECT: Final = "subject"
 
 
 @define(kw_only=True, eq=False)
-class _InOneThread(Charging):
+class _InOneThread(RowCharger):
     """Charges in the one thread that the ledger is open in, whatever thread asks.
 
     All else is done in the thread that asks. Polars's threads wait for one another, and would wait for ever for work
@@ -80,7 +80,7 @@ class RowReports:
         thread, data = threads(1), problem.data
         book: Ledger | None = None
         charge: Charge | None = None
-        charging: Charging | None = None
+        charging: RowCharger | None = None
         planar = positions_are_planar(data)
         names = COORDINATES["planar" if planar else "geographic"]
         secret = Secret.at(names if data.records.coordinates is not None else ["id"], planar=planar)

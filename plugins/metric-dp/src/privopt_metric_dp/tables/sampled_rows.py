@@ -14,9 +14,9 @@ from privopt.declare.column_texts import REPORT, prefixed, texts_of
 from privopt.errors import UnknownNameError, UsageError
 from privopt.interfaces import Release
 from privopt_metric_dp.tables.application import Application, check_asked
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.nearest_record import REASONS
-from privopt_metric_dp.tables.protecting import Protecting
+from privopt_metric_dp.tables.protecting import TableProtector
 from privopt_metric_dp.tables.secret_columns import Secret
 
 __all__ = ["SampledProtector"]
@@ -25,7 +25,7 @@ _UNKNOWN: Final = REASONS.index("unknown id")
 
 
 @frozen(kw_only=True, eq=False)
-class SampledProtector(Protecting):
+class SampledProtector(TableProtector):
     """Draws one report a row by :meth:`privopt.interfaces.release.Release.sample`, for ids alone.
 
     Attributes:
@@ -38,7 +38,7 @@ class SampledProtector(Protecting):
 
     @classmethod
     def of(
-        cls, release: Release, secret: Secret, asked: Application, charging: Charging | None = None
+        cls, release: Release, secret: Secret, asked: Application, charging: RowCharger | None = None
     ) -> SampledProtector:
         """Prepare for tables.
 

@@ -32,13 +32,13 @@ class Secret:
         kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
         columns: one for ids; latitude and longitude, or x and y; one for geometries.
         also: further columns that reveal it, such as the box around each geometry.
-        beside: other columns of geometries, which stay for a second apply.
+        geometries: other columns of geometries, which stay for a second apply.
     """
 
     kind: Kind
     columns: tuple[str, ...]
     also: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
+    geometries: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -117,7 +117,7 @@ class Secret:
         if left and not self.geometry:
             wanted = "none: drop the column first, or name it as the secret"
             raise InputError([Fault(TABLE, f"column {left[0]}", "geometries that would stay", wanted)])
-        return evolve(self, also=tuple(also), beside=left)
+        return evolve(self, also=tuple(also), geometries=left)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """Return the table without the columns that reveal the secret.
@@ -158,7 +158,7 @@ class Secret:
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
-    def check_beside(self, says: Mapping[str, str], names: list[str], table: str) -> None:
+    def check_other_columns(self, says: Mapping[str, str], names: list[str], table: str) -> None:
         """Refuse a table that lacks columns needed in addition to the secret's, or in which these are the secret.
 
         Args:

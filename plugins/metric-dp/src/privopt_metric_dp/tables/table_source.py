@@ -86,7 +86,7 @@ class GeoSource(TableSource):
         """
         with naming(self.name):
             whole = secret.with_geometries(self.geometries, active=self.active)
-        for column in (*(whole.columns if whole.geometry else ()), *whole.beside):
+        for column in (*(whole.columns if whole.geometry else ()), *whole.geometries):
             check_degrees(self.geo, column, self.name)
         for name in self.index:
             if name in (*whole.columns, *whole.also):

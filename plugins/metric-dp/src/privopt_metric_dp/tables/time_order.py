@@ -46,9 +46,9 @@ def ranks_of(column: nw.Series[Any]) -> Ints:
     return np.asarray(texts.replace_strict(said, [rank[time] for time in times], return_dtype=pl.Int64), dtype=np.int64)
 
 
-def _fault(column: nw.Series[Any], row: int, found: str, wanted: str) -> InputError:
+def _fault(column: nw.Series[Any], row: int, got: str, wanted: str) -> InputError:
     """Return a fault of the row of that number from 0; the header is row 1, as everywhere."""
-    return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", found, wanted)])
+    return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", got, wanted)])
 
 
 def _read(text: str) -> tuple[str, Fraction] | None:

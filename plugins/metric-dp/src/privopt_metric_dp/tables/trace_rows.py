@@ -21,13 +21,13 @@ from privopt.ledger.subject_columns import subjects_of
 from privopt.numbers.sampling import Source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.tables.charge_rows import Charging
+from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.time_order import ranks_of
-from privopt_metric_dp.traces.draw_trace import Limit, State, Walked, Walker
+from privopt_metric_dp.traces.draw_trace import Limit, State, TraceReports, Walker
 from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
 
-__all__ = ["Traced", "Tracer", "check_subject"]
+__all__ = ["TraceRowReports", "Tracer", "check_subject"]
 
 
 _SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
@@ -55,7 +55,7 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
 
 
 @frozen(kw_only=True, eq=False)
-class Traced:
+class TraceRowReports:
     """Reports of some rows.
 
     Attributes:
@@ -95,7 +95,7 @@ class Tracer:
     source: Source
     unit: str
     more: int = 0
-    charging: Charging | None = None
+    charging: RowCharger | None = None
     limit: Limit = field(init=False)
     _state: State = field(factory=State, init=False)
     _numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
@@ -113,7 +113,7 @@ class Tracer:
         subject: str | None,
         time: str | None,
         source: Source,
-        charging: Charging | None = None,
+        charging: RowCharger | None = None,
     ) -> Self | None:
         """Make a tracer for a release that reports traces; None for others."""
         if release.walker is None or subject is None:
@@ -137,7 +137,7 @@ class Tracer:
         reason: Ints,
         *,
         far: Callable[[Ints], Ints] | None = None,
-    ) -> Traced:
+    ) -> TraceRowReports:
         """Return reports of a part of the table.
 
         Args:
@@ -162,9 +162,9 @@ class Tracer:
         why[subjects < 0] = _NOBODY
         why[subjects == _UNTIMED] = _NO_TIME
         why[some[found.spent]] = _SPENT
-        return Traced(outputs=outputs, reason=why, kept=kept, first=first)
+        return TraceRowReports(outputs=outputs, reason=why, kept=kept, first=first)
 
-    def _walked(self, rows: Ints, subjects: Ints, far: Callable[[Ints], Ints] | None) -> Walked:
+    def _walked(self, rows: Ints, subjects: Ints, far: Callable[[Ints], Ints] | None) -> TraceReports:
         """Return reports of rows in the order of time; rows with steps of their own in parts that fit into memory."""
         if far is None:
             return self.walker.walk(rows, subjects, self._state, charge=self._charge, source=self.source)
@@ -180,7 +180,7 @@ class Tracer:
                     rows[part], subjects[part], self._state, charge=self._charge, source=self.source, steps=steps
                 )
             )
-        return Walked(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _WALKED})
+        return TraceReports(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _WALKED})
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
         """(B,) number of each row's trace: of a subject, in a period; below 0 for no one, or for no usable time."""

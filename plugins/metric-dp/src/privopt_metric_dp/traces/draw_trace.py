@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     Prediction = Terms = Any
 
-__all__ = ["Charge", "Limit", "State", "Walked", "Walker"]
+__all__ = ["Charge", "Limit", "State", "TraceReports", "Walker"]
 
 #: ``charge(subjects, epsilon)``: whether each may spend so much, which is then charged before anything is drawn.
 Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
@@ -61,7 +61,7 @@ class State:
 
 
 @frozen(kw_only=True, eq=False)
-class Walked:
+class TraceReports:
     """Reports of some rows.
 
     Attributes:
@@ -116,7 +116,7 @@ class Walker:
         charge: Charge,
         source: Source,
         steps: Ints | None = None,
-    ) -> Walked:
+    ) -> TraceReports:
         """Return reports for rows in the order of time.
 
         What is charged, and when, follows from which rows there are and from earlier reports alone: a row without a
@@ -168,7 +168,7 @@ class Walker:
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         spent = state.spent[subjects] & (rank >= at[subjects])
-        return Walked(outputs=outputs, kept=kept, spent=spent)
+        return TraceReports(outputs=outputs, kept=kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
         """Charge subjects with rows left for their next report or segment, where they have not paid for it yet."""
@@ -226,7 +226,7 @@ def _one(words, at, record, place, last, level, steps, cumulated, good, rates): 
 
 
 @jit()
-def _walk(words, rows, order, at, ends, state, steps, places, cumulated, good, rates, outputs, kept):  # type: ignore[no-untyped-def]
+def _walk(words, rows, order, at, ends, state, steps, places, cumulated, good, rates, outputs, kept_reports):  # type: ignore[no-untyped-def]
     """Go on with every subject up to its next charge, its end, or that of the words; the words used by whole rows.
 
     A row in whose middle the words ran out starts again from its own first word.
@@ -243,7 +243,7 @@ def _walk(words, rows, order, at, ends, state, steps, places, cumulated, good, r
                 if after < 0:
                     return word
                 word = after
-                kept[row] = after_level >= 0
+                kept_reports[row] = after_level >= 0
                 outputs[row] = output
                 last[subject], level[subject] = output, after_level
                 paid[subject] = after_level >= 0

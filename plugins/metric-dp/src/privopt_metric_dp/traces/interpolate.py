@@ -19,7 +19,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
-from privopt_metric_dp.region.snap_to_region import Snapped, read_positions
+from privopt_metric_dp.region.snap_to_region import SimplexMixture, read_positions
 
 __all__ = ["SLACK_STEPS", "STEP_MM", "Ways"]
 
@@ -89,7 +89,7 @@ class Ways:
         far = self.from_vertices
         return bool(((steps >= far - 1.0 - MOST_OFF) & (steps <= far + MOST_OFF)).all())
 
-    def of_points(self, points: Snapped) -> Ints:
+    def of_points(self, points: SimplexMixture) -> Ints:
         """Return (B, K) steps from points, given as what they are mixtures of."""
         linear = points.linear
         if isinstance(self.region, Plane):

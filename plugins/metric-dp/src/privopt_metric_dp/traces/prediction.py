@@ -159,12 +159,12 @@ class Prediction:
     def _named(names: list[str]) -> list[str]:
         return [f"{ARTEFACT}: {name}: not what the problem gives" for name in names]
 
-    def _others(self, made: Prediction) -> list[str]:
+    def _others(self, prediction: Prediction) -> list[str]:
         same = {
-            "level": made.level == self.level,
-            "threshold": abs(made.threshold / self.threshold - 1) < ULPS,
-            "test": abs(made.test / self.test - 1) < ULPS,
-            "steps": bool((np.abs(made.steps - self.steps) <= 1 + ULPS * made.steps).all()),
+            "level": prediction.level == self.level,
+            "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
+            "test": abs(prediction.test / self.test - 1) < ULPS,
+            "steps": bool((np.abs(prediction.steps - self.steps) <= 1 + ULPS * prediction.steps).all()),
         }
         return [name for name, alike in same.items() if not alike]
 
