@@ -61,11 +61,12 @@ def test_probabilities_next_to_nothing_are_no_hindrance():
     assert ((found.low <= truth) & (truth <= found.high)).all()
 
 
-def test_reports_that_no_crowd_sends_are_said_to_be_so():
-    z = np.full((3, 3), 0.2) + 0.4 * np.eye(3)
-    found = estimate([Observed(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], Asked())
+@pytest.mark.parametrize("groups", [None, {str(g): np.array([2 * g, 2 * g + 1]) for g in range(3)}])
+def test_reports_that_no_crowd_sends_are_said_to_be_so(groups):
+    z = np.kron(np.full((3, 3), 0.2) + 0.4 * np.eye(3), np.ones((2, 1)))
+    found = estimate([Observed(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], Asked(), groups=groups)
     assert "no shares at all" in found.notes[0]
-    assert found.low.tolist() == [0, 0, 0]
+    assert groups is not None or not found.low.any()
 
 
 def coverage(repetitions, intervals, epsilon=1.0, n=2_000):
@@ -84,11 +85,11 @@ def coverage(repetitions, intervals, epsilon=1.0, n=2_000):
 
 
 def test_finite_sample_intervals_hold_all_at_once():
-    assert coverage(40, "finite-sample")[0] >= 0.95
+    assert coverage(20, "finite-sample")[0] >= 0.95
 
 
 def test_asymptotic_intervals_hold_one_by_one():
-    single = coverage(40, "asymptotic")[1]
+    single = coverage(20, "asymptotic")[1]
     assert 0.9 <= single.mean() <= 0.99
 
 
@@ -96,7 +97,7 @@ def test_asymptotic_ends_of_few_reports_are_found_and_never_inside():
     """There best shares jump as the tilt grows: no fit comes near the fall that is asked for."""
     rng = np.random.default_rng(3)
     drop = chi2.ppf(0.95, 1) / 2
-    for trial in range(60):
+    for trial in range(30):
         count, outputs = rng.integers(2, 7, 2)
         z = rng.dirichlet(np.full(outputs, 0.5), count)
         if trial % 3 == 0:
@@ -198,7 +199,7 @@ def missed(z, members, truth, n, repetitions, *, finite, seed):
 @pytest.mark.parametrize(
     ("records", "groups", "n", "repetitions"),
     [
-        (60, 9, 3_000, 200),
+        (60, 9, 3_000, 100),
         pytest.param(60, 9, 3_000, 2_000, marks=pytest.mark.slow),
         pytest.param(400, 64, 50_000, 200, marks=pytest.mark.slow),
     ],
@@ -214,7 +215,7 @@ def test_they_hold_for_a_handful_of_reports_of_one_record():
     z, members, _ = districts(40, 4, 3.0, 5)
     for record in (0, 17):
         truth = np.eye(40)[record]
-        assert missed(z, members, truth, 5, 200, finite=True, seed=record) <= 19
+        assert missed(z, members, truth, 5, 100, finite=True, seed=record) <= 11
 
 
 def test_their_widths_are_near_the_cramer_rao_bound():
@@ -252,13 +253,6 @@ def test_fewer_outputs_than_records_and_outputs_that_never_come():
     share = members @ truth
     assert ((low <= share) & (share <= high)).all()
     assert (high - low < 1).any()
-
-
-def test_reports_that_no_shares_give_are_told_of_groups_too():
-    z = np.kron(np.full((3, 3), 0.2) + 0.4 * np.eye(3), np.full((2, 1), 1.0))
-    groups = {str(g): np.array([2 * g, 2 * g + 1]) for g in range(3)}
-    found = estimate([Observed(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], Asked(), groups=groups)
-    assert "no shares at all" in found.notes[0]
 
 
 def test_a_large_channel_has_groups_with_sharp_intervals():

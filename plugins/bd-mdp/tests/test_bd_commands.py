@@ -86,10 +86,12 @@ def test_benders_is_within_its_gap_of_it_and_no_bound_crosses(toy, table):
         assert lower <= least + 1e-6 <= upper + 2e-6
 
 
-@pytest.mark.parametrize("subsets", [4, pytest.param(25, marks=pytest.mark.slow)])
-def test_200_records_within_one_per_cent(tmp_path, subsets):
+@pytest.mark.parametrize(
+    ("rows", "subsets"), [(5, 4), *(pytest.param(10, subsets, marks=pytest.mark.slow) for subsets in (4, 25))]
+)
+def test_hundreds_of_records_within_one_per_cent(tmp_path, rows, subsets):
     text = TOML.format(
-        records=GRID.format(10, 20),
+        records=GRID.format(rows, 20),
         epsilon=1.0,
         utility='kind = "distance"',
         table=f'partition = "distance-vector"\nsubsets = {subsets}',

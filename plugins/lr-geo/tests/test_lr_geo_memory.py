@@ -37,7 +37,8 @@ def stated(path):
     return program_bytes(assemble([client.package() for client in clients_of(problem, 0)], terms))
 
 
-@pytest.mark.parametrize("method", [pytest.param("full", marks=pytest.mark.slow), "benders"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["full", "benders"])
 def test_the_program_takes_the_memory_that_it_states(write, method):
     small, large = write("small"), write("large", **LARGE)
     most = 1.1 * stated(large)

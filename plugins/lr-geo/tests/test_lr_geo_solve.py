@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.grids import by_pairs
 from helpers.mended_sums import rewrite
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.declare import load_problem
@@ -267,6 +267,7 @@ def maps(draw):
     return packages, Terms(epsilon=epsilon, within=gamma, obfuscation_radius=r_obf, exponent=f)
 
 
+@settings(max_examples=25)
 @given(maps(), st.sampled_from([None, Start()]))
 def test_benders_and_full_agree(drawn, start):
     from privopt.errors import InfeasibleError

@@ -11,7 +11,7 @@ from helpers.command import run
 from helpers.mended_sums import mend
 from PIL import Image
 
-from privopt.errors import InputError, UsageError
+from privopt.errors import InputError
 from privopt.report.write_report import write_figures, write_geo, write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
@@ -216,9 +216,3 @@ def test_cities_of_the_time_zones():
     assert kilometres(cities["sydney"][1], [(-33.87, 151.2)])[0] < 5
     assert "lome" in cities
     assert all(abs(lat) <= 90 and abs(lon) <= 180 for _, (lat, lon) in cities.values())
-
-
-def test_a_method_of_kind_none_still_asks_elsewhere(tmp_path):
-    (tmp_path / "p.toml").write_text("")
-    with pytest.raises(UsageError, match="--allow-unsafe"):
-        solve("fl-linear", tmp_path / "p.toml", tmp_path / "out", Options(method="optimal"))

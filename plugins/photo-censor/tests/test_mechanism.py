@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from helpers.command import run
 from helpers.mended_sums import mend
 
 from privopt import checker
@@ -224,12 +223,6 @@ def test_a_forged_list_is_found_out(problem, tmp_path):
     assert found.verdict is None
     complaints = found.complaints
     assert any("protected k is 0, privacy.top_k = 3" in line for line in complaints)
-
-
-def test_the_command_line(problem, tmp_path):
-    done = run("solve", "photo-censor", problem(true="true_location = 99"), "--out", tmp_path / "out")
-    assert done.exit_code == 2
-    assert done.stderr.strip().splitlines()[-1].endswith("found 99, wanted a column from 0 to 7")
 
 
 def test_greedy_that_runs_out_says_so(problem, tmp_path):
