@@ -68,17 +68,16 @@ def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_
     subsets=st.integers(1, 3),
     start=st.sampled_from(["star", "cold"]),
     steps=st.sampled_from([0, 2]),
-    inner=st.booleans(),
 )
 def test_full_benders_and_column_generation_agree(
-    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, inner
+    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps
 ):
     instance = make_grid(rows, cols, epsilon, seed=seed)
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
     assert solve(instance, method=ColumnGeneration()).objective == pytest.approx(full, rel=1e-6)
-    options = Decomposition(partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, interior_point=inner)
+    options = Decomposition(partition=kind, subsets=subsets, start=start, lagrangian_steps=steps)
     check(instance, options, make_context(gap=2e-2), full)
 
 
@@ -90,18 +89,17 @@ larger = {
     "seed": st.integers(0, 99),
     "kind": st.sampled_from(PARTITIONS),
     "start": st.sampled_from(["star", "cold"]),
-    "inner": st.booleans(),
 }
 
 
-def every_way_agrees(make_grid, make_context, size, outputs, epsilon, seed, kind, start, inner):
+def every_way_agrees(make_grid, make_context, size, outputs, epsilon, seed, kind, start):
     whole = make_grid(*size, epsilon, seed=seed)
     instance = evolve(whole, cost=whole.cost[:, np.random.default_rng(seed).permutation(whole.outputs)[:outputs]])
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
     assert solve(instance, method=ColumnGeneration()).objective == pytest.approx(full, rel=1e-6)
-    options = Decomposition(partition=kind, subsets=4, start=start, interior_point=inner)
+    options = Decomposition(partition=kind, subsets=4, start=start)
     check(instance, options, make_context(), full)
 
 
@@ -205,8 +203,6 @@ def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeyp
     optimum = solve(instance, method=ColumnGeneration()).objective
     found = check(instance, Decomposition(), make_context(gap=1e-4), optimum)
     assert max(part["interior_point_iterations"] for part in found.details["parts"]) > 0
-    without = check(instance, Decomposition(interior_point=False), make_context(gap=1e-2), optimum)
-    assert {part["interior_point_iterations"] for part in without.details["parts"]} == {0}
 
     def fails(*_arguments, **_keywords):
         raise SolverError("broken down")

@@ -21,7 +21,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear import messages
 from privopt_fl_linear.command import cli
-from privopt_fl_linear.messages import MARK, Message, budget, decimal, read_messages, repeat_or_draw, report
+from privopt_fl_linear.messages import APPLICATION_ID, Message, budget, decimal, read_messages, repeat_or_draw, report
 
 SITES = "id,x,y,facility_cost\na,0,0,.2\nb,1,0,.3\nc,0,1,.2\n"
 
@@ -41,7 +41,7 @@ def ask(folder, location, clients, *, round_="1", epsilon="0.5", more=()):
 
 def sent(path):
     """Return the messages that a file of messages sent holds."""
-    with DurableLog(path, name="file of messages sent", mark=MARK) as log:
+    with DurableLog(path, name="file of messages sent", mark=APPLICATION_ID) as log:
         return log.texts()
 
 

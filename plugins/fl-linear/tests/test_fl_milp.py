@@ -27,7 +27,7 @@ def test_algorithm_1_is_the_integer_optimum(seed, n):
     rng = np.random.default_rng(seed)
     points, cost, counts = rng.random((n, 2)), rng.uniform(0, 0.5, n), rng.integers(0, 9, n)
     metric = Plane(points)
-    h = Site(metric=metric, cost=cost, rank=np.arange(n)).connect()
+    h = Site(metric=metric, cost=cost).connect()
     value = math.fsum(sum_counts(h, counts) * cost[h.opened]) + connection_cost(metric, h, counts)
     found = solve_facility_location(cost, counts, table(points))
     assert found.objective == pytest.approx(value, rel=1e-6, abs=1e-9)

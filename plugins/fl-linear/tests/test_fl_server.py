@@ -24,8 +24,7 @@ EPSILON = ALPHA = 0.1
 
 
 def site_of(instance):
-    n = len(instance.points)
-    return Site(metric=Plane(instance.points), cost=instance.cost, rank=np.arange(n))
+    return Site(metric=Plane(instance.points), cost=instance.cost)
 
 
 def draws(rng, n, epsilon=EPSILON):
@@ -45,7 +44,7 @@ def sites(draw):
     points = np.array(draw(st.lists(point, min_size=n, max_size=n)))
     cost = np.array(draw(st.lists(st.floats(0, 1), min_size=n, max_size=n)))
     noisy = np.array(draw(st.lists(st.integers(-90, 90) | st.floats(-90, 90), min_size=n, max_size=n)), dtype=float)
-    return Site(metric=Plane(points), cost=cost, rank=np.arange(n)), noisy
+    return Site(metric=Plane(points), cost=cost), noisy
 
 
 @given(sites(), st.sampled_from(["exact", "paper"]), st.data())
@@ -173,7 +172,7 @@ def test_public_mean_chooses_without_the_noise(rng):
 
 
 def test_a_single_location():
-    site = Site(metric=Plane([[0.0, 0.0]]), cost=np.array([2.0]), rank=np.arange(1))
+    site = Site(metric=Plane([[0.0, 0.0]]), cost=np.array([2.0]))
     rule = MarginRule(n=1, epsilon=1.0)
     plan = plan_of(site, np.array([5]), rule)
     assert plan.capacities.tolist() == [5.0 + plan.margins[0]]

@@ -39,7 +39,7 @@ def over(metric, rng):
     """Costs of a site where some locations may hold a facility, and some have no clients."""
     n = metric.size
     among = np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False))
-    site = Site(metric=metric, cost=rng.integers(0, 4, n) * 0.5, rank=np.arange(n))
+    site = Site(metric=metric, cost=rng.integers(0, 4, n) * 0.5)
     weight = rng.integers(0, 4, n).astype(float)
     reach = np.array([metric.between(np.full(n, u), np.arange(n)) for u in among])
     scale = rng.integers(0, 3, n) * 0.5

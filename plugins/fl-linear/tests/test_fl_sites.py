@@ -31,7 +31,7 @@ CONTEXT = SolveContext(method="laplace")
 def server_of(rng, size, *, opening=False, **options):
     cost = rng.uniform(0.1, 0.3, size)
     fixed = rng.uniform(0, 9, size) if opening else None
-    site = Site(metric=Plane(rng.random((size, 2))), cost=cost, rank=np.arange(size), opening=fixed)
+    site = Site(metric=Plane(rng.random((size, 2))), cost=cost, opening=fixed)
     options = {"alpha": 0.1, "delta": 0.0, "method": "laplace"} | options
     return Server(site=site, rule=MarginRule(n=size, epsilon=options.pop("epsilon", 0.5)), **options)
 
@@ -139,7 +139,7 @@ def test_the_reports_beat_the_prior_in_chiang_mai():
     points = np.array([[float(row["x"]), float(row["y"])] for row in rows])
     points = (points - points.min(axis=0)) / np.ptp(points, axis=0)
     clients, rng = np.array([int(row["Evacuees"]) for row in rows]), np.random.default_rng(1)
-    site = Site(metric=Plane(points), cost=rng.uniform(0.1, 0.3, 431), rank=np.arange(431))
+    site = Site(metric=Plane(points), cost=rng.uniform(0.1, 0.3, 431))
     rule = MarginRule(n=431, epsilon=1.0)
     server = Server(site=site, rule=rule, alpha=0.1, delta=0.0, mean_clients=75.0, max_facilities=12)
     noisy = clients + draw_noise(rng, 431, 1.0)

@@ -173,7 +173,7 @@ def test_quantities_above_the_stated_maximum_are_refused(tmp_path):
     (tmp_path / "u.csv").write_text("level_1,unit,quantity\nr,a,2\nr,b,0\n")
     with pytest.raises(InputError, match="row 2, column quantity"):
         read_units(File.read(tmp_path / "u.csv"), 5)
-    assert read_units(File.read(tmp_path / "u.csv"), 5, most=2).empty == 1
+    assert read_units(File.read(tmp_path / "u.csv"), 5, max_quantity=2).empty == 1
     (tmp_path / "u.csv").write_text("level_1,unit,quantity\nr,,1\n")
     with pytest.raises(InputError, match="column unit"):
         read_units(File.read(tmp_path / "u.csv"), 5)

@@ -16,9 +16,9 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance
 from privopt_hierarchical_dp.kit import related
-from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import sensitivity
 from privopt_hierarchical_dp.relations import TABLE_RELATIONS, Relation
+from privopt_hierarchical_dp.sizes import measured
 
 test_households_that_are_replaced = conformance(
     "hierarchical-dp",
@@ -79,7 +79,7 @@ def test_larger_households_cost_what_is_said(first):
             assert ratio <= said
             assert ratio <= Fraction(many, most) ** 2
             words = f"up to k / {most} epsilon" if first == 0 or most == 1 else f"up to (k - 1) / ({most} - 1) epsilon"
-            assert words in own.statement(totals=False, most=1, kind="pure-dp")
+            assert words in own.statement(totals=False, max_quantity=1, kind="pure-dp")
 
 
 PEOPLE = """[hierarchy]

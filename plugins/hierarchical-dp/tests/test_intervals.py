@@ -17,10 +17,10 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals, least_squares, quantile
-from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN, GEOMETRIC
 from privopt_hierarchical_dp.relations import Relation
+from privopt_hierarchical_dp.sizes import measured
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 

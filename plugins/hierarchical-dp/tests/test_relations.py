@@ -22,14 +22,13 @@ from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_hierarchical_dp import relations
 from privopt_hierarchical_dp.kit import related
-from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS, sensitivity
 from privopt_hierarchical_dp.noise_distributions import noise_of
 from privopt_hierarchical_dp.plan import errors_on
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
-from privopt_hierarchical_dp.sizes import SizesDesign
+from privopt_hierarchical_dp.sizes import SizesDesign, measured
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import add_up
 
@@ -330,7 +329,7 @@ def test_vacant_units_are_a_size_and_whoever_lives_alone_may_leave(tmp_path, met
     ],
 )
 def test_the_words_say_what_is_covered(relation, kind, words):
-    told = Relation(name=relation, classes=4).statement(totals=False, most=1, kind=kind)
+    told = Relation(name=relation, classes=4).statement(totals=False, max_quantity=1, kind=kind)
     assert words in told
 
 

@@ -97,13 +97,8 @@ def test_what_is_wrong_in_a_row_is_said_and_not_quoted(town):
     assert "zulu" not in done.output
 
 
-def test_records_and_tables_of_their_own_are_the_same_and_verify_recomputes(town):
-    own = {name: f'counts = "{name}.csv"' for name in TABLES}
+def test_tables_agree_on_what_they_share_and_records_stay_secret(town):
     one = solve("hierarchical-tables", write(town), town / "one", Options(seed=1))
-    two = solve("hierarchical-tables", write(town, source="", **own), town / "two", Options(seed=1))
-    for name in TABLES:
-        texts = {(done.folder / "tables" / f"{name}.csv").read_bytes() for done in (one, two)}
-        assert len(texts) == 1
     frame = pl.read_csv(one.folder / "tables" / "age_tenure.csv")
     assert frame.columns == ["region", "parent", "age", "tenure", "count", "low", "high"]
     assert frame["age"].unique(maintain_order=True).to_list() == ["child", "adult", "old"]
@@ -137,12 +132,8 @@ def test_verify_says_what_was_changed(town, name, change, words):
 
 def test_nobody_is_a_table_too_and_the_owner_is_told_the_truth(town):
     """One individual and none are alike: no refusal may tell them apart."""
-    for name in ("records", *TABLES):
-        pl.read_csv(town / f"{name}.csv").clear().write_csv(town / f"{name}.csv")
-    own = {name: f'counts = "{name}.csv"' for name in TABLES}
-    for source, counts in (('records = "records.csv"', {}), ("", own)):
-        done = solve("hierarchical-tables", write(town, source=source, **counts), town / "out", Options(force=True))
-        assert verify(done.folder).holds
+    pl.read_csv(town / "records.csv").clear().write_csv(town / "records.csv")
+    assert verify(solve("hierarchical-tables", write(town), town / "out", Options()).folder).holds
     epsilon = json.loads(privopt("audit", town / "out", "--json").stdout)["epsilon"]
     assert 1.0 - 1e-12 <= epsilon["achieved"] <= epsilon["claimed"] == 1.0
     told = privopt("report", town / "out", "--truth")
@@ -155,18 +146,13 @@ def test_nobody_is_a_table_too_and_the_owner_is_told_the_truth(town):
     assert (done.exit_code, "a header alone" in done.output) == (2, True)
 
 
-def test_tables_of_their_own_are_charged_to_whom_their_owner_names(town):
-    own = {name: f'counts = "{name}.csv"' for name in TABLES}
-    problem, ledger = write(town, source="", **own), town / "all.ledger"
+def test_a_release_is_charged_to_whom_its_owner_names(town):
+    problem, ledger = write(town), town / "all.ledger"
     words = ("solve", "hierarchical-tables", problem, "--out", town / "out", "--ledger", ledger)
     assert privopt("budget", ledger, "--set", "3").exit_code == 0
-    done = privopt(*words)
-    assert (done.exit_code, "must be used with --subject ID" in " ".join(done.output.split())) == (2, True)
-    assert not (town / "out").exists()
     assert privopt(*words, "--subject", "census").exit_code == 0
     assert "census" in privopt("budget", ledger, "--json").stdout
-    write(town)  # one file of records has one name, which a ledger takes that knows nobody else
-    done = privopt(*words, "--force")
+    done = privopt(*words, "--force")  # records have one name, which a ledger takes that knows nobody else
     assert (done.exit_code, "--subject" in done.output) == (2, True)
     ledger.unlink()
     assert privopt(*words, "--force").exit_code == 0
@@ -201,8 +187,8 @@ def test_sums_that_wrap_and_scales_without_end_are_refused(town, forged):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"source": ""}, "no counts, and no records"),
-        ({"age": 'counts = "age.csv"'}, "both records and counts"),
+        ({"source": ""}, "hierarchy.records: found nothing"),
+        ({"age": 'counts = "age.csv"'}, "hierarchy.tables.age.counts"),
         ({"age": "share = -1"}, "hierarchy.tables.age.share"),
         ({"age": "shares = 1"}, "hierarchy.tables.age.shares"),
         ({"privacy": 'epsilon = 1.0\nrelation = "sizes"'}, "individuals, moves, attributes"),
@@ -230,18 +216,16 @@ def test_names_that_cannot_head_a_column_are_refused(town, name):
 @pytest.mark.parametrize(
     ("file", "change", "words"),
     [
-        ("age.csv", lambda f: f.with_columns(count=pl.col("count") + (pl.col("level_2") == "b")), "region 'b'"),
-        ("age.csv", lambda f: f.with_columns(age=pl.lit("ancient")), "a value of hierarchy.attributes.age"),
-        ("age.csv", lambda f: f.with_columns(level_2=pl.lit("nowhere")), "a leaf region of hierarchy.regions"),
-        ("age.csv", lambda f: f.with_columns(count=pl.lit("-1")), "a whole number of individuals"),
-        ("age.csv", lambda f: f.drop("count"), "no column 'count'"),
+        ("records.csv", lambda f: f.with_columns(age=pl.lit("ancient")), "a value of hierarchy.attributes.age"),
+        ("records.csv", lambda f: f.with_columns(level_2=pl.lit("nowhere")), "a leaf region of hierarchy.regions"),
+        ("records.csv", lambda f: f.with_columns(count=pl.lit("-1")), "a whole number of individuals"),
+        ("records.csv", lambda f: f.drop("age"), "no column 'age'"),
         ("regions.csv", lambda f: pl.concat([f, f]), "one row a leaf region"),
     ],
 )  # fmt: skip
 def test_faults_name_file_and_row_and_no_secret(town, file, change, words):
     change(pl.read_csv(town / file)).write_csv(town / file)
-    own = {name: f'counts = "{name}.csv"' for name in TABLES}
-    done = privopt("solve", "hierarchical-tables", write(town, source="", **own), "--out", town / "out")
+    done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
     assert done.exit_code == 2
     assert words in done.output
     assert "ancient" not in done.output

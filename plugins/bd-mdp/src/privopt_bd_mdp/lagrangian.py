@@ -32,16 +32,16 @@ from privopt_metric_dp.solvers.star import (
 from privopt_metric_dp.solvers.symmetry import Symmetry
 from privopt_metric_dp.solvers.tree_pricing import Trees
 
-__all__ = ["PIVOTS", "Lagrangian"]
+__all__ = ["MAX_PIVOTS", "Lagrangian"]
 
 
 NAME: Final = "lagrangian"
 """Origin of what steps offer."""
-PIVOTS: Final = 2_000
-PROBING: Final = 50
+MAX_PIVOTS: Final = 2_000
+PROBING_PIVOTS: Final = 50
 """An output is priced by so many pivots at most, fewer at first; its ray and its bound hold in any case."""
 
-MIXING: Final = 20
+MIXING_PIVOTS: Final = 20
 """Pivots of one mixture, at most, in multiples of the records: where they do not do, the rays mix badly."""
 
 
@@ -70,7 +70,7 @@ class Lagrangian:
     pull: float = 0.5
     reach: float = 1.0
     steps: int = 0
-    pivots: int = PROBING
+    pivots: int = PROBING_PIVOTS
     starred: bool = False
 
     @classmethod
@@ -103,7 +103,7 @@ class Lagrangian:
             instance=instance,
             graph=graph,
             symmetry=symmetry,
-            mixture=Mixture(instance, symmetry, rays, pivots=MIXING * instance.records),
+            mixture=Mixture(instance, symmetry, rays, pivots=MIXING_PIVOTS * instance.records),
             trees=star_trees(graph, anchors),
             y=y,
             offers=offers,

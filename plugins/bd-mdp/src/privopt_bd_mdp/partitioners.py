@@ -16,7 +16,7 @@ from privopt_bd_mdp.problem import PARTITIONS
 
 __all__ = ["Records", "partition"]
 
-SEED: Final = 0
+PARTITION_SEED: Final = 0
 """The partition is a function of the problem."""
 
 
@@ -86,7 +86,7 @@ def _k_means(rows: Floats, count: int) -> Ints:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than subsets: fewer subsets
-        labels = KMeans(n_clusters=count, n_init=4, random_state=SEED).fit_predict(rows)
+        labels = KMeans(n_clusters=count, n_init=4, random_state=PARTITION_SEED).fit_predict(rows)
     return np.asarray(labels, dtype=np.int64)
 
 
@@ -112,6 +112,6 @@ def _multilevel(records: Records, count: int) -> Ints:
         return np.arange(records.count, dtype=np.int64) % count
     matrix = records.adjacency
     neighbours = [matrix.indices[matrix.indptr[n] : matrix.indptr[n + 1]] for n in range(records.count)]
-    options = pymetis.Options(objtype=1, ufactor=200, ncuts=8, niter=30, seed=SEED)
+    options = pymetis.Options(objtype=1, ufactor=200, ncuts=8, niter=30, seed=PARTITION_SEED)
     _, labels = pymetis.part_graph(count, adjacency=neighbours, recursive=False, options=options)
     return np.asarray(labels, dtype=np.int64)

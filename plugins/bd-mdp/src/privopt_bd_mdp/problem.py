@@ -30,11 +30,9 @@ class Decomposition:
     start: Literal["star", "cold"] = key("star", help="star: the star mechanism and its multipliers as first cuts")
     lagrangian_steps: int = key(
         40,
-        help="column-generation steps between Benders rounds, at most, while they help; 0: Benders alone",
+        help="column-generation steps between Benders rounds, at most, while they help; where the first do not, "
+        "optimal-lp's interior point begins; 0: Benders alone",
         check=at_least(0),
-    )
-    interior_point: bool = key(
-        True, help="where the first steps do not help, begin with optimal-lp's interior point; not at 0 steps"
     )
 
 

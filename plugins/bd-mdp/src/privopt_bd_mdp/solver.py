@@ -16,7 +16,7 @@ from privopt.execution.memory import GB
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 from privopt.interfaces.offers import made
 from privopt.registry import registry
-from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
+from privopt_bd_mdp.lagrangian import MAX_PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partition import Partition, make_partition
 from privopt_bd_mdp.partitioners import Records, partition
@@ -31,10 +31,10 @@ __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 OWN: Final = "benders"
 """The cross decomposition of this module; every other method is a registered decomposer's name."""
-WINDOW: Final = 5
-SHRINK: Final = 0.9
+WINDOW_STEPS: Final = 5
+SHRINK_SHARE: Final = 0.9
 """Lagrangian steps go on while so many of them leave at most this share of the gap."""
-HALF: Final = 0.5
+HALF_SHARE: Final = 0.5
 """Where a step leaves more than this share of the gap the interior point takes over."""
 A_NUMBER: Final = 1500.0
 """Bytes of a coefficient of the program while it is made, cut up, and held by the solvers of master and blocks,
@@ -43,7 +43,7 @@ A_RAY: Final = 120.0
 """Bytes of an entry of a ray in the program that mixes them, and in its solver."""
 A_SLOPE: Final = 120.0
 """Bytes of an entry of a cut: with the driver, and in the master's solver."""
-CUTS: Final = 40
+BLOCK_CUTS: Final = 40
 """Cuts a block that the master holds, about: those without a multiplier for some rounds are dropped."""
 
 
@@ -89,7 +89,7 @@ class Parts:
         self.records, self.options, self.context = instance.records, options, context
         self.figures: list[dict[str, Any]] = []
 
-    def __call__(self, part: Part, room: Room) -> Iterator[Solver]:
+    def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
         """Yield Lagrangian steps, then the interior point: they need no partition; then Benders with steps between."""
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
@@ -100,28 +100,27 @@ class Parts:
         if context.method != OWN:
             yield _ByDecomposer(made, evolve(context, checkpoint=folder), figures)
             return
-        inner = options.interior_point and options.lagrangian_steps > 0
-        steps = _Steps(options, figures, room, brief=inner)
+        steps = _Steps(options, figures, memory_left)
         yield steps
-        if inner:
-            yield _Counted(figures)
+        if options.lagrangian_steps:
+            yield _CountedInteriorPoint(figures)
         if steps.found is not None:
             yield _Rounds(made, options, evolve(context, checkpoint=folder), steps)
 
 
-def _figures(instance: Instance, made: Partition) -> dict[str, Any]:
+def _figures(instance: Instance, division: Partition) -> dict[str, Any]:
     """Figures of a part before anything is solved."""
     return {
         "records": instance.records,
         "pairs": len(instance.pairs),
-        "subsets": int(made.subset.max()) + 1,
-        "boundary": int(made.boundary.sum()),
-        "boundary_both_sides": made.ends,
-        "pairs_between_subsets": made.crossing,
-        "blocks": len(made.sizes),
-        "largest_block": int(made.sizes.max(initial=0)),
-        "block_sizes": made.sizes.tolist(),
-        "block_boundaries": made.touching(instance.pairs).tolist(),
+        "subsets": int(division.subset.max()) + 1,
+        "boundary": int(division.boundary.sum()),
+        "boundary_both_sides": division.ends,
+        "pairs_between_subsets": division.crossing,
+        "blocks": len(division.sizes),
+        "largest_block": int(division.sizes.max(initial=0)),
+        "block_sizes": division.sizes.tolist(),
+        "block_boundaries": division.touching(instance.pairs).tolist(),
         "lagrangian_steps": 0,
         "interior_point_iterations": 0,
         "rounds": 0,
@@ -136,14 +135,12 @@ class _Steps:
     no step is tried then.
 
     Attributes:
-        brief: whether the interior point follows, so that steps end where one leaves more than half of the gap.
         found: the state that Benders' rounds go on from; None before.
     """
 
     options: Decomposition
     figures: dict[str, Any]
     room: Room
-    brief: bool
     found: Lagrangian | None = None
     name: str = field(default="steps", init=False)
 
@@ -154,18 +151,13 @@ class _Steps:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """See :class:`Solver`."""
         self.found = found = Lagrangian.begin(part, star=self.options.start == "star", offers=offers)
-        wanted = self.options.lagrangian_steps
-        if not self.brief:
-            found.pivots = PIVOTS
-            self.go_on(wanted)
-            return
-        for _ in range(wanted if found.starred else 0):
+        for _ in range(self.options.lagrangian_steps if found.starred else 0):
             gap = found.gap
-            if not self.go_on(1) or found.gap > HALF * gap:
+            if not self.go_on(1) or found.gap > HALF_SHARE * gap:
                 break
-        found.pivots = PIVOTS
+        found.pivots = MAX_PIVOTS
 
-    def go_on(self, most: int) -> bool:
+    def go_on(self, max_steps: int) -> bool:
         """Step so often, at most, while it helps; whether more might.
 
         Raises:
@@ -178,7 +170,7 @@ class _Steps:
             self.figures["left_out"] = f"steps (need {needed / GB:.2g} GB of {self.room() / GB:.2g} left)"
             return False
         gaps = [found.gap]
-        for _ in range(most):
+        for _ in range(max_steps):
             if found.offers.reached:
                 return False
             try:
@@ -190,12 +182,12 @@ class _Steps:
             if not moved:
                 return False
             gaps.append(found.gap)
-            if len(gaps) > 2 * WINDOW and gaps[-1] > SHRINK * gaps[-1 - WINDOW]:
+            if len(gaps) > 2 * WINDOW_STEPS and gaps[-1] > SHRINK_SHARE * gaps[-1 - WINDOW_STEPS]:
                 return False
         return True
 
 
-class _Counted(InteriorPoint):
+class _CountedInteriorPoint(InteriorPoint):
     """The interior point, which says how many steps it took."""
 
     def __init__(self, figures: dict[str, Any]) -> None:
@@ -233,7 +225,7 @@ class _Rounds:
         records, outputs = instance.cost.shape
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
         slopes = outputs * float(self.partition.touching(instance.pairs).sum())
-        return float(A_NUMBER * numbers + A_SLOPE * CUTS * slopes + 40.0 * records**2)
+        return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * slopes + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """See :class:`Solver`."""
@@ -269,7 +261,7 @@ class _Rounds:
         except SolverError as error:  # numbers that no solver can take: what is known already stands, with its bound
             self.steps.figures["benders_failed"] = str(error)
             raise
-        _told(self.steps.figures, result)
+        _note_rounds(self.steps.figures, result)
         _offer(self.name, pmo, result.duals, result.x, offers)
 
 
@@ -302,11 +294,11 @@ class _ByDecomposer:
         result = decomposer.solve(pmo.form, blocks, self.context)
         if not isinstance(result, Decomposed):
             raise RegistryError(f"decomposer {self.name}: solve() must return Decomposed, got {type(result).__name__}")
-        _told(self.figures, result)
+        _note_rounds(self.figures, result)
         _offer(self.name, pmo, result.duals, result.x, offers)
 
 
-def _told(figures: dict[str, Any], result: Decomposed) -> None:
+def _note_rounds(figures: dict[str, Any], result: Decomposed) -> None:
     figures.update({"rounds": result.rounds, **result.details})
 
 

@@ -17,7 +17,7 @@ __all__ = ["auto_failing", "in_town", "of_size", "over_delta", "over_epsilon", "
 
 def site_of(instance: Instance) -> Site:
     """Return the public part of an instance."""
-    return Site(metric=Plane(instance.points), cost=instance.cost, rank=np.arange(len(instance.points)))
+    return Site(metric=Plane(instance.points), cost=instance.cost)
 
 
 def over_delta(seed: int, kind: str, costs: tuple[float, float], deltas: Sequence[float | None]) -> Any:
@@ -70,7 +70,7 @@ def in_town(seed: int, points: Any, clients: Any, deltas: Sequence[float | None]
     """Given locations and clients, facility costs drawn; ``auto`` last."""
     rng = np.random.default_rng(seed)
     n = len(points)
-    site = Site(metric=Plane(points), cost=rng.uniform(0.1, 0.3, n), rank=np.arange(n))
+    site = Site(metric=Plane(points), cost=rng.uniform(0.1, 0.3, n))
     trial, setting = Trial.of(site, deltas), Setting()
     chooser, _ = trial.auto(setting)
     noise = draw_noise(rng, n, setting.epsilon)

@@ -1,4 +1,4 @@
-"""The compiled search for the cheapest facility: a KD-tree whose nodes know the least cost and rank below them.
+"""The compiled search for the cheapest facility: a KD-tree whose nodes know the least cost and index below them.
 
 SciPy's tree finds the nearest point, not the one with the least cost + distance, nor the first id among equals. What
 needs distances alone (balls, independent sets) goes through SciPy's (`metric`).
@@ -11,7 +11,7 @@ latitude, longitude in radians and the cosine of the latitude. So pruning may be
   node never exceeds the computed value of a point in it;
 * sphere: the chord of the box is shortened by more than its rounding error before it becomes an arc.
 
-A tree is the tuple ``(boxed, exact, cost, rank, index, low, high, least_cost, least_rank)`` in tree order; node ``k``
+A tree is the tuple ``(boxed, exact, cost, index, low, high, least_cost, least_index)`` in tree order; node ``k``
 has the children ``2k + 1`` and ``2k + 2`` and its points are found by halving, as they were laid down. Building costs
 O(n log n) time, O(n) memory.
 """
@@ -26,9 +26,9 @@ from privopt.arrays import Floats, Ints
 from privopt.execution.compiled import jit
 from privopt.numbers.distances import EARTH_RADIUS_KM
 
-LEAF = 8
+LEAF_POINTS = 8
 
-Tree = tuple[Floats, Floats, Floats, Ints, Ints, Floats, Floats, Floats, Ints, Ints, Ints]
+Tree = tuple[Floats, Floats, Floats, Ints, Floats, Floats, Floats, Ints, Ints, Ints]
 """What :func:`build` returns, and the others search."""
 
 
@@ -65,20 +65,20 @@ def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floa
 
 
 @jit()
-def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
+def build(boxed: Floats, exact: Floats, cost: Floats) -> Tree:
     """Build the tree over all points given; at least one.
 
-    Parameters: ``boxed`` (n, 2 or 3), ``exact`` (n, 3), ``cost`` (n,) float64, ``rank`` (n,) int64.
+    Parameters: ``boxed`` (n, 2 or 3), ``exact`` (n, 3), ``cost`` (n,) float64.
     """
     n, dimensions = boxed.shape
     depth = 0
-    while (n >> depth) > LEAF:
+    while (n >> depth) > LEAF_POINTS:
         depth += 1
     nodes = (1 << (depth + 1)) - 1
     low = np.full((nodes, dimensions), np.inf)
     high = np.full((nodes, dimensions), -np.inf)
     least_cost = np.full(nodes, np.inf)
-    least_rank = np.full(nodes, np.int64(2**62))
+    least_index = np.full(nodes, np.int64(2**62))
     start = np.zeros(nodes, np.int64)
     end = np.zeros(nodes, np.int64)
     end[0] = n
@@ -91,7 +91,7 @@ def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
                 low[node, axis] = min(low[node, axis], boxed[point, axis])
                 high[node, axis] = max(high[node, axis], boxed[point, axis])
             least_cost[node] = min(least_cost[node], cost[point])
-            least_rank[node] = min(least_rank[node], rank[point])
+            least_index[node] = min(least_index[node], point)
         if 2 * node + 2 < nodes:
             widest = 0
             for axis in range(1, dimensions):
@@ -102,17 +102,17 @@ def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
             index[start[node] : end[node]] = here[np.argpartition(columns[widest][here], middle - start[node])]
             start[2 * node + 1], end[2 * node + 1] = start[node], middle
             start[2 * node + 2], end[2 * node + 2] = middle, end[node]
-    return boxed[index], exact[index], cost[index], rank[index], index, low, high, least_cost, least_rank, start, end
+    return boxed[index], exact[index], cost[index], index, low, high, least_cost, least_index, start, end
 
 
 @jit()
 def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints) -> Ints:
-    """Return for each query the point of the tree with the least cost + distance; ties go to the least rank.
+    """Return for each query the point of the tree with the least cost + distance; ties go to the first given.
 
     ``order`` is the order in which the queries are answered: neighbours should follow each other, since each search
     starts from its predecessor's answer. Returns indices of the points as they were given to `build`.
     """
-    _, t_exact, t_cost, t_rank, t_index, low, high, least_cost, least_rank, start, end = tree
+    _, t_exact, t_cost, t_index, low, high, least_cost, least_index, start, end = tree
     nodes = len(least_cost)
     answer = np.empty(len(order), np.int64)
     stack = np.empty(128, np.int64)
@@ -126,7 +126,7 @@ def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints
         while top > 0:
             top -= 1
             node = stack[top]
-            if bounds[top] > value or (bounds[top] == value and least_rank[node] >= t_rank[best]):
+            if bounds[top] > value or (bounds[top] == value and least_index[node] >= t_index[best]):
                 continue
             left = 2 * node + 1
             if left < nodes:
@@ -142,7 +142,7 @@ def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints
                 continue
             for place in range(start[node], end[node]):
                 other = t_cost[place] + pair_distance(sphere, t_exact, place, exact, query)
-                if other < value or (other == value and t_rank[place] < t_rank[best]):
+                if other < value or (other == value and t_index[place] < t_index[best]):
                     value = other
                     best = place
         answer[query] = t_index[best]

@@ -23,13 +23,13 @@ MAX_BEYOND = 2000
 """Expected locations beyond the slope of a margin for any set: more are not tried."""
 
 
-def paper_margin(sizes: Ints, n: int, epsilon: float, alpha: float) -> Floats:
+def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
     """Return (2 / epsilon) sqrt(|L|) ln(2 n / alpha) (Algorithm 2).
 
     It rests on the moment generating function of Laplace(1/epsilon), which that of the discrete Laplace never exceeds
     ((cosh s - 1) / s^2 increases), so it holds for integer noise too.
     """
-    return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * n / alpha), dtype=np.float64)
+    return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * locations / alpha), dtype=np.float64)
 
 
 def exact_margin(sizes: Ints, betas: Floats, epsilon: float, noise: Noise = "discrete") -> Floats:

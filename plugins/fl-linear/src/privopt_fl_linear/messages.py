@@ -37,7 +37,7 @@ from privopt_fl_linear.quantiles import Noise
 __all__ = ["FORMAT", "Message", "budget", "collect_reports", "decimal", "read_messages", "repeat_or_draw", "report"]
 
 FORMAT: Final = "privopt-fl-linear/1"
-MARK: Final = 0x666C6D31
+APPLICATION_ID: Final = 0x666C6D31
 """SQLite's application id of a file of messages sent: "flm1"."""
 
 
@@ -150,7 +150,7 @@ def report(location: str, clients: int, epsilon: Fraction, round_: str, noise: N
 
 
 def repeat_or_draw(
-    kept: Path,
+    sent_file: Path,
     location: str,
     clients: int,
     epsilon: Fraction,
@@ -162,8 +162,8 @@ def repeat_or_draw(
     """Return the message of a round: the one that was sent before, or a new one, kept on the disk before it returns.
 
     Args:
-        kept: the location's file of messages sent (:class:`privopt.ledger.durable_log.DurableLog`); made if missing,
-            but not its folder, for one that is misspelt would draw again.
+        sent_file: the location's messages sent (:class:`privopt.ledger.durable_log.DurableLog`); made if missing, but
+            not its folder, for one that is misspelt would draw again.
         location, clients, epsilon, round_, noise: as `report` takes them; ``clients`` is not read for a message sent.
         ledger: charged before a message is drawn.
 
@@ -176,12 +176,12 @@ def repeat_or_draw(
         UsageError: a file cannot be opened; nothing was drawn.
     """
     location, round_ = location.strip(), round_.strip()
-    with DurableLog(kept, name="file of messages sent", mark=MARK) as log, log.adding():
+    with DurableLog(sent_file, name="file of messages sent", mark=APPLICATION_ID) as log, log.adding():
         sent = {(message.location, message.round): message for message in map(Message.from_line, log.texts())}
         message = sent.get((location, round_))
         if message is not None and (message.epsilon, message.noise) != (epsilon, noise):
             found = f"epsilon {message.epsilon} and {message.noise} noise in round {cut(round_)}"
-            raise InputError([Fault(kept.name, "", found, f"epsilon {epsilon} and {noise} noise")])
+            raise InputError([Fault(sent_file.name, "", found, f"epsilon {epsilon} and {noise} noise")])
         if message is not None:
             return message, False
         if ledger is not None:

@@ -35,10 +35,10 @@ class Metric(Protocol):
         """Half the diameter, or a little more: within this radius of some middle lies everything."""
         ...
 
-    def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
-        """Return for every location the facility u with the least cost_u + d(u, v); ties go to the least rank.
+    def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
+        """Return for every location the facility u with the least cost_u + d(u, v); ties go to the least.
 
-        ``facilities`` are locations; ``cost`` and ``rank`` are (n,), over all locations. Returns locations.
+        ``facilities`` are locations, ascending; ``cost`` is (n,), over all locations. Returns locations.
         """
         ...
 
@@ -46,7 +46,7 @@ class Metric(Protocol):
         """Take candidates in the order given, omitting each within ``reach`` of one taken before."""
         ...
 
-    def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
+    def balls(self, centres: Ints, radius: float) -> Ints:
         """Return for every location the centre within ``radius`` of it, -1 where there is none."""
         ...
 
@@ -70,10 +70,10 @@ def _nearest(
     which = np.empty((len(places), count), dtype=np.int64)
     value = np.empty((len(places), count))
 
-    def fill(a: int, b: int) -> None:
+    def fill(begin: int, end: int) -> None:
         step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
-        for first in range(a, b, step):
-            last = min(first + step, b)
+        for first in range(begin, end, step):
+            last = min(first + step, end)
             ends = np.repeat(places[first:last], len(facilities)), np.tile(facilities, last - first)
             sums = metric.between(*ends).reshape(last - first, -1)
             sums += scale[first:last, None] * cost[facilities]
@@ -134,11 +134,11 @@ class _PointSet:
             straight = 2.0 * math.sin(min(math.pi / 2.0, radius / (2.0 * EARTH_RADIUS_KM)))
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
-    def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
+    def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """See `Metric.cheapest`; about O(n log n)."""
         from privopt_fl_linear import kernels
 
-        tree = kernels.build(self._boxed[facilities], self._exact[facilities], cost[facilities], rank[facilities])
+        tree = kernels.build(self._boxed[facilities], self._exact[facilities], cost[facilities])
         order = np.asarray(self._all().indices, dtype=np.int64)  # neighbours follow each other
         found: Ints = facilities[kernels.cheapest(self._sphere, tree, self._boxed, self._exact, order)]
         return found
@@ -156,7 +156,7 @@ class _PointSet:
                 blocked[near[self.between(np.full(len(near), point), candidates[near]) <= reach]] = True
         return np.array(taken, dtype=np.int64)
 
-    def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
+    def balls(self, centres: Ints, radius: float) -> Ints:
         """See `Metric.balls`: the nearest centre, of equally near ones any, for balls do not overlap."""
         straight = np.nextafter(self._reach(radius), np.inf)  # what is found is nearer than this
         found = self._search(centres).query(self._boxed, distance_upper_bound=straight)[1]
@@ -250,14 +250,13 @@ class Matrix:
         """Half the greatest distance."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
-    def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
+    def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """See `Metric.cheapest`; O(n |facilities|)."""
-        by_rank = facilities[np.argsort(rank[facilities], kind="stable")]
         answer = np.empty(self.size, np.int64)
-        step = max(1, BLOCK_ENTRIES // max(1, len(by_rank)))
+        step = max(1, BLOCK_ENTRIES // max(1, len(facilities)))
         for start in range(0, self.size, step):
-            block = self.distances[start : start + step][:, by_rank] + cost[by_rank]
-            answer[start : start + step] = by_rank[np.argmin(block, axis=1)]
+            block = self.distances[start : start + step][:, facilities] + cost[facilities]
+            answer[start : start + step] = facilities[np.argmin(block, axis=1)]
         return answer
 
     def independent(self, candidates: Ints, reach: float) -> Ints:
@@ -270,11 +269,11 @@ class Matrix:
                 blocked |= self.distances[point, candidates] <= reach
         return np.array(taken, dtype=np.int64)
 
-    def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
+    def balls(self, centres: Ints, radius: float) -> Ints:
         """See `Metric.balls`."""
         owner = np.full(self.size, -1)
         nearest = np.full(self.size, np.inf)
-        for centre in centres[np.argsort(rank[centres], kind="stable")]:
+        for centre in centres:
             row = self.distances[centre]
             inside = (row <= radius) & (row < nearest)
             owner[inside], nearest[inside] = centre, row[inside]

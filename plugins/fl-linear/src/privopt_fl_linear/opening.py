@@ -76,14 +76,14 @@ def min_pairs(facilities: int, clients: int) -> int:
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
-def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: Floats) -> float:
+def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int, price: Floats) -> float:
     """Return the Lagrangian bound at these prices over all pairs, less all that its sums in doubles may be wrong by.
 
     Args:
         pairs: those that cost less than the prices may be.
         opening: (F,) >= 0.
         state: (F,) 0 free, 1 open, -1 closed.
-        most: facilities that may be open.
+        max_facilities: facilities that may be open.
         price: (C,) Lagrange multipliers of the clients; taken to be at most ``pairs.beyond``.
     """
     from privopt_fl_linear import subgradient
@@ -91,7 +91,7 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: F
     price = np.minimum(price, pairs.beyond)
     rho, taken = np.zeros(len(opening)), np.zeros(len(opening), np.bool_)
     subgradient.reduced(*pairs.arrays, opening, state, price, rho)
-    value: float = float(price.sum()) + subgradient.chosen(state, rho, most, taken)
+    value: float = float(price.sum()) + subgradient.chosen(state, rho, max_facilities, taken)
     above = np.maximum(price[pairs.client] - pairs.cost, 0.0)
     size = float(np.abs(price).sum() + opening.sum() + (above + 2.0 * (above > 0.0) * pairs.cost).sum())
     return float(value - 2.0 * (len(opening) + len(price) + 8) * float(np.finfo(np.float64).eps) * size)
@@ -100,8 +100,10 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: F
 class _Search:
     """The incumbent, the bound, the pairs that are looked at, and the work on one node."""
 
-    def __init__(self, costs: Costs, opening: Floats, most: int, gap: float, listed: PairList, report: Report) -> None:
-        self.costs, self.opening, self.most, self.gap = costs, opening, most, gap
+    def __init__(
+        self, costs: Costs, opening: Floats, max_facilities: int, gap: float, listed: PairList, report: Report
+    ) -> None:
+        self.costs, self.opening, self.most, self.gap = costs, opening, max_facilities, gap
         self.listed, self.report = listed, report
         self.value, self.taken = math.inf, np.zeros(len(opening), dtype=np.bool_)
         self.lower, self.nodes, self.done = -math.inf, 0, False
@@ -116,9 +118,9 @@ class _Search:
         """A bound from which on nothing better than the gap asked for can be found."""
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
-    def at_once(self, most: int) -> int:
-        """Return how often all pairs are gone through between two looks at the clock, at most ``most`` times."""
-        return int(min(most, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
+    def at_once(self, max_rounds: int) -> int:
+        """Return how often all pairs are gone through between two looks at the clock, at most ``max_rounds`` times."""
+        return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:
         """Return the cost of a set, correctly rounded, who serves whom, and the facilities in use."""
@@ -253,10 +255,10 @@ def open_facilities(
     )
 
 
-def _branch(search: _Search, least: Floats) -> None:
-    """Branch and bound from the prices ``least``, until the gap asked for is met or time is over."""
+def _branch(search: _Search, first_prices: Floats) -> None:
+    """Branch and bound from the prices ``first_prices``, until the gap asked for is met or time is over."""
     state = np.zeros(len(search.opening), dtype=np.int64)
-    bound, price, often = search.bound(state, least, ROOT_ROUNDS, 1.5)
+    bound, price, often = search.bound(state, first_prices, ROOT_ROUNDS, 1.5)
     numbers = count()
     heap = [(bound, next(numbers), state, price, often)]
     search.lower, search.nodes = bound, 1

@@ -30,7 +30,7 @@ TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
 
-SENSITIVITY = 1
+COUNT_SENSITIVITY = 1
 """One client more or less changes one count by one."""
 
 
@@ -69,7 +69,9 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         off one release.
         """
         scale = 1 / spent(self.epsilon)
-        call = NoiseCall(scale=scale if release.scale is None else min(scale, release.scale), sensitivity=SENSITIVITY)
+        call = NoiseCall(
+            scale=scale if release.scale is None else min(scale, release.scale), sensitivity=COUNT_SENSITIVITY
+        )
         found = certify_noise(
             self.guarantee,
             [call],

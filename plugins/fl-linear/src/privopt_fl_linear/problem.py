@@ -245,7 +245,6 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
     site = Site(
         metric=metric,
         cost=found["facility_cost"],
-        rank=np.arange(len(order)),
         opening=found.get("opening_cost"),
         candidates=np.flatnonzero(found["candidate"]) if "candidate" in found else None,
         capacity=found.get("capacity"),
@@ -265,16 +264,16 @@ def _canonical(values: Any) -> Any:
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
-def _check_rows(name: str, found: Table, *, whole: bool) -> None:
+def _check_rows(name: str, columns: Table, *, whole: bool) -> None:
     """Refuse rows that repeat an id, tables without a candidate, and noisy counts that are not whole where all must be.
 
     Raises:
         InputError: the faults.
     """
-    faults = Faults(duplicate_faults(name, found["id"]))
-    if not found.get("candidate", np.ones(1)).any():
+    faults = Faults(duplicate_faults(name, columns["id"]))
+    if not columns.get("candidate", np.ones(1)).any():
         faults.add(name, "column candidate", "0 everywhere", "1 for some location")
-    noisy = found.get("noisy_clients", np.zeros(1))
+    noisy = columns.get("noisy_clients", np.zeros(1))
     if whole:
         broken = np.flatnonzero(noisy != np.rint(noisy)).tolist()
         wanted = 'a whole number, for noise = "discrete"'
@@ -283,12 +282,12 @@ def _check_rows(name: str, found: Table, *, whole: bool) -> None:
 
 
 def _read_metric(
-    table: LocationTable, found: Table, order: NDArray[np.int64]
+    table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
     """Return the metric, and the names and values of the coordinates where there are any."""
     if table.matrix is not None:
         distances = _canonical(read_array(table.matrix, (len(order), len(order)), what="distances", least=0.0))
         return Matrix(distances[np.ix_(order, order)], source=table.matrix.name), None
-    names = ("x", "y") if "x" in found and "y" in found else ("lat", "lon")
-    values = _canonical(np.column_stack([found[name] for name in names])[order])
+    names = ("x", "y") if "x" in columns and "y" in columns else ("lat", "lon")
+    values = _canonical(np.column_stack([columns[name] for name in names])[order])
     return (Plane(values) if names == ("x", "y") else Sphere(values)), (names, values)

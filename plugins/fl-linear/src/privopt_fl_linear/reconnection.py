@@ -55,7 +55,7 @@ EDGE_SLACK = 1e-12
 def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
     """Merge facilities that are near each other (Algorithm 3).
 
-    The independent set of G (edges at d <= 2 delta) is taken greedily by the lowest facility cost, ties by rank:
+    The independent set of G (edges at d <= 2 delta) is taken greedily by the lowest facility cost, ties by number:
     Theorem 6 fails for other maximal sets. Balls of radius delta then go to their centre, all other locations to the
     cheapest facility left. A location pays at most 2 delta more for each client than before (the paper proves 4).
     Inside a ball f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v). Outside, w has a neighbour x with f_x <= f_w that was
@@ -70,11 +70,11 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
     """
     if delta == 0.0:
         return base
-    metric, cost, rank = site.metric, site.cost, site.rank
-    order = base.opened[np.lexsort((rank[base.opened], cost[base.opened]))]
-    kept = metric.independent(order, 2.0 * delta * (1.0 + EDGE_SLACK))
-    facility = metric.cheapest(kept, cost, rank)
-    owner = metric.balls(kept, rank, delta)
+    metric, cost = site.metric, site.cost
+    order = base.opened[np.argsort(cost[base.opened], kind="stable")]
+    kept = np.sort(metric.independent(order, 2.0 * delta * (1.0 + EDGE_SLACK)))
+    facility = metric.cheapest(kept, cost)
+    owner = metric.balls(kept, delta)
     return Assignment.from_facilities(np.where(owner >= 0, owner, facility))
 
 
@@ -173,13 +173,13 @@ def _envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], li
         thresholds.append(at)
 
 
-def _spaced(choices: Sequence[Candidate], n: int, least: float) -> tuple[list[Candidate], list[float]]:
-    """Return the envelope thinned until each radius holds over at least ``least``: the total resolves no finer."""
+def _spaced(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
+    """Return the envelope thinned until each radius holds over at least ``min_width``: the total resolves no finer."""
     choices = list(choices)
     while True:
         kept, thresholds = _envelope(choices, n)
         widths = np.diff([0.0, *thresholds])
-        if len(widths) == 0 or widths.min() >= least:
+        if len(widths) == 0 or widths.min() >= min_width:
             return kept, thresholds
         choices = [c for c in kept if c is not kept[int(np.argmin(widths))]]
 

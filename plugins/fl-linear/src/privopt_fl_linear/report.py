@@ -269,16 +269,16 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         away = site.metric.between(np.arange(site.size), release.assignment.facility)
         ids = [str(name) for name in problem.data.ids]
 
-        def facts(v: int, kind: str) -> dict[str, Any]:
+        def facts(place: int, kind: str) -> dict[str, Any]:
             point = kind != "connection"
             return {
-                "id": ids[v],
+                "id": ids[place],
                 "kind": kind,
-                "facility": ids[facility[v]],
-                "distance": float(away[v]),
-                "reported_clients": float(release.counts[v]) if point and release.counts is not None else None,
-                "capacity": capacity.get(v) if point else None,
-                "facility_cost": float(site.cost[v]) if point else None,
+                "facility": ids[facility[place]],
+                "distance": float(away[place]),
+                "reported_clients": float(release.counts[place]) if point and release.counts is not None else None,
+                "capacity": capacity.get(place) if point else None,
+                "facility_cost": float(site.cost[place]) if point else None,
             }
 
         features = [

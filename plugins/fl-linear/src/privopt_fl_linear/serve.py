@@ -235,9 +235,9 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
     return ServedPlan(plan=plan, recorded={"reports": _summary(found) | {"mean_reported": mean}}, stopped=stopped)
 
 
-def _summary(found: Facilities) -> dict[str, Any]:
+def _summary(facilities: Facilities) -> dict[str, Any]:
     names = ("objective", "bound", "status", "nodes", "pairs")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(facilities, name) for name in names}
 
 
 def choose_facilities(

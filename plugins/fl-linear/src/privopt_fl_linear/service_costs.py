@@ -67,7 +67,7 @@ class SiteCosts:
         """See `Costs.cheapest`; a search from all facilities at once where all locations are scaled alike."""
         site, everyone = self.site, np.arange(self.site.size)
         if bool((self.scale == 1.0).all()):
-            chosen = site.metric.cheapest(self.among[opened], site.cost, site.rank)
+            chosen = site.metric.cheapest(self.among[opened], site.cost)
             way = site.metric.between(everyone, chosen) + site.cost[chosen]
             return np.searchsorted(self.among, chosen), way * self.weight
         which, each = site.metric.nearest(everyone, self.among[opened], site.cost, self.scale, 1)
@@ -101,16 +101,16 @@ class Pairs:
 class PairList:
     """Pairs of the cheapest facilities of each client, more of them where they are asked for."""
 
-    def __init__(self, costs: Costs, opening: Floats, count: int, most: int) -> None:
+    def __init__(self, costs: Costs, opening: Floats, count: int, max_pairs: int) -> None:
         """List the ``count`` cheapest facilities of each client.
 
         Args:
             costs: of all pairs.
             opening: (F,) of opening a facility.
             count: cheapest facilities of each client.
-            most: pairs that may be listed in all.
+            max_pairs: pairs that may be listed in all.
         """
-        self.costs, self.opening, self.most = costs, opening, most
+        self.costs, self.opening, self.most = costs, opening, max_pairs
         facilities, clients = costs.shape
         self.count = np.zeros(clients, dtype=np.int64)
         self.beyond = np.zeros(clients)

@@ -53,7 +53,6 @@ class Site:
     Attributes:
         metric: the n locations.
         cost: (n,) facility cost of one client, >= 0.
-        rank: (n,) order of the ids; ties go to the least.
         opening: (n,) cost of opening at all, or None.
         candidates: locations that may hold a facility, ascending; None for all.
         capacity: (n,) most clients that a facility may serve, infinite without a bound; None if no facility has one.
@@ -62,7 +61,6 @@ class Site:
 
     metric: Metric
     cost: Floats
-    rank: Ints
     opening: Floats | None = None
     candidates: Ints | None = None
     capacity: Floats | None = None
@@ -91,13 +89,13 @@ class Site:
     def connect(self, facilities: Ints | None = None) -> Assignment:
         """Connect each location to its cheapest facility: h(v) = argmin_u cost_u + d(u, v) (Algorithm 1).
 
-        Without opening costs and bounds this is optimal whatever the counts are. Ties go to the least rank.
+        Without opening costs and bounds this is optimal whatever the counts are. Ties go to the first.
 
         Args:
             facilities: to choose from; default: all that are allowed.
         """
         among = self.allowed if facilities is None else facilities
-        return Assignment.from_facilities(self.metric.cheapest(among, self.cost, self.rank))
+        return Assignment.from_facilities(self.metric.cheapest(among, self.cost))
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:

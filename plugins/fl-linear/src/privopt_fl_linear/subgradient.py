@@ -24,12 +24,12 @@ def reduced(start: Ints, client: Ints, cost: Floats, opening: Floats, state: Int
 
 
 @jit()
-def chosen(state: Ints, rho: Floats, most: int, taken: Bools) -> float:
+def chosen(state: Ints, rho: Floats, max_facilities: int, taken: Bools) -> float:
     """Mark the facilities that the relaxation opens, and return their cost: the open ones, and free ones below 0.
 
-    Free facilities are taken in ascending order, until ``most`` are open in all.
+    Free facilities are taken in ascending order, until ``max_facilities`` are open in all.
     """
-    total, room = 0.0, most
+    total, room = 0.0, max_facilities
     for i in range(len(state)):
         taken[i] = state[i] == 1
         if taken[i]:
@@ -46,8 +46,8 @@ def chosen(state: Ints, rho: Floats, most: int, taken: Bools) -> float:
 
 @jit()
 def ascend(
-    start: Ints, client: Ints, cost: Floats, beyond: Floats, far: Floats, opening: Floats, state: Ints, most: int,
-    price: Floats, target: float, rounds: int, scale: float,
+    start: Ints, client: Ints, cost: Floats, beyond: Floats, far: Floats, opening: Floats, state: Ints,
+    max_facilities: int, price: Floats, target: float, rounds: int, scale: float,
 ) -> tuple[float, Floats, Floats, Bools, float]:  # fmt: skip
     """Ascend by subgradients on the prices of clients, none above ``beyond``, with Polyak's step towards ``target``.
 
@@ -63,7 +63,7 @@ def ascend(
     step = np.zeros(C)
     for turn in range(rounds):
         reduced(start, client, cost, opening, state, price, rho)
-        bound = price.sum() + chosen(state, rho, most, taken)
+        bound = price.sum() + chosen(state, rho, max_facilities, taken)
         if bound > best:
             if bound > best + 1e-5 * abs(best):
                 stale = 0
@@ -132,7 +132,7 @@ def _two_cheapest(
 
 @jit()
 def interchange(
-    start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools, most: int, moves: int
+    start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools, max_facilities: int, moves: int
 ) -> float:
     """Add, drop or swap one facility while it saves cost, up to ``moves`` times (by Whitaker, O(E) a move).
 
@@ -173,7 +173,7 @@ def interchange(
                         touched[count] = j
                         count += 1
                     spared[j] += kept
-            if len(here) < most and saved > gain:
+            if len(here) < max_facilities and saved > gain:
                 gain, enter, leave = saved, i, -1
             for t in range(count):
                 j = touched[t]

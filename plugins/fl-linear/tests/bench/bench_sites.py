@@ -52,7 +52,7 @@ def cases(path: Path) -> Iterator[Case]:
 
 
 def place(points: np.ndarray, cost: np.ndarray) -> Site:
-    return Site(metric=Plane(points), cost=cost, rank=np.arange(len(points)))
+    return Site(metric=Plane(points), cost=cost)
 
 
 def noise(rng: np.random.Generator, size: int, epsilon: float) -> np.ndarray:

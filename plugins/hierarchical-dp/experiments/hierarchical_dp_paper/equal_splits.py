@@ -127,5 +127,5 @@ def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, 
 
 
 def _counted(noisy: np.ndarray, most: int) -> np.ndarray:
-    sizes = isotonic_integers(noisy[None, :], high=np.array([most]), low=np.array([1]))[0]
-    return np.bincount(sizes - 1, minlength=most)
+    less = isotonic_integers(noisy[None, :] - 1, high=np.array([most - 1]))[0]  # sizes from 1 on
+    return np.bincount(less, minlength=most)

@@ -12,11 +12,10 @@ from attrs import frozen
 from hierarchical_dp_paper.generate import Census
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.fits.fit import FitInput, fit
-from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, noise_of
 from privopt_hierarchical_dp.release import errors_of, violations
-from privopt_hierarchical_dp.sizes import objective_weights
+from privopt_hierarchical_dp.sizes import measured, objective_weights
 
 __all__ = ["Trial", "judged", "noisy_levels", "run_methods", "task_of"]
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import polars as pl
 from attrs import field, frozen
 
 from privopt.arrays import Ints, read_only
 from privopt.declare import File
+from privopt.declare.tables import Column, read_table, table_of
 from privopt.errors import Fault, Faults, InfeasibleError, InputError
-from privopt_hierarchical_dp.level_tables import LevelTable, Whole, of_table, region_faults, text, whole
+from privopt_hierarchical_dp.level_tables import region_faults
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
@@ -67,8 +67,7 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     least, most = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
     for region, low, high in _read_bounds(source, frozenset(places)):
         level, place = places[region]
-        least[level][place] = low or 0
-        most[level][place] = UNBOUNDED if high is None else high
+        least[level][place], most[level][place] = low, high
     for level, start in reversed(list(enumerate(tree.start))):
         inside, over = (_sums(side[level + 1], start) for side in (least, most))
         clashing = np.flatnonzero((least[level] > over) | (inside > most[level])).tolist()
@@ -81,31 +80,27 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     return Limits(tree=tree, least=least, most=most)
 
 
-@of_table
-def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int | None, int | None]]:
+def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int, int]]:
     """Read ``region, at_least, at_most``; an empty cell bounds nothing.
 
     Raises:
         InputError: a column is missing, a region is none of those known or occurs twice, a number is none, or the
             least is above the most; no row at all.
     """
-    name, table, sides = source.name, LevelTable.scan(source), ("at_least", "at_most")
-    given = [column for column in sides if column in table.columns]
-    if "region" not in table.columns or not given or set(table.columns) - {"region", *sides}:
+    header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
+    if not {"region"} < set(header) <= {"region", *blanks}:
         wanted = "columns region, and at_least or at_most or both: bounds on groups of all sizes together"
-        raise InputError([Fault(name, "header", ", ".join(table.columns), wanted)])
-    wanted = "a whole number of groups, 0 or more, or nothing"
-    table.check(*(Whole(column=column, wanted=wanted, blank=True) for column in given), beside="region")
-    none = pl.lit(None, pl.Int64)
-    numbers = [(whole(table.frame, own) if own in given else none).alias(own) for own in sides]
-    rows = table.collect(text("region"), *numbers)
-    if not rows.height:
-        raise InputError([Fault(name, "", "a header alone", "at least one row")])
-    faults = region_faults(name, rows["region"], known)
-    found = list(rows.iter_rows())
+        raise InputError([Fault(source.name, "header", ", ".join(header), wanted)])
+    columns = [Column(name="region", kind="id")]
+    for name, blank in blanks.items():
+        columns.append(Column(name=name, kind="count", least=0.0, most=UNBOUNDED, optional=True, blank=blank))
+    table = read_table(source, columns)
+    regions = table["region"].tolist()
+    lows, highs = (table.get(name, np.full(len(regions), blank)).tolist() for name, blank in blanks.items())
+    faults, found = region_faults(source.name, regions, known), list(zip(regions, lows, highs, strict=True))
     for row, (_, low, high) in enumerate(found, start=2):
-        if low is not None and high is not None and low > high:
-            faults.add(name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more")
+        if low > high:
+            faults.add(source.name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more")
     faults.check()
     return found
 
@@ -115,9 +110,9 @@ def _sums(side: Ints, start: Ints) -> Ints:
     return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
-def _in_words(least: int, most: int) -> str:
+def _in_words(lower: int, upper: int) -> str:
     """Return both ends; `UNBOUNDED` or more is none."""
-    return f"at least {least}" + ("" if most >= UNBOUNDED else f" and at most {most}")
+    return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, what: str) -> None:
@@ -164,14 +159,14 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
     return found
 
 
-def _shifted(near: Ints, least: Ints, most: Ints, total: int) -> Ints:
+def _shifted(near: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
     """Return integers (K,) within bounds that add up to a total, the nearest to those given."""
-    low, high = int((least - near).min()) - 1, int((most - near).max()) + 1
+    low, high = int((lower - near).min()) - 1, int((upper - near).max()) + 1
     while high - low > 1:  # sums reach the total at high, not at low
         middle = (low + high) // 2
-        reached = np.clip(near + middle, least, most).sum(dtype=np.float64)  # exact below 2^53: enough
+        reached = np.clip(near + middle, lower, upper).sum(dtype=np.float64)  # exact below 2^53: enough
         low, high = (low, middle) if reached >= total else (middle, high)
-    found, less = np.clip(near + high, least, most), np.clip(near + low, least, most)
+    found, less = np.clip(near + high, lower, upper), np.clip(near + low, lower, upper)
     over = found > less
     later = np.cumsum(over[::-1])[::-1]
     return np.asarray(found - (over & (later <= found.sum() - total)))

@@ -29,7 +29,7 @@ from privopt_hierarchical_dp.shares import Split
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["CountsProblem", "Design", "FitOptions", "Solved"]
+__all__ = ["CountsProblem", "Design", "FitOptions", "TablesFit"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
@@ -57,7 +57,7 @@ DEFAULT: Final = FitOptions()
 
 
 @frozen(kw_only=True, eq=False)
-class Solved:
+class TablesFit:
     """Whole numbers that were fitted.
 
     Attributes:
@@ -196,7 +196,7 @@ class Design(ABC):
     # --- what is made of it -------------------------------------------------------------------------------
 
     @abstractmethod
-    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Solved:
+    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> TablesFit:
         """Make consistent counts of noisy values; projections end at the point reached when time is over.
 
         Args:
@@ -229,8 +229,8 @@ class Design(ABC):
         Faults([Fault(self.file, *own) for own in self.faults()][:1]).check()
         self.check_noise()
 
-    def check_noise(self, most: int = LARGEST_SCALE, method: str = "") -> None:
-        """Refuse a part of the budget whose noise would be wider than ``most``.
+    def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
+        """Refuse a part of the budget whose noise would be wider than ``max_scale``.
 
         Raises:
             InputError: with the part, where it is spent, and the noise.
@@ -239,10 +239,12 @@ class Design(ABC):
         for level in range(self.tree.depth):
             for form, own in zip(self.layout.forms, self.budgets, strict=True):
                 wide = self.law.wide(own[level], self.delta) if own[level] else Fraction(0)
-                if wide > self.law.widest(most):
+                if wide > self.law.widest(max_scale):
                     where = form.part(level + 1)
                     found = f"{_short(own[level])} of it on {where}: noise of {self.law.word} {_short(wide)}"
-                    least = f"a {self.law.word} of at most {self.law.widest(most):,}{f' ({method})' * bool(method)}"
+                    least = (
+                        f"a {self.law.word} of at most {self.law.widest(max_scale):,}{f' ({method})' * bool(method)}"
+                    )
                     wanted = f"{least}: a larger {key}, or a larger share of it"
                     raise InputError([Fault(self.file, f"privacy.{key}", found, wanted)])
 

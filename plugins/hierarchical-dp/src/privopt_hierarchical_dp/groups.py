@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Ints
 from privopt.declare import File
+from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, Faults, InputError
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, Whole, of_table, region_faults, text, whole
 from privopt_hierarchical_dp.tree import Regions, Tree, add_up
@@ -87,7 +88,9 @@ def _twice(cells: NDArray[Any], tree: Tree, classes: int, first: int, name: str)
 
 
 @of_table
-def read_units(source: File, sizes: int, *, most: int = 1, first: int = 1, listed: Regions | None = None) -> Groups:
+def read_units(
+    source: File, sizes: int, *, max_quantity: int = 1, first: int = 1, listed: Regions | None = None
+) -> Groups:
     """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
 
     Units are added up by the engine in slices, so that no more than the file as it was read has to fit into memory.
@@ -95,16 +98,18 @@ def read_units(source: File, sizes: int, *, most: int = 1, first: int = 1, liste
     Args:
         source: CSV or Parquet.
         sizes: N; larger groups count as N.
-        most: Q, the largest quantity of one individual.
+        max_quantity: Q, the largest quantity of one individual.
         first: the least size; 0 makes units whose quantities add up to 0 (vacant ones, a row of quantity 0) a class.
         listed: the regions where a public table has them; default: those of the file.
 
     Raises:
-        InputError: a column is missing, a quantity is negative, fractional or above ``most``, a
+        InputError: a column is missing, a quantity is negative, fractional or above ``max_quantity``, a
             unit has no name, the regions form no tree, or are not listed.
     """
     table = LevelTable.by_levels(source, "unit", "quantity")
-    wanted = Whole(column="quantity", wanted=f"a whole number from 0 to {most} (max_quantity)", most=most)
+    wanted = Whole(
+        column="quantity", wanted=f"a whole number from 0 to {max_quantity} (max_quantity)", most=max_quantity
+    )
     bad = {"quantity": (wanted.bad(table.frame), wanted.wanted), "unit": (text("unit") == "", "the unit's id")}
     tree, place, keys, unlisted = table.placed(bad, listed, empty=listed is not None)
     Faults(unlisted).check()
@@ -124,7 +129,6 @@ def read_units(source: File, sizes: int, *, most: int = 1, first: int = 1, liste
     return Groups(tree=tree, leaves=leaves, empty=empty)
 
 
-@of_table
 def check_totals(source: File, groups: Groups) -> None:
     """Check ``region, total`` (numbers of groups) against the sums of the leaves.
 
@@ -132,22 +136,18 @@ def check_totals(source: File, groups: Groups) -> None:
         InputError: a region that is unknown or occurs twice, a total that is not a whole number or not
             the sum of the leaves below it: the fault says by how much.
     """
-    name, table = source.name, LevelTable.scan(source)
-    missing = [column for column in ("region", "total") if column not in table.columns]
-    Faults([Fault(name, "header", f"no column {c!r}", "columns region, total") for c in missing]).check()
-    table.note("region", "total")
-    table.check(Whole(column="total", wanted="a whole number of groups, 0 or more", most=2**63 - 1), beside="region")
-    rows = table.collect(text("region"), whole(table.frame, "total").alias("total"))
+    columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
+    regions, totals = (own.tolist() for own in read_table(source, columns).values())
     sums = add_up(groups.tree, groups.leaves.sum(axis=1))
     known = {
         region: int(value)
         for names, level in zip(groups.tree.names, sums, strict=True)
         for region, value in zip(names, level, strict=True)
     }
-    faults = region_faults(name, rows["region"], known)
-    for row, (region, value) in enumerate(rows.iter_rows(), start=2):
+    faults = region_faults(source.name, regions, known)
+    for row, (region, value) in enumerate(zip(regions, totals, strict=True), start=2):
         if (short := value - known.get(region, value)) != 0:
             side = f"which fall {short} short of it" if short > 0 else f"{-short} more"
             wanted = f"{known[region]}, the sum over its leaves, {side}"
-            faults.add(name, f"row {row}, region {region!r}", str(value), wanted)
+            faults.add(source.name, f"row {row}, region {region!r}", str(value), wanted)
     faults.check()

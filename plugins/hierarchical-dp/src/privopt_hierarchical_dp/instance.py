@@ -109,7 +109,7 @@ class SizesInstance(Instance):
             groups = read_counts(table.counts, table.sizes, first=table.first_size, listed=listed)
         else:
             most = settings.max_quantity
-            groups = read_units(given[0], table.sizes, most=most, first=table.first_size, listed=listed)
+            groups = read_units(given[0], table.sizes, max_quantity=most, first=table.first_size, listed=listed)
         settings.check_lengths(groups.tree.depth, file)
         truth = Truth(tree=groups.tree, leaves=(groups.leaves,), empty=groups.empty)
         problem = cls(declared=declared, file=file, truth=truth)

@@ -31,7 +31,7 @@ COUNTS = "counts.csv"
 REGIONS = "regions.csv"
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED = 10**6
-_SMALL = 40
+_MAX_GROUPS = 40
 
 
 BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
@@ -176,17 +176,17 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     """Return the optimum of Model 1, by the paper's cost tables merged in the plainest way (M_dp^OP)."""
     values = np.arange(total + 1)
 
-    def beside(a: Ints, b: Ints) -> Ints:
-        return np.array([(a[: v + 1] + b[v::-1]).min() for v in values])
+    def merged(one: Ints, other: Ints) -> Ints:
+        return np.array([(one[: v + 1] + other[v::-1]).min() for v in values])
 
     roots = []
     for s in range(noisy[0].shape[1]):
         costs = [(values - value) ** 2 for value in noisy[-1][:, s]]
         for level, start in reversed(list(enumerate(tree.start))):
-            below = [reduce(beside, costs[low:high]) for low, high in pairwise(start.tolist())]
+            below = [reduce(merged, costs[low:high]) for low, high in pairwise(start.tolist())]
             costs = [(values - value) ** 2 + phi for value, phi in zip(noisy[level][:, s], below, strict=True)]
         roots.append(costs[0])
-    return int(reduce(beside, roots)[total])
+    return int(reduce(merged, roots)[total])
 
 
 def _oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
@@ -201,7 +201,7 @@ def _oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Ite
         yield f"the root's groups add up to {total}, the input's to {known}"
     if (
         method in ("hierarchical-dp", "hierarchical")
-        and total <= _SMALL
+        and total <= _MAX_GROUPS
         and not problem.declared.settings.region_totals
     ):
         (counts,), (noisy,) = release.counts, release.noisy

@@ -21,7 +21,7 @@ from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
-    "SLACK",
+    "SLACK_GROUPS",
     "UNMEASURED",
     "Ends",
     "Estimate",
@@ -184,8 +184,8 @@ def _quantiles(confidence: float) -> tuple[Floats, Floats]:
     for thin in grid[1:]:
         spread = np.sqrt(gammaincinv(1.0 / thin, points) * thin)  # normal with a gamma variance
 
-        def beyond(z: float, spread: Floats = spread) -> float:
-            return float(2.0 * ndtr(-z / spread).mean() - (1.0 - confidence))
+        def beyond(reach: float, spread: Floats = spread) -> float:
+            return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
 
         found.append(float(brentq(beyond, 0.0, 60.0)))
     return grid, np.array(found)
@@ -220,7 +220,7 @@ def mean_absolute(error: Estimate) -> Floats:
 
 
 UNBOUNDED: Final = 1 << 62
-SLACK: Final = 1e-6
+SLACK_GROUPS: Final = 1e-6
 """Groups by which machines may place an end of an interval apart: they round its sums differently."""
 
 

@@ -82,20 +82,17 @@ class Whole:
         column: its name.
         wanted: in words.
         least, most: both ends.
-        blank: whether an empty cell will do.
     """
 
     column: str
     wanted: str
     least: int = 0
     most: int = GROUPS_LIMIT - 1
-    blank: bool = False
 
     def bad(self, frame: pl.LazyFrame) -> pl.Expr:
         """Return which rows will not do."""
         number = whole(frame, self.column)
-        off = (number.is_null() | (number < self.least) | (number > self.most)).fill_null(value=True)
-        return off & (text(self.column) != "") if self.blank else off
+        return (number.is_null() | (number < self.least) | (number > self.most)).fill_null(value=True)
 
 
 @frozen(kw_only=True, eq=False)
@@ -106,7 +103,7 @@ class LevelTable:
         source: the file.
         frame: its columns, names without spaces around them.
         columns: their names.
-        levels: those of its levels, in order; empty for tables that name regions in one column.
+        levels: those of its levels, in order.
     """
 
     source: File
@@ -180,10 +177,10 @@ class LevelTable:
         """Note what was read of a public file: ``solve`` publishes these columns and no others."""
         self.source.seen.columns.update(columns)
 
-    def bad_cells(self, column: str, bad: pl.Expr, wanted: str, beside: str) -> list[Fault]:
-        """Return faults of the first rows whose ``column`` will not do, with what is in the column ``next to``."""
+    def bad_cells(self, column: str, bad: pl.Expr, wanted: str) -> list[Fault]:
+        """Return faults of the first rows whose ``column`` will not do, with the region on the last level."""
         frame = self.frame.with_row_index("_row").filter(bad).head(MOST_FAULTS + 1)
-        rows = self.collect("_row", text(column).alias("_found"), text(beside).alias("_beside"), frame=frame)
+        rows = self.collect("_row", text(column).alias("_found"), text(self.levels[-1]).alias("_region"), frame=frame)
         return [
             Fault(
                 self.name,
@@ -193,15 +190,6 @@ class LevelTable:
             )
             for row, value, region in rows.iter_rows()
         ]
-
-    def check(self, *columns: Whole, beside: str) -> None:
-        """Refuse numbers that will not do.
-
-        Raises:
-            InputError: with the first of them.
-        """
-        for own in columns:
-            Faults(self.bad_cells(own.column, own.bad(self.frame), own.wanted, beside)).check()
 
     def paths(self, bad: Mapping[str, tuple[pl.Expr, str]], *, empty: bool = False) -> list[tuple[str, ...]]:
         """Return the distinct paths, sorted, in the pass that finds invalid cells.
@@ -219,7 +207,7 @@ class LevelTable:
         if found.height == 0 and not empty:
             raise InputError([Fault(self.name, "", "a header alone", "at least one row")])
         wrong = [column for column in bad if int(found[f"_{column}"].sum())]
-        Faults([f for column in wrong for f in self.bad_cells(column, *bad[column], self.levels[-1])]).check()
+        Faults([f for column in wrong for f in self.bad_cells(column, *bad[column])]).check()
         return list(found.select(self.levels).iter_rows())
 
     def placed(

@@ -18,7 +18,7 @@ from privopt.execution.clock import clock, limit
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.numbers.noise import NoiseRecord
-from privopt_hierarchical_dp.design import CountsProblem, FitOptions, Solved
+from privopt_hierarchical_dp.design import CountsProblem, FitOptions, TablesFit
 from privopt_hierarchical_dp.instance import Instance, SizesInstance, TablesInstance
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS
@@ -41,7 +41,7 @@ from privopt_hierarchical_dp.tree import add_up, look_alike
 
 __all__ = ["CountsMechanism", "HierarchicalDP", "HierarchicalTables"]
 
-GAP: Final = 1e-4
+LARGEST_GAP: Final = 1e-4
 """Relative gap that the fits go on to at most."""
 BYTES_PER_COUNT: Final = 500.0
 """Bytes that a region's count of groups of one size takes, with its noise, fit, files and their proof."""
@@ -93,7 +93,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             counts = [add_up(design.tree, own) for own in problem.truth.leaves]
             public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
-        how = FitOptions(gap=max(context.gap, GAP), backend=context.solver, report=context.report)
+        how = FitOptions(gap=max(context.gap, LARGEST_GAP), backend=context.solver, report=context.report)
         with context.timed("solve"):
             found, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
         stopped |= bool(found.details.get("stopped"))
@@ -111,8 +111,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         bounds = None if ends is None else [[level.rounded() for level in own] for own in ends]
         release = evolve(release, bounds=bounds)
         loss = self.utility(problem, context.method)
-        bound = _bound(loss, release, (found.lower_bound, found.proved), room=ROOM)
-        details: dict[str, Any] = {"noise": _noise_told(records, by_level=design.layout.by_level), **found.details}
+        bound = _bound(loss, release, (found.lower_bound, found.proved), tolerance=ROOM)
+        details: dict[str, Any] = {"noise": _noise_records(records, by_level=design.layout.by_level), **found.details}
         left = context.remaining
         if bound is not None and left is not None and (stopped or left < context.times["solve"]):
             details, bound = {"lower_bound": bound, **details}, None  # no time to fit again, as `verify` would
@@ -139,7 +139,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         design, asked = problem.design(result.method, release.tree), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
-        found = design.bound(release, FitOptions(gap=max(asked.gap, GAP), backend=asked.solver))
+        found = design.bound(release, FitOptions(gap=max(asked.gap, LARGEST_GAP), backend=asked.solver))
         return _bound(self.utility(problem, result.method), release, found)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
@@ -171,7 +171,7 @@ class HierarchicalDP(CountsMechanism):
     problem_class: ClassVar[type] = HierarchyProblem
     instance = SizesInstance
     secret = "counts or units"
-    scope: ClassVar[str] = SIZES.statement(totals=True, most=1, kind="pure-dp")
+    scope: ClassVar[str] = SIZES.statement(totals=True, max_quantity=1, kind="pure-dp")
     kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:HierarchyReport"
 
@@ -319,7 +319,9 @@ class HierarchicalTables(CountsMechanism):
         }
 
 
-def _fit_in_time(fit: Callable[[FitOptions], Solved], how: FitOptions, context: SolveContext) -> tuple[Solved, bool]:
+def _fit_in_time(
+    fit: Callable[[FitOptions], TablesFit], how: FitOptions, context: SolveContext
+) -> tuple[TablesFit, bool]:
     """Fit noisy values, or at once if an interrupt comes; return whether that or a limit ended it early.
 
     Raises:
@@ -336,7 +338,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Solved], how: FitOptions, context: 
     raise StoppedError("stopped before anything could be fitted; nothing written")
 
 
-def _noise_told(records: Sequence[Sequence[NoiseRecord | None]], *, by_level: bool) -> list[Any]:
+def _noise_records(records: Sequence[Sequence[NoiseRecord | None]], *, by_level: bool) -> list[Any]:
     """Return how noise was drawn, for ``details.told``, by level; None where nothing was measured."""
     told = [
         [None if own is None else {"engine": own.engine, "draws": own.draws} for own in levels] for levels in records
@@ -347,20 +349,20 @@ def _noise_told(records: Sequence[Sequence[NoiseRecord | None]], *, by_level: bo
 def _bound(
     loss: UtilityLoss[HierarchyRelease],
     release: HierarchyRelease,
-    found: tuple[Fraction | None, bool],
+    fitted: tuple[Fraction | None, bool],
     *,
-    room: Fraction = Fraction(0),
+    tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return what a fit proves of the objective of any valid release of the same noisy values, less the share ``room``.
+    """Return what a fit proves of the objective of any valid release of the noisy values, less the share ``tolerance``.
 
     If no number is exact, it covers any release with the same estimated numbers. If the fit is the proved optimum, up
     to the rounding of sums of doubles, it is the objective itself.
     """
-    least, proved = found
+    least, proved = fitted
     if least is None:
         return None
     assert isinstance(loss, PostProcessing)  # of these mechanisms
     value = loss.exactly(release)
-    bound = max(Fraction(0), least * (1 - Fraction(1, 10**12)) * (1 - room))
+    bound = max(Fraction(0), least * (1 - Fraction(1, 10**12)) * (1 - tolerance))
     reached = proved and least > value * (1 - Fraction(1, 10**9))
     return float_down(value if reached else min(bound, value))

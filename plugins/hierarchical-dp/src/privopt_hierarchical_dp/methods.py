@@ -23,8 +23,6 @@ __all__ = [
     "level_budgets",
     "order_of",
     "sensitivity",
-    "spent_on_a_neighbour",
-    "true_sensitivity",
 ]
 
 Query = Literal["counts", "cumulative", "chain"]
@@ -103,14 +101,9 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     return (*(Fraction(step, 5 * sum(rising)) for step in rising), Fraction(4, 5))
 
 
-def sensitivity(method: str, most: int, relation: Relation = SIZES) -> int:
+def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES) -> int:
     """Return the Delta that a level's noise is scaled for (see :mod:`.relations`); the published chain's is Q."""
-    return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", most)
-
-
-def true_sensitivity(method: str, most: int, width: int, relation: Relation = SIZES) -> int:
-    """Return the Delta that a level's measurement really has; ``width`` is its number of regions."""
-    return most * width if METHODS[method].query == "chain" else sensitivity(method, most, relation)
+    return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", max_quantity)
 
 
 def level_budgets(budget: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None) -> tuple[Fraction, ...]:
@@ -125,15 +118,3 @@ def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
     if METHODS[method].query != "cumulative":
         return "counts"
     return "inner" if totals else "less" if relation.exact else "more"
-
-
-def spent_on_a_neighbour(
-    method: str, widths: Sequence[int], budgets: Sequence[Fraction], most: int, relation: Relation = SIZES
-) -> Fraction:
-    """Return the real privacy loss between neighbours: sum over levels of true sensitivity over scale."""
-    delta = sensitivity(method, most, relation)
-    spent = (
-        budget * true_sensitivity(method, most, width, relation) / delta
-        for budget, width in zip(budgets, widths, strict=True)
-    )
-    return sum(spent, Fraction(0))

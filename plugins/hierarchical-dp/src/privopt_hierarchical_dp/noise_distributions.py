@@ -31,7 +31,7 @@ from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, Noise, m
 
 __all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "NoiseDistribution", "Scale", "noise_of", "read_scales", "scale_texts"]
 
-WIDE: Final = 4.0
+WIDE_VARIANCE: Final = 4.0
 """Variance from which on discrete and continuous Gaussian noise have the same moments, to 1e-30."""
 Scale: TypeAlias = Fraction | None
 """Of noise; None where nothing was measured."""
@@ -63,9 +63,9 @@ class NoiseDistribution:
         """Return the scale that a budget above 0 asks for, whether or not it can be drawn."""
         return delta / (self.times * budget)
 
-    def widest(self, most: int) -> int:
-        """Return the largest scale whose draws spread no further than double geometric ones of scale ``most``."""
-        return most if self.law == "laplace" else min(most**2, LARGEST_VARIANCE)
+    def widest(self, max_scale: int) -> int:
+        """Return the largest scale whose draws spread no further than double geometric ones of scale ``max_scale``."""
+        return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
         """Return the scale that is drawn at for a part of the budget; it spends at most that."""
@@ -155,7 +155,7 @@ def _gaussian_moments(parameter: float) -> Noise:
     For narrow noise the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean
     absolute value of one draw. The noise is more peaked then, so intervals do not get narrower.
     """
-    if parameter > WIDE:
+    if parameter > WIDE_VARIANCE:
         return Noise(variance=parameter)
     values = np.arange(-40, 41)
     chances = np.exp(-(values**2) / (2.0 * parameter))

@@ -28,18 +28,16 @@ __all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "expected", "least_split", "plan
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets that errors are stated for, as multiples of the problem's own."""
-TRIALS: Final = 3
-SMALL: Final = 20_000
+BUDGET_TRIALS: Final = 3
+SMALL_COUNTS: Final = 20_000
 """Counts (regions times sizes) up to which each split has as many trials as each budget, not one."""
-LOOKS: Final = {True: 60, False: 12}
-"""Splits that are tried on public counts, by whether these are small."""
-FRESH: Final = 1000
+FRESH_SEED: Final = 1000
 """Seed of the trials that judge the winner, which are none of those that it won."""
-JUDGES: Final = 30
+JUDGE_TRIALS: Final = 30
 """Those trials where counts are few, and as many as each budget has where they are not."""
-SURELY: Final = 2.0
+SURE_DEVIATIONS: Final = 2.0
 """Standard errors of the difference, trial by trial, by which another split must win."""
-ENOUGH: Final = 0.995
+ENOUGH_SHARE: Final = 0.995
 """Of the own split's errors of the linear fit: another that saves less is not told."""
 SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
 NOISE_ALONE: Final = (
@@ -58,7 +56,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     """Predict errors by level and table for several budgets, and the split with the least weighted sum of them.
 
     The split is searched for on errors of the linear fit (:mod:`.forecast`), which are smooth. Where public counts are
-    like the secret ones it goes on from the best of a few with the method's own errors on these, on a few seeds. The
+    like the secret ones the method's own errors on these, on a few seeds, choose between it and some simple ones. The
     best of them is so by luck too: its errors are measured again on fresh seeds, and it is proposed in place of the
     problem's own split only where it is better there by more than chance.
 
@@ -77,7 +75,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     for step in STEPS:
         context.report("errors by budget")
         if (own := _asked(design, design.split, step * whole)) is not None:
-            found[step * whole] = tuple(errors(own, TRIALS, 0).mean(axis=0).tolist())
+            found[step * whole] = tuple(errors(own, BUDGET_TRIALS, 0).mean(axis=0).tolist())
             simple[step * whole] = tuple(own.leaves_only().tolist())
     context.report("splits of the budget")
     if errors is expected_once:
@@ -85,8 +83,8 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         told = expected(design.with_split(*best))
     else:
         assert isinstance(design, SizesDesign)  # the others have no public counts
-        best = _searched(design, least_split(design, weights, least=1.0), errors, weigh, context)
-        fresh = {split: errors(design.with_split(*split), judges, FRESH) for split in (design.split, best)}
+        best = _best_simple(design, least_split(design, weights, share_below=1.0), errors, weigh, context)
+        fresh = {split: errors(design.with_split(*split), judges, FRESH_SEED) for split in (design.split, best)}
         if not _wins(fresh[best] @ weigh, fresh[design.split] @ weigh):
             best = design.split
         found[whole], told = tuple(fresh[design.split].mean(axis=0).tolist()), fresh[best].mean(axis=0)
@@ -116,13 +114,13 @@ def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, Er
     if leaves is None:
         return design, expected_once, "the fit of the noisy values alone", 1
     small = _small(design)
-    drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
+    drawn = f"{BUDGET_TRIALS} trials" + (f" ({JUDGE_TRIALS} at the problem's own budget)" if small else "")
     basis = f"mean of {drawn} on the public counts of {source}"
-    return design, _trials(leaves), basis, JUDGES if small else TRIALS
+    return design, _trials(leaves), basis, JUDGE_TRIALS if small else BUDGET_TRIALS
 
 
 def _small(design: Design) -> bool:
-    return design.tree.regions * sum(int(np.prod(form.shape)) for form in design.layout.forms) <= SMALL
+    return design.tree.regions * sum(int(np.prod(form.shape)) for form in design.layout.forms) <= SMALL_COUNTS
 
 
 def _notes(design: Design, best: Splits, *, drawn: bool) -> Iterator[str]:
@@ -230,7 +228,7 @@ def least_split(
     weights: Sequence[Fraction],
     progress: Callable[[], None] = lambda: None,
     *,
-    least: float = ENOUGH,
+    share_below: float = ENOUGH_SHARE,
 ) -> Splits:
     """Return shares of levels and tables with the least weighted errors of the linear fit; the own where that is.
 
@@ -240,7 +238,7 @@ def least_split(
         design: what is asked.
         weights: what errors of each part weigh.
         progress: called before each split is looked at.
-        least: share of the own split's errors that another one has to stay below.
+        share_below: share of the own split's errors that another one has to stay below.
     """
     law, total, depth = design.law, design.problem.privacy.budget, design.tree.depth
     weigh = np.array([float(weight) for weight in weights])
@@ -259,51 +257,29 @@ def least_split(
     start = tuple(np.array([float(share) for share in block]) for block in design.split)
     levels, tables = map(as_split, best_point(cost, needed, start))
     best = _asked(design, (levels, tables))
-    better = best is not None and expected(best) @ weigh < least * (expected(design) @ weigh)
+    better = best is not None and expected(best) @ weigh < share_below * (expected(design) @ weigh)
     return (levels, tables) if better else design.split
 
 
-def _searched(design: SizesDesign, smooth: Splits, errors: Errors, weigh: Floats, context: SolveContext) -> Splits:
-    """Return the best split on public counts: from the best of a few by the method of Nelder and Mead.
-
-    The few are the problem's own, the best of the linear fit, all on the leaves, and an even one.
-    """
-    from scipy.optimize import minimize
-
-    depth, small = design.tree.depth, _small(design)
-    tried: dict[Split, float] = {}
+def _best_simple(design: SizesDesign, smooth: Splits, errors: Errors, weigh: Floats, context: SolveContext) -> Splits:
+    """Return the best split on public counts: the own one, the linear fit's, all on the leaves, or an even one."""
+    depth, trials = design.tree.depth, BUDGET_TRIALS if _small(design) else 1
 
     def value(split: Split) -> float:
-        if split not in tried:
-            context.report("splits of the budget", len(tried))
-            own = _asked(design, (split, (Fraction(1),)))
-            trials = TRIALS if small else 1
-            tried[split] = np.inf if own is None else float((errors(own, trials, 0) @ weigh).mean())
-        return tried[split]
+        context.report("splits of the budget")
+        own = _asked(design, (split, (Fraction(1),)))
+        return np.inf if own is None else float((errors(own, trials, 0) @ weigh).mean())
 
     leaves = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
     few = dict.fromkeys((design.split[0], smooth[0], leaves, (Fraction(1, depth),) * depth))
-    start = np.array(min(few, key=value), dtype=float)
-    support = np.flatnonzero(start)
-
-    def split_of(logs: Floats) -> Split:
-        shares = np.zeros(depth)
-        raised = np.exp(np.append(logs, 0.0) - max(logs.max(), 0.0))
-        shares[support] = raised / raised.sum()
-        return as_split(shares)
-
-    if len(support) > 1:
-        own = np.log(start[support])
-        options = {"maxfev": LOOKS[small], "xatol": 0.02, "fatol": 0.0}
-        minimize(lambda logs: value(split_of(logs)), own[:-1] - own[-1], method="Nelder-Mead", options=options)
-    return min(tried, key=tried.__getitem__), (Fraction(1),)
+    return min(few, key=value), (Fraction(1),)
 
 
-def _wins(other: Floats, own: Floats) -> bool:
+def _wins(other: Floats, current: Floats) -> bool:
     """Return whether errors (trials,) are less by more than chance makes them; the same seeds are paired."""
-    less = own - other
+    less = current - other
     doubt = less.std(ddof=1) / np.sqrt(len(less)) if len(less) > 1 else 0.0
-    return bool(less.mean() > SURELY * doubt)
+    return bool(less.mean() > SURE_DEVIATIONS * doubt)
 
 
 def _trials(leaves: Ints) -> Errors:

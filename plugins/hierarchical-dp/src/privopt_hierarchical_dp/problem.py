@@ -258,7 +258,7 @@ class HierarchyProblem:
         """Return what a method's releases promise."""
         return self.relation.statement(
             totals=self.publishes_totals(method),
-            most=self.settings.max_quantity,
+            max_quantity=self.settings.max_quantity,
             kind=self.privacy.kind,
             listed=self.hierarchy.regions is not None,
         ) + BOUNDS[self.relation.exact] * (self.hierarchy.bounds is not None)

@@ -222,7 +222,7 @@ def read_levels(
     totals: str,
     scales: Mapping[str, int],
     *,
-    most: int = 0,
+    max_values: int = 0,
 ) -> tuple[dict[str, list[Ints]], dict[str, tuple[Scale, ...]]]:
     """Read what :func:`write_arrays` wrote: by name the arrays of all levels, and scales.
 
@@ -232,7 +232,7 @@ def read_levels(
         levels: by name the shape of a region's values; None: any length.
         totals: name of totals (R_l,) of some of the first levels, or of none.
         scales: by name, how many.
-        most: values of a region, at most, where they may be any number.
+        max_values: values of a region, at most, where they may be any number.
 
     Raises:
         InputError: a file that cannot be read, arrays that are missing, of another type or shape, or unknown.
@@ -244,7 +244,7 @@ def read_levels(
     wanted |= {name: (np.str_, (count,)) for name, count in scales.items()}
     known = {totals.format(k + 1): (np.int64, (tree.widths[k],)) for k in every}
     headers = 4096 * (len(wanted) + len(known))
-    found = core_arrays(path, wanted, optional=known, largest=8 * (most + 1) * tree.regions + headers)
+    found = core_arrays(path, wanted, optional=known, largest=8 * (max_values + 1) * tree.regions + headers)
     back = [np.argsort(tree.by_name(level)) for level in every]
     arrays = {name: [found[name.format(k + 1)][back[k]] for k in every] for name in levels}
     arrays[totals] = [found[name][back[k]] for k, name in enumerate(known) if name in found]

@@ -98,30 +98,30 @@ class Relation:
             "groups": "per group",
         }[self.name]
 
-    def sensitivity(self, query: Literal["counts", "cumulative"], most: int) -> int:
+    def sensitivity(self, query: Literal["counts", "cumulative"], max_quantity: int) -> int:
         """Return the greatest sum of absolute changes on one level, and of their squares.
 
         Args:
             query: what is measured: n_s, or c_s (h_s if numbers of groups are not public).
-            most: Q.
+            max_quantity: Q.
         """
         if self.name == "groups":
             return 1 if query == "counts" else self.classes
         if self.name == "replaced":
             largest = min(self.household, self.classes - self.vacant)
             return 2 if query == "counts" else max(1, largest - (not self.vacant))
-        return 2 if query == "counts" else most
+        return 2 if query == "counts" else max_quantity
 
-    def statement(self, *, totals: bool, most: int, kind: str, listed: bool = False) -> str:
+    def statement(self, *, totals: bool, max_quantity: int, kind: str, listed: bool = False) -> str:
         """Return the relation in words: what is alike, what costs more, what is not covered, what is exact.
 
         Args:
             totals: whether every region's number of groups is published exactly.
-            most: Q.
+            max_quantity: Q.
             kind: the notion.
             listed: whether a public table has the regions.
         """
-        return " ".join([*_WORDS[self.name](self, totals, most, kind), LISTED if listed else REGIONS])
+        return " ".join([*_WORDS[self.name](self, totals, max_quantity, kind), LISTED if listed else REGIONS])
 
 
 SIZES: Final = Relation()
@@ -163,8 +163,12 @@ def group_cost(kind: str, steps: int) -> str:
     return f"{steps} epsilon"
 
 
-def _of_sizes(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
-    step = "from size s to s + 1 or s - 1" if most == 1 else f"by up to {most} sizes (max_quantity = {most})"
+def _of_sizes(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
+    step = (
+        "from size s to s + 1 or s - 1"
+        if max_quantity == 1
+        else f"by up to {max_quantity} sizes (max_quantity = {max_quantity})"
+    )
     name = "unit" if relation.vacant else "group"
     told = f"Every region's number of {name}s is" if totals else f"The number of {name}s of the whole hierarchy is"
     missing = (
@@ -182,9 +186,9 @@ def _of_sizes(relation: Relation, totals: bool, most: int, kind: str) -> tuple[s
     )
 
 
-def _of_individuals(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
-    by = "one size" if most == 1 else f"up to {most} sizes (max_quantity = {most})"
-    new = "1" if most == 1 else f"at most {most}"
+def _of_individuals(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
+    by = "one size" if max_quantity == 1 else f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
+    new = "1" if max_quantity == 1 else f"at most {max_quantity}"
     whole = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
     return (
         f"Inputs are alike that differ in one individual who joins or leaves: an existing group grows or shrinks by "
@@ -195,7 +199,7 @@ def _of_individuals(relation: Relation, totals: bool, most: int, kind: str) -> t
     )
 
 
-def _of_groups(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
+def _of_groups(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
     name = "unit, vacant or" if relation.vacant else "group"
     return (
         f"Inputs are alike that differ in one {name} of any size, with all its individuals, that appears or vanishes. "
@@ -205,7 +209,7 @@ def _of_groups(relation: Relation, totals: bool, most: int, kind: str) -> tuple[
     )
 
 
-def _of_replaced(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
+def _of_replaced(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
     m = relation.household
     told = "Every region's number of households is" if totals else "The number of households of the whole hierarchy is"
     return (
@@ -253,14 +257,14 @@ class TableRelation:
             'leaves or moves to another region; relation = "individuals" does'
         )
 
-    def of_households(self, most: int, kind: str) -> TableRelation:
-        """Return the relation of households of at most ``most`` persons, with the sensitivity of a notion's noise."""
+    def of_households(self, max_household: int, kind: str) -> TableRelation:
+        """Return the relation of households of a public size at most, with the sensitivity of a notion's noise."""
         return evolve(
             self,
-            scope=self.scope.format(most=most),
-            unit=_replaced_unit(most),
-            sensitivity=2 * most if kind == "pure-dp" else 2 * most**2,
-            promise=f"{self.promise.format(most=most)} {_larger_costs(most, kind, steps=False)}",
+            scope=self.scope.format(most=max_household),
+            unit=_replaced_unit(max_household),
+            sensitivity=2 * max_household if kind == "pure-dp" else 2 * max_household**2,
+            promise=f"{self.promise.format(most=max_household)} {_larger_costs(max_household, kind, steps=False)}",
         )
 
     def statement(self, kind: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from attrs import field, frozen
@@ -23,7 +23,6 @@ __all__ = [
     "INSIDE",
     "NOISY",
     "HierarchyRelease",
-    "Published",
     "Tables",
     "errors_of",
     "numbers_of",
@@ -38,18 +37,6 @@ INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
 """Keys of hierarchical-tables' private/truth.json."""
 Tables: TypeAlias = list[list[Ints]]
 """For each table, for each level (R_l, ...)."""
-
-
-class Published(Protocol):
-    """What a release is read with: an :class:`.instance.Instance`."""
-
-    @property
-    def declared(self) -> HierarchyProblem | TablesProblem:
-        """Return the problem file."""
-
-    @property
-    def listed(self) -> Tree | None:
-        """Return the regions that a release must have; None: those that it has."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -107,17 +94,18 @@ class HierarchyRelease(Release):
         return numbers_of(self.counts)
 
     @classmethod
-    def read(cls, folder: Path, problem: Published) -> HierarchyRelease:
+    def read(cls, folder: Path, problem: Any) -> HierarchyRelease:
         """Read what :meth:`write` wrote.
 
         Args:
             folder: DIR.
-            problem: what was asked, without its secrets.
+            problem: what was asked (:class:`.instance.Instance`), without its secrets.
 
         Raises:
             InputError: a file is missing or malformed, or has other rows than the problem's regions and values.
         """
-        declared, tree = problem.declared, problem.listed
+        declared: HierarchyProblem | TablesProblem = problem.declared
+        tree: Tree | None = problem.listed
         layout, law = declared.layout, declared.privacy.law
         counts: Tables = []
         bounds: list[list[tuple[Ints, Ints]]] = []
@@ -132,7 +120,7 @@ class HierarchyRelease(Release):
         lengths = layout.scale_names(law.stated, tree.depth)
         shapes = {form.noisy: form.measured for form in layout.forms}
         most = max(int(np.prod(form.shape)) for form in layout.forms)
-        arrays, scales = read_levels(folder / NOISY, tree, shapes, layout.totals, lengths, most=most)
+        arrays, scales = read_levels(folder / NOISY, tree, shapes, layout.totals, lengths, max_values=most)
         if len(arrays[layout.totals]) not in declared.exact_levels(tree.depth):
             found, wanted = f"totals of {len(arrays[layout.totals])} levels", "those that privacy.relation has"
             raise InputError([Fault(str(folder / NOISY), "totals", found, wanted)])

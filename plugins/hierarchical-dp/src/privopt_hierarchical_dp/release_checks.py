@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privopt_hierarchical_dp.design import Design
-from privopt_hierarchical_dp.least_squares import SLACK
+from privopt_hierarchical_dp.least_squares import SLACK_GROUPS
 from privopt_hierarchical_dp.release import NOISY, HierarchyRelease
 
 __all__ = ["release_faults"]
@@ -62,7 +62,7 @@ def _narrowed(design: Design, release: HierarchyRelease) -> list[str]:
         return [f"{form.intervals}: the method has no intervals" for form in release.layout.forms]
     for form, bounds, own in zip(release.layout.forms, release.bounds, again, strict=True):
         for names, stated, ends in zip(release.tree.names, bounds, own, strict=True):
-            wide, tight = (ends.rounded(by) for by in (SLACK, -SLACK))
+            wide, tight = (ends.rounded(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
             for side, a, *allowed in zip(("low", "high"), stated, wide, tight, strict=True):
                 off = np.argwhere((a < np.minimum(*allowed)) | (a > np.maximum(*allowed)))
                 for region, cell in off[:1].tolist():

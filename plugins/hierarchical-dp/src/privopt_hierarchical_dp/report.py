@@ -38,12 +38,12 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
-REGIONS: Final = 200
-ROWS: Final = 2_000
+SHOWN_REGIONS: Final = 200
+SHOWN_ROWS: Final = 2_000
 """Rows of a table in the report; where there are more, the report says so and names the file."""
-BARS: Final = 60
+SHOWN_CELLS: Final = 60
 """Cells that a figure shows; larger tables have none."""
-NARROW: Final = 2e-4
+NARROW_SHARE: Final = 2e-4
 """Regions narrower than this share of the tree's width are not drawn."""
 
 
@@ -62,7 +62,7 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
         left.append(left[-1][tree.parents(level)] + within)
     for level, names in enumerate(tree.names):
         shares, starts = totals[level] / whole, left[level] / whole
-        for place in np.flatnonzero((shares >= NARROW) & tree.first_here(level)).tolist():
+        for place in np.flatnonzero((shares >= NARROW_SHARE) & tree.first_here(level)).tolist():
             box = Rectangle((starts[place], -level), shares[place], -0.9, facecolor=PALE, edgecolor=SOFT, linewidth=0.6)
             axes.add_patch(box)
             label = f"{names[place]}\n{int(totals[level][place]):,}"
@@ -256,12 +256,12 @@ def _regions(release: HierarchyRelease) -> Section:
     for level, (names, counts) in enumerate(zip(tree.names, release.counts[0], strict=True)):
         above = [""] * len(names) if not level else [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
         once = tree.by_name(level)[tree.first_here(level)[tree.by_name(level)]]
-        for place in once.tolist()[:REGIONS]:
+        for place in once.tolist()[:SHOWN_REGIONS]:
             groups = counts[place]
             rows.append((names[place], above[place], level + 1, int(groups.sum()), int((groups * size).sum())))
-    lead = "As released." + (f" The first {REGIONS} of {tree.regions}." if tree.regions > REGIONS else "")
+    lead = "As released." + (f" The first {SHOWN_REGIONS} of {tree.regions}." if tree.regions > SHOWN_REGIONS else "")
     header = ("region", "in", "level", "groups", "individuals at least")
-    return table_section("Totals", header, rows[:REGIONS], lead)
+    return table_section("Totals", header, rows[:SHOWN_REGIONS], lead)
 
 
 def _by_size(released: Sequence[Ints], true: Sequence[Ints], first: int) -> Section:
@@ -293,7 +293,7 @@ class TablesReport(_CountsReport):
         return {
             f"table-{form.name}": cells_figure(release, number)
             for number, form in enumerate(release.layout.forms)
-            if len(_cells(form)) <= BARS
+            if len(_cells(form)) <= SHOWN_CELLS
         }
 
     def measured(self, problem: Instance, release: HierarchyRelease, method: str) -> tuple[str, str]:
@@ -345,7 +345,7 @@ def _all_cells(release: HierarchyRelease, number: int) -> Section:
         low, high = (release.bounds or [])[number][level]
         once = tree.first_here(level)
         for region in (place for place in tree.by_name(level).tolist() if once[place]):
-            if len(rows) >= ROWS:
+            if len(rows) >= SHOWN_ROWS:
                 break
             rows += [
                 [tree.names[level][region], *own, int(counts[region, k]), int(low[region, k]), int(high[region, k])]

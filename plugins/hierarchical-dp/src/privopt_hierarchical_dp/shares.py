@@ -25,9 +25,9 @@ Split: TypeAlias = tuple[Fraction, ...]
 
 MOST_SUPPORTS: Final = 64
 """Supports that are tried; where there are more, those of one share less than all and the smallest."""
-TOWARDS: Final = 0.9
+CORNER_SHARE: Final = 0.9
 """Share of the budget that a start at a corner gives to it."""
-PARTS: Final = 1000
+SHARE_PARTS: Final = 1000
 """Shares that are proposed are multiples of one of so many parts."""
 
 
@@ -36,17 +36,17 @@ def normed(shares: Sequence[Fraction]) -> Split:
     return tuple(share / sum(shares) for share in shares)
 
 
-def best_point(cost: Callable[[Point], float], needed: Sequence[Sequence[bool]], own: Point) -> Point:
+def best_point(cost: Callable[[Point], float], needed: Sequence[Sequence[bool]], current: Point) -> Point:
     """Return shares of least cost.
 
     Args:
         cost: of shares; infinite where they will not do.
         needed: for each block, for each of its shares, whether it may not be 0.
-        own: shares to begin with, which stay where none are better.
+        current: shares to begin with, which stay where none are better.
     """
-    best, least = own, cost(own)
+    best, least = current, cost(current)
     for support in _supports(needed):
-        for start in _starts(support, own):
+        for start in _starts(support, current):
             if not np.isfinite(cost(start)):
                 continue
             found, value = _descended(cost, support, start)
@@ -71,18 +71,18 @@ def _supports(needed: Sequence[Sequence[bool]]) -> Iterator[tuple[tuple[bool, ..
                 yield (*whole[:number], less, *whole[number + 1 :])
 
 
-def _starts(support: Sequence[Sequence[bool]], own: Point) -> Iterator[Point]:
+def _starts(support: Sequence[Sequence[bool]], current: Point) -> Iterator[Point]:
     masks = [np.array(block, dtype=float) for block in support]
     even = tuple(mask / mask.sum() for mask in masks)
     yield even
-    kept = [shares * mask for shares, mask in zip(own, masks, strict=True)]
+    kept = [shares * mask for shares, mask in zip(current, masks, strict=True)]
     if all((block > 0).sum() == mask.sum() for block, mask in zip(kept, masks, strict=True)):
         yield tuple(block / block.sum() for block in kept)
     for number, mask in enumerate(masks):
         if mask.sum() > 1:
             for at in np.flatnonzero(mask):
-                near = (1 - TOWARDS) * even[number]
-                near[at] += TOWARDS
+                near = (1 - CORNER_SHARE) * even[number]
+                near[at] += CORNER_SHARE
                 yield (*even[:number], near, *even[number + 1 :])
 
 
@@ -115,7 +115,7 @@ def _descended(cost: Callable[[Point], float], support: Sequence[Sequence[bool]]
 
 
 def as_split(shares: Floats) -> Split:
-    """Return shares as multiples of one of `PARTS` parts; what is above 0 stays above it."""
-    parts = np.maximum(np.rint(shares * PARTS), shares > 0).astype(int)
-    parts[int(parts.argmax())] += PARTS - int(parts.sum())
-    return tuple(Fraction(int(part), PARTS) for part in parts)
+    """Return shares as multiples of one of `SHARE_PARTS` parts; what is above 0 stays above it."""
+    parts = np.maximum(np.rint(shares * SHARE_PARTS), shares > 0).astype(int)
+    parts[int(parts.argmax())] += SHARE_PARTS - int(parts.sum())
+    return tuple(Fraction(int(part), SHARE_PARTS) for part in parts)

@@ -12,8 +12,9 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.bounds import read_limits
-from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, Solved
+from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, TablesFit
 from privopt_hierarchical_dp.fits import qip
+from privopt_hierarchical_dp.fits.as_published import chain_query
 from privopt_hierarchical_dp.fits.fit import Fit, FitInput, fit, fit_at_once
 from privopt_hierarchical_dp.forecast import (
     errors_of_counts,
@@ -23,7 +24,6 @@ from privopt_hierarchical_dp.forecast import (
 )
 from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Noise, intervals
 from privopt_hierarchical_dp.level_tables import read_regions
-from privopt_hierarchical_dp.measurements import measured
 from privopt_hierarchical_dp.methods import (
     METHODS,
     Method,
@@ -31,30 +31,51 @@ from privopt_hierarchical_dp.methods import (
     default_shares,
     order_of,
     sensitivity,
-    spent_on_a_neighbour,
 )
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.relations import Relation
+from privopt_hierarchical_dp.relations import SIZES, Relation
 from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables
 from privopt_hierarchical_dp.shares import Split, normed
 from privopt_hierarchical_dp.totals import added_by_estimates, estimated_totals, rising, total_complaint
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["SizesDesign", "objective_weights"]
+__all__ = ["SizesDesign", "measured", "objective_weights"]
 
 PROGRAM_SCALE: Final = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
 
-def objective_weights(given: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
+def objective_weights(asked: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Return weights of the levels: as given, or all 1 as in the paper's models; 0 where nothing is measured.
 
     Inverse variances measured worse: the constraints bias the leaves (noise below zero is cut off),
     and a heavy weight there carries the sum of the biases up (README has the figures).
     """
-    weights = given if given is not None else (Fraction(1),) * len(budgets)
+    weights = asked if asked is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
+
+
+def measured(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
+    """Return what noise is added to: for each level (R_l, N), or (R_l, N - 1) cumulative counts where totals are known.
+
+    Cumulative counts are those of size s or less; where no number of groups is public, those of size s or more.
+
+    Args:
+        method: its name.
+        counts: for each level (R_l, N) true counts.
+        totals: whether region totals are published exactly, so that size N needs no noise.
+        relation: that neighbours are in.
+    """
+    query = METHODS[method].query
+    if query == "counts":
+        return [np.asarray(level, dtype=np.int64) for level in counts]
+    if query == "chain":
+        return chain_query(counts)
+    if not relation.exact:
+        return [np.cumsum(np.asarray(level)[:, ::-1], axis=1, dtype=np.int64)[:, ::-1].copy() for level in counts]
+    cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
+    return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
 
 
 @frozen(kw_only=True, eq=False)
@@ -126,9 +147,11 @@ class SizesDesign(Design):
         return [measured(self.method, counts[0], totals=self.totals, relation=self.relation)]
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
-        """Return what the budgets add up to; more of the published chain."""
-        most, widths = self.problem.settings.max_quantity, self.tree.widths
-        return spent_on_a_neighbour(self.method, widths, self.budgets[0], most, self.relation)
+        """Return the sum over levels; of the published chain one change touches every region of a level."""
+        if self.rule.query != "chain":
+            return super().real_loss(release)
+        parts = zip(self.budgets[0], self.tree.widths, strict=True)
+        return sum((budget * width for budget, width in parts), Fraction(0))
 
     def fit(
         self,
@@ -137,7 +160,7 @@ class SizesDesign(Design):
         how: FitOptions = DEFAULT,
         *,
         root: int | None = None,
-    ) -> Solved:
+    ) -> TablesFit:
         """Fit by the method; numbers of groups that are not public are estimated first.
 
         Args:
@@ -170,7 +193,7 @@ class SizesDesign(Design):
         )
         found: Fit = (fit_at_once if how.at_once else fit)(asked)
         least = found.lower_bound
-        return Solved(
+        return TablesFit(
             counts=[found.counts],
             solver={"name": found.solver, "iterations": found.iterations},
             lower_bound=None if least is None or not isfinite(least) else Fraction(least) + offset,

@@ -16,7 +16,7 @@ import numpy as np
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.bounds import Limits, nearest_within
 from privopt_hierarchical_dp.fits.half_prices import integer_weights, largest_weight, project_counts
-from privopt_hierarchical_dp.least_squares import SLACK, pool_upwards
+from privopt_hierarchical_dp.least_squares import SLACK_GROUPS, pool_upwards
 from privopt_hierarchical_dp.methods import Order
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.tree import Tree
@@ -106,6 +106,6 @@ def total_complaint(
 ) -> list[str]:
     """Return whether the total released is not the estimate from the noisy values; a half may be rounded either way."""
     found = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
-    if abs(released - found) <= 0.5 + SLACK * max(1.0, found * 1e-7):
+    if abs(released - found) <= 0.5 + SLACK_GROUPS * max(1.0, found * 1e-7):
         return []
     return [f"the root has {released} groups; the noisy values give {found:.6g}"]

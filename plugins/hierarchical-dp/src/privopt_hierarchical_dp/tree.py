@@ -21,7 +21,7 @@ LARGEST_SUM: Final = 2.0**61
 """Absolute values that add up to less have sums, and differences of sums, within 64 bits, however they are grouped."""
 
 
-NAMED: Final = 3
+NAMED_REGIONS: Final = 3
 """Regions that look alike, as far as a warning names them."""
 
 
@@ -216,8 +216,12 @@ def look_alike(tree: Tree) -> list[str]:
         for name, parent in (both for both, here in zip(zip(names, above, strict=True), own, strict=True) if here):
             alike.setdefault((parent, normalize("NFC", normalize("NFC", name).casefold())), []).append(name)
         lines += [" and ".join(map(ascii, same)) for same in alike.values() if len(same) > 1]
-    more = f", and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
-    return [f"regions look alike and are taken for different ones: {'; '.join(lines[:NAMED])}{more}"] if lines else []
+    more = f", and {len(lines) - NAMED_REGIONS} more" if len(lines) > NAMED_REGIONS else ""
+    return (
+        [f"regions look alike and are taken for different ones: {'; '.join(lines[:NAMED_REGIONS])}{more}"]
+        if lines
+        else []
+    )
 
 
 def _cut(path: tuple[str, ...]) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def _planned(design: Design, true: Tables, seeds: int) -> str:
     of_tables = tuple(sum(own, Fraction(0)) for own in zip(*shares, strict=True))
     best = design.with_split(levels, of_tables)
     ratio = errors(best, true, seeds) @ weigh / (design.leaves_only() @ weigh)
-    smooth = least_split(design, made.weights, least=1.0)
+    smooth = least_split(design, made.weights, share_below=1.0)
     parts = [(*own, 20 - sum(own)) for own in product(range(20), repeat=depth - 1) if sum(own) < 20]
     grid = (expected(design.with_split(tuple(Fraction(own, 20) for own in point), smooth[1])) for point in parts)
     least = min(float(own @ weigh) for own in grid) / float(expected(design.with_split(*smooth)) @ weigh)

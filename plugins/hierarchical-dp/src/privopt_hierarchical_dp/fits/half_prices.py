@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Ints
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
-from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.tree import Tree, squared
 
 __all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "relax_counts"]
 
@@ -49,12 +49,12 @@ def _above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) 
 
 @jit()
 def _answer_above_leaves(
-    first: int, last: int, noisy: int, own: int, leaf: int, price: int, ranked: Ints, prefix: Ints
+    first: int, last: int, noisy: int, own_weight: int, leaf: int, price: int, ranked: Ints, prefix: Ints
 ) -> Any:
     """Answer of a node whose children are the leaves first..last (ranked: decreasing)."""
-    if own == 0:
+    if own_weight == 0:
         return _above_leaves(first, last, (price + leaf) // (2 * leaf), ranked, prefix)
-    budget = price + own + leaf + 2 * own * noisy
+    budget = price + own_weight + leaf + 2 * own_weight * noisy
     if 2 * leaf * -ranked[first] > budget:
         return 0
     low, high = first, last - 1  # last break point that the budget reaches
@@ -62,15 +62,15 @@ def _answer_above_leaves(
         middle = (low + high + 1) // 2
         tick = -ranked[middle]
         total = prefix[middle] - prefix[first] + (middle - first) * tick
-        if 2 * own * total + 2 * leaf * tick <= budget:
+        if 2 * own_weight * total + 2 * leaf * tick <= budget:
             low = middle
         else:
             high = middle - 1
     active = low + 1 - first
     base = prefix[low + 1] - prefix[first]
-    tick = (budget - 2 * own * base) // (2 * own * active + 2 * leaf)
+    tick = (budget - 2 * own_weight * base) // (2 * own_weight * active + 2 * leaf)
     reached = base + active * tick
-    bound = noisy + (price - leaf * (2 * tick + 1) + own) // (2 * own)
+    bound = noisy + (price - leaf * (2 * tick + 1) + own_weight) // (2 * own_weight)
     return max(reached, bound)
 
 
@@ -99,9 +99,9 @@ _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEX
 
 
 @jit()
-def _narrowed(frame: Ints, own: int, noisy: int) -> Any:
+def _narrowed(frame: Ints, own_weight: int, noisy: int) -> Any:
     """Narrow a frame's search by the count at its probe; returns whether it is over."""
-    if 2 * own * frame[_COUNT] + frame[_PROBE] <= frame[_PRICE] + own + 2 * own * noisy:
+    if 2 * own_weight * frame[_COUNT] + frame[_PROBE] <= frame[_PRICE] + own_weight + 2 * own_weight * noisy:
         frame[_LOW] = frame[_PROBE]
         frame[_LOW_COUNT] = frame[_COUNT]
         frame[_HAS_LOW] = 1
@@ -316,7 +316,7 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
     weight = np.ones(tree.depth, np.int64) if weights is None else np.asarray(weights, dtype=np.int64)
     child, level, first_leaf = _flat(tree)
     table = np.ascontiguousarray(np.concatenate([np.asarray(values, dtype=np.int64) for values in noisy]).T)
-    if int(weight.max()) > _room(tree, noisy, total):
+    if int(weight.max()) > _largest_factor(tree, noisy, total):
         raise ValueError("noisy values times level weights pass 64 bits: take smaller weights")
     value = np.zeros_like(table)
     _solve(table, child, level, weight, first_leaf, int(total), value)
@@ -333,7 +333,7 @@ def relax_counts(
         The grid's points to a group (1024, fewer where values are too large for it), and the values.
     """
     grid, heaviest = _RELAXED_GRID, min(int(integer_weights(weights).max()), _RELAXED_GRID)
-    while grid > 1 and _room(tree, noisy, total) < grid * heaviest:
+    while grid > 1 and _largest_factor(tree, noisy, total) < grid * heaviest:
         grid //= 2
     fine = [np.asarray(values, dtype=np.int64) * grid for values in noisy]
     whole = integer_weights(weights, limit=largest_weight(tree, fine, total * grid))
@@ -341,7 +341,7 @@ def relax_counts(
     return grid, [values / float(grid) for values in solved]
 
 
-def _room(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
+def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     """Return the largest factor by which the search's numbers can be multiplied within 64 bits; 0 if there is none."""
     largest = max(max(-int(level.min(initial=0)), int(level.max(initial=0))) for level in noisy)
     return (2**62 - 1) // ((largest + total + 1) * 4 * tree.depth * tree.regions)
@@ -353,7 +353,7 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     Raises:
         UsageError: there is none.
     """
-    room = _room(tree, noisy, total)
+    room = _largest_factor(tree, noisy, total)
     if room < 1:
         raise UsageError(
             f"{tree.regions:,} regions with noisy values of up to 1e15 and more pass 64 bits; use smaller counts, "
@@ -364,13 +364,8 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[int] | None = None) -> int:
     """Sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights."""
-    weight = [1] * len(values) if weights is None else list(weights)
-    total = 0
-    for w, value, target in zip(weight, values, noisy, strict=True):
-        difference = np.asarray(value, dtype=np.int64) - np.asarray(target, dtype=np.int64)
-        largest = int(np.abs(difference).max(initial=0))
-        if largest * largest * max(1, difference.size) < 2**62:
-            total += int(w) * int(np.sum(difference * difference))
-        else:
-            total += int(w) * sum(int(d) * int(d) for d in difference.ravel())
-    return total
+    weight = [1] * len(values) if weights is None else weights
+    return sum(
+        int(w) * squared(np.asarray(value, dtype=np.int64) - np.asarray(target, dtype=np.int64))
+        for w, value, target in zip(weight, values, noisy, strict=True)
+    )

@@ -22,18 +22,18 @@ _SAFE_WEIGHT = 3_000_000_000  # product of two block weights stays below 2**63
 
 
 @jit()
-def _spread(values: NDArray[Any], ends: Ints, low: Any, high: Any, out: NDArray[Any]) -> None:
-    """Write each block's value, within bounds, to all of its positions; ``ends`` are those of the blocks."""
+def _spread(values: NDArray[Any], ends: Ints, high: Any, out: NDArray[Any]) -> None:
+    """Write each block's value, from 0 to ``high``, to all of its positions; ``ends`` are those of the blocks."""
     first = 0
     for block in range(len(ends)):
-        value = min(max(values[block], low), high)
+        value = min(max(values[block], 0), high)
         for s in range(first, ends[block] + 1):
             out[s] = value
         first = ends[block] + 1
 
 
 @jit()
-def _pool_integers(totals: Ints, weights: Ints, low: Ints, high: Ints, out: Ints) -> None:
+def _pool_integers(totals: Ints, weights: Ints, high: Ints, out: Ints) -> None:
     rows, size = totals.shape
     sums = np.empty(size, np.int64)
     mass = np.empty(size, np.int64)
@@ -61,7 +61,7 @@ def _pool_integers(totals: Ints, weights: Ints, low: Ints, high: Ints, out: Ints
                 top -= 1
         for block in range(top + 1):
             sums[block] = (2 * sums[block] + mass[block]) // (2 * mass[block])
-        _spread(sums, ends[: top + 1], low[row], high[row], out[row])
+        _spread(sums, ends[: top + 1], high[row], out[row])
 
 
 @jit()
@@ -85,44 +85,41 @@ def _pool_floats(
                 mass[top - 1] = total
                 ends[top - 1] = ends[top]
                 top -= 1
-        _spread(means, ends[: top + 1], 0.0, high[row], out[row])
+        _spread(means, ends[: top + 1], high[row], out[row])
 
 
-def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None) -> Ints:
-    """Fit non-decreasing integers within bounds by least squares, row by row; exact.
+def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
+    """Fit non-decreasing integers from 0 on by least squares, row by row; exact.
 
     Args:
         values: (R, S) noisy values.
         high: (R,) upper bounds, one a row.
-        low: (R,) lower bounds; 0 by default.
 
     Returns:
         (R, S) integers, each row a minimiser of sum_s (x_s - v_s)^2 over non-decreasing
-        integers in [low, high] (the smallest unrounded one, rounded half up).
+        integers in [0, high] (the smallest unrounded one, rounded half up).
     """
     values = np.ascontiguousarray(values, dtype=np.int64)
     if int(np.abs(values).max(initial=0)) * values.shape[1] >= 2**61:
         raise ValueError("sums of isotonic values pass 64 bits")
-    return isotonic_means(values, np.ones(values.shape[1], np.int64), high=high, low=low)
+    return isotonic_means(values, np.ones(values.shape[1], np.int64), high=high)
 
 
-def isotonic_means(totals: Ints, weights: Ints, *, high: Ints, low: Ints | None = None) -> Ints:
+def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
     """Fit as `isotonic_integers`, for positions that are groups of noisy values already summed.
 
     Args:
         totals: (R, S) weighted sums; the value of position s is totals[:, s] / weights[s], a rational.
         weights: (S,) positive integers.
         high: (R,) upper bounds.
-        low: (R,) lower bounds; 0 by default.
     """
     if len(weights) and int(weights.min()) <= 0:
         raise ValueError("isotonic weights must be positive")
     if sum(map(int, weights)) > _SAFE_WEIGHT:
         raise ValueError(f"isotonic weights must add up to at most {_SAFE_WEIGHT}")
-    low = np.zeros(len(totals), np.int64) if low is None else np.ascontiguousarray(low, dtype=np.int64)
     out = np.empty_like(totals)
     high = np.ascontiguousarray(high, dtype=np.int64)
-    _pool_integers(np.ascontiguousarray(totals), np.ascontiguousarray(weights, dtype=np.int64), low, high, out)
+    _pool_integers(np.ascontiguousarray(totals), np.ascontiguousarray(weights, dtype=np.int64), high, out)
     return out
 
 

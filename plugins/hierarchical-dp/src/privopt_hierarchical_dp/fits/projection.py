@@ -53,7 +53,7 @@ class Projection:
 
 @jit()
 def _gather(
-    start: Ints, below: Floats, means: Floats, spread: Floats, own: Floats, target: Floats, out: Floats
+    start: Ints, below: Floats, means: Floats, spread: Floats, own_weight: Floats, target: Floats, out: Floats
 ) -> None:
     """Combine, one level up, children's sum with the node's own target; ``means`` keeps the sum."""
     for region in range(len(start) - 1):
@@ -63,7 +63,7 @@ def _gather(
             for s in range(below.shape[1]):
                 means[region, s] += below[child, s]
         for s in range(below.shape[1]):
-            v = spread[region, s] * own[s]
+            v = spread[region, s] * own_weight[s]
             out[region, s] = (v * target[region, s] + means[region, s]) / (1.0 + v)
 
 

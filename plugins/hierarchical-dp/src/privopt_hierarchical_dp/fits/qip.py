@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
@@ -28,8 +27,8 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["MOST_NODES", "Fit", "build", "refuse", "solve_exactly"]
 
 MOST_NODES = 2000
-_WINDOW = 4  # bends on either side of the centre at first
-_ROUNDS = 40
+_FIRST_BENDS = 4  # bends on either side of the centre at first
+_MAX_ROUNDS = 40
 
 
 @frozen(kw_only=True, eq=False)
@@ -42,9 +41,7 @@ class Fit:
         iterations: of ADMM or of the solver.
         solver: what solved it.
         proved: True where the integers are proved optimal.
-        relaxed: whether an integer program's continuous model was integral already.
         details: what else the method states, which is not checked.
-        offset: what totals that are estimates add to the objective, whatever is fitted.
     """
 
     counts: list[Ints]
@@ -52,9 +49,7 @@ class Fit:
     lower_bound: float | None = None
     iterations: int = 0
     proved: bool = False
-    relaxed: bool = False
     details: Mapping[str, Any] = field(factory=dict)
-    offset: Fraction = Fraction(0)
 
 
 def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
@@ -199,9 +194,9 @@ def solve_exactly(
     weight = [1.0] * tree.depth if weights is None else list(weights)
     edges = np.cumsum(tree.widths)[:-1]
     centre = [np.asarray(level, dtype=np.int64) for level in start]
-    integer, reach, spent = not relax_first, _WINDOW, 0
+    integer, reach, spent = not relax_first, _FIRST_BENDS, 0
     around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         model, x, base = around(bends=centre, reach=reach, integer=integer)
         found = model.solve(backend, gap=0.0)
         spent += int(found.iterations or 0)
@@ -220,7 +215,6 @@ def solve_exactly(
                 lower_bound=-math.inf if found.bound is None else float(found.bound) + base,
                 iterations=spent,
                 solver=found.solver,
-                relaxed=not integer,
                 proved=optimal,
             )
         centre = values

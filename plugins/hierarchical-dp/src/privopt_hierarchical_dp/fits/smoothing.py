@@ -30,8 +30,8 @@ __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
 PRIOR_SQUARE = 0.02  # h^2 where the data say nothing: counties differ by about 14 %
-_SWEEPS = 40
-_NEAR = 0.1
+_MAX_SWEEPS = 40
+_NEAR_SHARE = 0.1
 _ROOT_SQUARE = 0.03
 
 
@@ -120,7 +120,7 @@ def _family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, squa
     isotonic_floats(summed.copy(), high=tops, weights=flat, out=rising)
     dual_sum = np.zeros_like(smooth)
     dual_rise = np.zeros_like(smooth)
-    for _ in range(_SWEEPS):
+    for _ in range(_MAX_SWEEPS):
         pulled = precision + 2.0 * pull
         point = (precision * seen + pull * (summed - dual_sum + rising - dual_rise)) / pulled
         _smooth_rows(expected, h2, point, 1.0 / pulled, tops, course, spread)
@@ -142,7 +142,7 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     """Estimate cumulative counts (1, N) of a region without a parent to borrow from: it borrows from near sizes.
 
     An isotonic fit puts a thin tail's groups on few sizes, with nothing between. Its counts averaged
-    over sizes within ``_NEAR`` (relative) give the means mu of the random walk; sizes too small to
+    over sizes within ``_NEAR_SHARE`` (relative) give the means mu of the random walk; sizes too small to
     have neighbours are left to the observations alone.
     """
     rows, size = estimates.shape
@@ -153,7 +153,7 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     isotonic_floats(np.ascontiguousarray(estimates), high=tops, weights=1.0 / spreads[0], out=fit)
     sums = np.concatenate([np.zeros((rows, 1)), fit, tops[:, None]], axis=1)
     place = np.arange(size + 1)
-    reach = ((place + 1) * _NEAR).astype(np.int64)
+    reach = ((place + 1) * _NEAR_SHARE).astype(np.int64)
     low, high = np.maximum(place - reach, 0), np.minimum(place + reach, size)
     expected = (sums[:, high + 1] - sums[:, low]) / (high - low + 1)
     square = np.where(reach > 0, _ROOT_SQUARE, 1e6)

@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, Faults, InputError
 from privopt_hierarchical_dp.bounds import read_limits
-from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, Solved
+from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, TablesFit
 from privopt_hierarchical_dp.forecast import errors_of_counts, leaves_alone, shape_of
 from privopt_hierarchical_dp.least_squares import Ends, Noise
 from privopt_hierarchical_dp.level_tables import read_regions
@@ -122,7 +122,7 @@ class TablesDesign(Design):
         """Return for each level the scale of a table that was measured there, which weighs it; None without any."""
         return [next((own for own in level if own is not None), None) for level in zip(*scales, strict=True)]
 
-    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Solved:
+    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> TablesFit:
         """Fit least squares over margins, then whole numbers, one margin after another."""
         levels = self.problem.level_weights(self.tree.depth)
         counts = fit_tables(
@@ -138,20 +138,20 @@ class TablesDesign(Design):
             limits=self.limits,
             progress=how.report,
         )
-        return Solved(
+        return TablesFit(
             counts=counts,
             solver={"name": "least squares, ADMM and error diffusion", "iterations": len(self.domain.steps)},
-            lower_bound=self._least(noisy, counts),
+            lower_bound=self._least_objective(noisy, counts),
         )
 
-    def _least(self, noisy: Tables, counts: Tables) -> Fraction:
+    def _least_objective(self, noisy: Tables, counts: Tables) -> Fraction:
         """Return what no tables that add up and agree can go below; any such ones keep differences within doubles."""
         off = [[a - b for a, b in zip(*own, strict=True)] for own in zip(noisy, counts, strict=True)]
         return Fraction(least_objective(self.tree, self.domain, self.problem.level_weights(self.tree.depth), off))
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | None, bool]:
         """Return what least squares over the noisy values gives once more."""
-        return (None if release.complaints() else self._least(release.noisy, release.counts)), False
+        return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
         """Return the precision of the noise, the best 1."""

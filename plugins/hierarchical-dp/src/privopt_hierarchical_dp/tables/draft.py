@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.tables.read import COUNT
 
 __all__ = ["init"]
 
-VALUES: Final = 50
+MOST_VALUES: Final = 50
 """Values of a column that is taken for an attribute, at most."""
 EPSILON: Final = "1.0"
 
@@ -82,7 +82,7 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
         *notes,
     ]
     if left:
-        why = f"having more than {VALUES} values, empty ones, or a name that is taken"
+        why = f"having more than {MOST_VALUES} values, empty ones, or a name that is taken"
         notes.append(f"not taken for attributes, {why}: {', '.join(left)}")
     return notes
 
@@ -106,9 +106,9 @@ def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, lis
     for name in table.columns:
         if name in table.levels or name == COUNT:
             continue
-        values = table.collect(text(name).unique().sort().head(VALUES + 1).alias(name))[name].to_list()
+        values = table.collect(text(name).unique().sort().head(MOST_VALUES + 1).alias(name))[name].to_list()
         taken = name in RESERVED or name.startswith("level_") or not name.isprintable() or '"' in name
-        if taken or len(values) > VALUES or not all(values):
+        if taken or len(values) > MOST_VALUES or not all(values):
             left.append(name)
         elif COUNT not in table.columns and len(values) > max(2, rows / 2) and all(map(_is_number, values)):
             notes.append(

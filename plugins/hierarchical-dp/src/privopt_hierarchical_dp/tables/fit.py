@@ -130,7 +130,7 @@ def _step(
     return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in found]
 
 
-def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], off: Tables) -> float:
+def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:
     """Return the least weighted squared distance from all real tables that add up and agree, up to rounding of doubles.
 
     Least squares: in every region by effects, then over the tree, which the tables' weights do not change.
@@ -139,12 +139,14 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], off: Ta
         tree: the regions.
         domain: the tables.
         levels: weights of the levels.
-        off: noisy values, less any tables that add up and agree, so that doubles hold what is left.
+        differences: noisy values, less any tables that add up and agree, so that doubles hold what is left.
     """
-    effects, total = _effects(domain, off), 0.0
+    effects, total = _effects(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
         for level, mean in enumerate(_estimates(tree, [own.margin(table) for own in effects], levels)):
-            total += levels[level] * weight * float(np.sum((off[number][level].reshape(mean.shape) - mean) ** 2))
+            total += (
+                levels[level] * weight * float(np.sum((differences[number][level].reshape(mean.shape) - mean) ** 2))
+            )
     return total
 
 

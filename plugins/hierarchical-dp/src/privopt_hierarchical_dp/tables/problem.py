@@ -22,7 +22,7 @@ __all__ = ["TablesProblem"]
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MOST_UNEVEN: Final = 10**6
 """By how much shares may differ."""
-LEAVES: Final = 128
+LEAF_PARTS: Final = 128
 """So that no level's errors are more than 2 % above those of the leaves alone, for an epsilon of a table up to 2."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """Columns of ``tables/NAME.csv`` beside the attributes."""
@@ -64,11 +64,6 @@ class CountTable:
         help="of the budget, beside the shares of the other tables; 0 where another table has all its attributes: "
         "it is added up from that one",
         check=non_negative,
-    )
-    counts: File | None = key(
-        default=None,
-        secret=True,
-        help="level_1,...,level_L, the attributes, count: this table's own file, where there are no records",
     )
     impossible: File | None = key(
         default=None,
@@ -220,13 +215,13 @@ class TablesProblem:
         return self.weights_of(self.level_shares(depth))
 
     def level_shares(self, depth: int) -> tuple[Fraction, ...]:
-        """Return relative shares of the levels: all but one part of `LEAVES` for the leaves, where the file gives none.
+        """Return relative shares of the levels; by default the leaves have all but one of `LEAF_PARTS` parts.
 
         Errors of the leaves are in proportion to 1 / share, and what is measured above them hardly helps them. What is
         left keeps the errors of hierarchies with very many leaves from growing with their number.
         """
         above = depth - 1
-        return self.hierarchy.budget or (*(Fraction(1),) * above, Fraction(max(1, (LEAVES - 1) * above)))
+        return self.hierarchy.budget or (*(Fraction(1),) * above, Fraction(max(1, (LEAF_PARTS - 1) * above)))
 
     def budgets(self, method: str, depth: int) -> tuple[tuple[Fraction, ...], ...]:
         """Return for each table each level's part of the budget: in all at most it, exactly."""
