@@ -118,9 +118,9 @@ def test_other_bytes_are_refused(package, monkeypatch):
         from_bytes(Package, raw[:-30])
     with pytest.raises(InputError, match="parts costs, distances, format, free, reach, wanted format, z"):
         from_bytes(Answer, raw)
-    monkeypatch.setattr("privopt_lr_geo.messages.FORMAT", 2)
+    monkeypatch.setattr("privopt_lr_geo.messages.FORMAT_VERSION", 2)
     with pytest.raises(InputError, match="format: found 1, wanted 2"):
         from_bytes(Package, raw)
-    monkeypatch.setattr("privopt_lr_geo.messages.LARGEST", 100)
+    monkeypatch.setattr("privopt_lr_geo.messages.LARGEST_BYTES", 100)
     with pytest.raises(InputError, match="bytes that are none"):
         from_bytes(Package, raw)

@@ -134,7 +134,7 @@ def test_beyond_the_circle_travel_bounds_the_cost(city):
 def test_a_table_too_large_is_refused_with_its_size(city, monkeypatch):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city()))
     exchange = TableCosts(problem, 0.3)
-    monkeypatch.setattr(reference, "LARGEST", 1000.0)
+    monkeypatch.setattr(reference, "LARGEST_BYTES", 1000.0)
     with pytest.raises(InputError, match=r"reference_cell_km: .*table of \d+ cells in the circle.* GB"):
         exchange.of(np.arange(6), 0)
 

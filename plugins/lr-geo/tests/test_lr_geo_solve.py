@@ -180,7 +180,7 @@ def test_exact_goes_on_where_the_star_misses_the_gap(write, tmp_path):
 
 
 def test_exact_says_where_there_are_too_many_entries_for_a_bound(write, monkeypatch):
-    monkeypatch.setattr("privopt_lr_geo.exact.LARGEST", 10)
+    monkeypatch.setattr("privopt_lr_geo.exact.LARGEST_MATRIX", 10)
     result, out = run(write(), "exact")
     assert result.status == "feasible"
     assert result.details.lp.lower_bound is None

@@ -17,8 +17,8 @@ from privopt_lr_geo import server
 from privopt_lr_geo.central import clients_of, exponential_answers
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
-from privopt_lr_geo.user_randomness import NAME, Draw, kept_seed
-from privopt_lr_geo.warm_start import interior_start
+from privopt_lr_geo.server import interior_start
+from privopt_lr_geo.user_randomness import NAME, Draw, stored_seed
 from privopt_metric_dp.solvers.exponential import exponential
 
 
@@ -61,10 +61,10 @@ def test_a_forged_seed_is_bad_input(stopped, seed):
 
 
 def test_seeds_are_new_where_no_run_is_gone_on_with(tmp_path):
-    first = kept_seed(tmp_path / "p", None, resume=False)
-    assert kept_seed(tmp_path / "p", None, resume=True) == first
-    assert kept_seed(tmp_path / "p", None, resume=False) != first
-    assert kept_seed(tmp_path / "p", 7, resume=False) == 7
+    first = stored_seed(tmp_path / "p", None, resume=False)
+    assert stored_seed(tmp_path / "p", None, resume=True) == first
+    assert stored_seed(tmp_path / "p", None, resume=False) != first
+    assert stored_seed(tmp_path / "p", 7, resume=False) == 7
 
 
 def test_draws_follow_from_the_seed_and_the_user():
@@ -93,7 +93,9 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
         for answer in solved.answers:
             answer.z[:] = 0.0
             answer.z[:, -1] = 1.0
-        return server.Solved(answers=solved.answers, value=9.0, lower_bound=0.0, stopped=True, solver=solved.solver)
+        return server.ProgramSolution(
+            answers=solved.answers, value=9.0, lower_bound=0.0, stopped=True, solver=solved.solver
+        )
 
     monkeypatch.setattr(server, "solve", late)
     made = solve("lr-geo", path, path.parent / "out", Options(method=method, solver="highs"))

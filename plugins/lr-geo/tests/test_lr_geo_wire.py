@@ -20,8 +20,8 @@ from privopt_lr_geo import server, wire
 from privopt_lr_geo.central import clients_of, terms_of
 from privopt_lr_geo.messages import Package, to_bytes
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
-from privopt_lr_geo.user_randomness import kept_seed
-from privopt_lr_geo.wire import Limits, Round
+from privopt_lr_geo.user_randomness import stored_seed
+from privopt_lr_geo.wire import Limits, UploadRound
 from privopt_metric_dp.matrix.release import MatrixRelease
 
 USERS = ("1-1", "2-3")
@@ -61,7 +61,7 @@ def requested(url, verb, path, body=None, headers=None):
 
 
 def name_of(folder):
-    return sha256(f"{kept_seed(folder, None, resume=True)} name".encode()).hexdigest()[:32]
+    return sha256(f"{stored_seed(folder, None, resume=True)} name".encode()).hexdigest()[:32]
 
 
 def uploaded(url, folder):
@@ -80,7 +80,7 @@ def in_one_process(write, folders):
     asked = {}
     for user, folder in folders.items():
         problem = LRGeoInstance.of(load_problem(LRGeoProblem, write(user, users=f'["{user}"]')))
-        asked[name_of(folder)] = user, clients_of(problem, kept_seed(folder, None, resume=True))[0]
+        asked[name_of(folder)] = user, clients_of(problem, stored_seed(folder, None, resume=True))[0]
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
     names = sorted(asked)
     packages = [asked[name][1].package() for name in names]
@@ -102,11 +102,11 @@ def test_a_round_gives_what_one_process_gives_though_a_client_is_killed(started,
     uploaded(url, folders[USERS[0]])
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    kept = kept_seed(folders[USERS[0]], None, resume=True)
+    kept = stored_seed(folders[USERS[0]], None, resume=True)
     clients = [asking(user) for user in USERS]
     assert [process.wait(120) for process in clients] == [0, 0], [process.stderr.read() for process in clients]
     assert serving.wait(60) == 0
-    assert kept == kept_seed(folders[USERS[0]], None, resume=True)
+    assert kept == stored_seed(folders[USERS[0]], None, resume=True)
     wanted = in_one_process(write, folders)
     for user, folder in folders.items():
         release = MatrixRelease.alone(folder)
@@ -165,7 +165,7 @@ def test_a_round_without_all_its_users_ends_and_says_so(started, tmp_path):
 def test_a_round_takes_each_package_once(write):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, write(users='["1-1", "2-3", "3-3"]')))
     raw = [to_bytes(client.package()) for client in clients_of(problem, 1)]
-    running = Round(records=25, outputs=25, limits=Limits(users=2))
+    running = UploadRound(records=25, outputs=25, limits=Limits(users=2))
     asked = [("a", 0), ("a", 0), ("a", 1), ("b", 1), ("c", 2), ("a", 0)]
     assert [int(running.put(name, raw[which])[0]) for name, which in asked] == [202, 202, 409, 202, 403, 202]
     assert running.get("a")[0] == 202

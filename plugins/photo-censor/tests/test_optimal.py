@@ -12,14 +12,13 @@ from privopt.execution.clock import limit
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.mechanism import PhotoCensor
 from privopt_photo_censor.rank import protected_k
+from privopt_photo_censor.solver.baselines import greedy, top_1
 from privopt_photo_censor.solver.bounds import Program
-from privopt_photo_censor.solver.greedy import greedy
 from privopt_photo_censor.solver.incumbent import Incumbent
 from privopt_photo_censor.solver.milp import improve
 from privopt_photo_censor.solver.optimal import solve
 from privopt_photo_censor.solver.proof import claim
 from privopt_photo_censor.solver.search import Search
-from privopt_photo_censor.solver.top1 import top_1
 
 
 def check(plan, task, truth):

@@ -108,7 +108,7 @@ def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(task, monkeypa
     best = solve(album, task)
     assert best.proved
     for effort in (10, 500, 2_000):
-        monkeypatch.setattr(search, "EFFORT", effort)
+        monkeypatch.setattr(search, "PROOF_EFFORT", effort)
         weaker = solve(album, task)
         assert weaker.bound >= best.bound
         assert weaker.tree.fault(album, *claim(album, task, weaker.bound)) is None

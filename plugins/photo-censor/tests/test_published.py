@@ -10,9 +10,8 @@ from privopt.backends import Outcome, get
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, total
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.solver.greedy import greedy
+from privopt_photo_censor.solver.baselines import greedy, top_1
 from privopt_photo_censor.solver.optimal import solve
-from privopt_photo_censor.solver.top1 import top_1
 
 
 def mccormick(album, k, big):

@@ -26,7 +26,7 @@ from privopt_lr_geo.messages import Answer, Terms
 from privopt_lr_geo.privacy import OwnMatrices
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
-from privopt_lr_geo.server import NotBegunError, Solved
+from privopt_lr_geo.server import NotBegunError, ProgramSolution
 from privopt_lr_geo.shared_mechanism import (
     certify_steeper,
     exponential_matrix,
@@ -35,19 +35,19 @@ from privopt_lr_geo.shared_mechanism import (
     rows_of_users,
     search_seconds,
 )
-from privopt_lr_geo.user_randomness import Draw, kept_seed, new_seed
+from privopt_lr_geo.user_randomness import Draw, new_seed, stored_seed
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.solvers.exponential import exponential
 
 __all__ = ["clients_of", "exponential_answers", "solve_central", "terms_of"]
 
-SLACK: Final = 1e-7
-"""The program is solved at epsilon (1 - SLACK), so that the repair leaves entries tied across users as they are."""
-COEFFICIENTS: Final = 64.0
+EPSILON_SLACK: Final = 1e-7
+"""The program is solved at epsilon (1 - this), so that the repair leaves entries tied across users as they are."""
+COEFFICIENT_BYTES: Final = 64.0
 """Bytes of a row's entry before there is a program: distances, costs and forms with users and server."""
 SHARE_OF_TIME: Final = 0.15
 """Of the time that is left, what one mechanism of all records may take before the users' program begins."""
-LARGEST: Final = 4_000_000
+LARGEST_MATRIX: Final = 4_000_000
 """Records times outputs up to which one is looked for: beyond it, dense kernels take more than such a share."""
 
 
@@ -89,7 +89,7 @@ def terms_of(problem: LRGeoInstance) -> Terms:
     """Return what the server announces; the program is a little stricter than the promise."""
     data, options = problem.data, problem.declared.lr_geo
     return Terms(
-        epsilon=float(data.epsilon * (1 - Fraction(SLACK))),
+        epsilon=float(data.epsilon * (1 - Fraction(EPSILON_SLACK))),
         within=data.within,
         obfuscation_radius=options.obfuscation_radius,
         exponent=options.exponent,
@@ -116,7 +116,7 @@ class _Search:
             problem.data.required  # noqa: B018  (loaded here, so that building is timed as such)
             self.sets = lr_sets(problem)
         self.incumbent: Incumbent[Any, None, LRGeoRelease] = Incumbent(self, context.gap)
-        self.solved: Solved | None = None
+        self.solved: ProgramSolution | None = None
         self.late: StoppedError | None = None
 
     @cached_property
@@ -129,7 +129,7 @@ class _Search:
         """The users; a run that goes on from a checkpoint has the same draws again."""
         context, seed = self.context, self.context.seed
         if context.checkpoint is not None and context.method == "benders":
-            seed = kept_seed(context.checkpoint, seed, resume=context.resume)
+            seed = stored_seed(context.checkpoint, seed, resume=context.resume)
         return clients_of(self.problem, seed, self.costs, self.sets)
 
     # --- the search -----------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class _Search:
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
             if limited:
-                if problem.data.cost.size <= LARGEST:
+                if problem.data.cost.size <= LARGEST_MATRIX:
                     certify_steeper(incumbent, problem.data, self.promise)
                 with soft.share(SHARE_OF_TIME):
                     self.offer_optimal()
@@ -165,7 +165,7 @@ class _Search:
                 return self.outcome(found[1], self.solved)
         return self.best(stopped=soft.left == 0.0 or not isinstance(self.late, NotBegunError))
 
-    def ask(self) -> Solved:
+    def ask(self) -> ProgramSolution:
         """Have the server solve the users' program.
 
         Raises:
@@ -173,7 +173,7 @@ class _Search:
             StoppedError: nothing in time.
         """
         data, context = self.problem.data, self.context
-        needed = COEFFICIENTS * sum(len(around.records) for around in self.sets) * len(data.outputs)
+        needed = COEFFICIENT_BYTES * sum(len(around.records) for around in self.sets) * len(data.outputs)
         if needed > context.room:
             raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
         terms = terms_of(self.problem)
@@ -186,7 +186,7 @@ class _Search:
         """Offer the exponential mechanism: of all records, or each user's own where the map is large."""
         data = self.problem.data
         candidate: Floats | list[Answer] | None
-        if data.cost.size <= LARGEST:
+        if data.cost.size <= LARGEST_MATRIX:
             candidate = exponential_matrix(data)
         else:
             candidate = exponential_answers(self.clients, float(data.epsilon))
@@ -196,7 +196,7 @@ class _Search:
     def offer_optimal(self) -> None:
         """Offer one mechanism of all records by optimal-lp's methods; what fails has offered nothing."""
         check()
-        if self.problem.data.cost.size > LARGEST:
+        if self.problem.data.cost.size > LARGEST_MATRIX:
             return
         try:
             with self.context.timed("solve"):
@@ -292,7 +292,7 @@ class _Search:
             stopped=stopped,
         )
 
-    def outcome(self, release: LRGeoRelease, solved: Solved) -> Outcome[LRGeoRelease]:
+    def outcome(self, release: LRGeoRelease, solved: ProgramSolution) -> Outcome[LRGeoRelease]:
         """Return the server's answer as the users certified it."""
         lp = {"value": solved.value, "lower_bound": solved.lower_bound}
         details = {"lp": lp, **self.costs.details(), **solved.details}

@@ -20,7 +20,7 @@ from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 
 __all__ = ["Costs", "Estimates", "TableCosts", "circle_around", "costs_of", "estimates"]
 
-ULPS: Final = 1e-12
+ROUNDING_SHARE: Final = 1e-12
 """Relative room for the rounding of sums of doubles; that of single precision is taken care of by itself."""
 
 
@@ -65,16 +65,16 @@ def estimates(places: Places, cells: Cells, records: Ints, extract: Extract) -> 
     inside = np.ix_(rows, columns)
     beta = extract.beta[np.ix_(i[rows], k[columns])]
     shift = cells.shift[records[rows], None] + cells.shift[outputs[columns]]
-    upper, lower = travel * (1.0 + ULPS), np.zeros_like(travel)
+    upper, lower = travel * (1.0 + ROUNDING_SHARE), np.zeros_like(travel)
     most = np.nextafter(beta, np.float32(np.inf)).astype(np.float64) + shift
     least = np.nextafter(beta, np.float32(-np.inf)).astype(np.float64) - shift
-    upper[inside] = np.minimum(upper[inside], most * (1.0 + ULPS))
-    lower[inside] = np.clip(least * (1.0 - ULPS), 0.0, upper[inside])
+    upper[inside] = np.minimum(upper[inside], most * (1.0 + ROUNDING_SHARE))
+    lower[inside] = np.clip(least * (1.0 - ROUNDING_SHARE), 0.0, upper[inside])
     outside = np.flatnonzero(k < 0)
     if outside.size and columns.size:
         onward = places.travel(outputs[columns], outputs[outside])
         for row in rows.tolist():
-            beyond = (upper[row, columns, None] + onward).min(axis=0) * (1.0 + ULPS)
+            beyond = (upper[row, columns, None] + onward).min(axis=0) * (1.0 + ROUNDING_SHARE)
             upper[row, outside] = np.minimum(upper[row, outside], beyond)
     if not np.isfinite(upper).all():
         row, column = np.argwhere(~np.isfinite(upper))[0].tolist()

@@ -24,7 +24,7 @@ from privopt.numbers.sampling import TOTAL
 from privopt.version import VERSION
 from privopt_lr_geo.lr_sets import PathDistances, pairs_inside
 from privopt_lr_geo.problem import LRGeoInstance
-from privopt_lr_geo.release import LRGeoRelease, Published
+from privopt_lr_geo.release import LRGeoRelease, PublicNumbers
 from privopt_lr_geo.rows import BLOCK, ColumnWeights, whole_matrix
 from privopt_lr_geo.shared_mechanism import certify_steeper, exponential_matrix, search_seconds
 from privopt_lr_geo.star_weights import SLACKS, normalised_weights, star_weights
@@ -40,15 +40,15 @@ else:
 
 __all__ = ["certified_pairs", "population_loss", "solve_exact"]
 
-LARGEST: Final = 36_000_000
+LARGEST_MATRIX: Final = 36_000_000
 """Records times outputs beyond which no bound is computed: it takes a tree over all records for each output."""
-MANY: Final = 20_000_000_000
+MANY_CHECKS: Final = 20_000_000_000
 """Pairs times outputs beyond which only those pairs are certified that imply the others exactly."""
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
     """Return the pairs that the certificate checks, and a note on them."""
-    if len(data.pairs) * len(data.outputs) <= MANY:
+    if len(data.pairs) * len(data.outputs) <= MANY_CHECKS:
         return data.pairs, data.distances, "every required pair"
     return *data.needed, "the required pairs that imply all others exactly"
 
@@ -103,8 +103,10 @@ class _Search:
             if self.context.remaining is not None:
                 certify_steeper(incumbent, data, self.promise)
             self.reason = self.find_columns()
-            if self.columns is not None and data.cost.size > LARGEST:
-                self.reason = f"no bound: {data.cost.size:,} entries, of at most {LARGEST:,} for which one is computed"
+            if self.columns is not None and data.cost.size > LARGEST_MATRIX:
+                self.reason = (
+                    f"no bound: {data.cost.size:,} entries, of at most {LARGEST_MATRIX:,} for which one is computed"
+                )
                 self.finished = True
             else:
                 self.find_optimum()
@@ -124,7 +126,7 @@ class _Search:
         public, whole, loss = self.columns
         used = int((public.weights > 0).sum())
         figures = {"published": "column_weights", "rate": public.rate, "cap": public.cap, "columns_used": used}
-        published = Published(columns=public, data=self.data, given=whole)
+        published = PublicNumbers(columns=public, data=self.data, given=whole)
         return self.outcome(published, loss, bound, {"name": "star"}, figures)
 
     def by_matrix(self, bound: float | None) -> Outcome[LRGeoRelease]:
@@ -138,12 +140,12 @@ class _Search:
             self.reason = f"column weights cost {self.columns[2]:.6g}, which misses the gap"
         path = ", ".join(part for part in (answer.path, answer.origin) if part)
         solver = {"name": answer.origin, "version": VERSION, "iterations": self.iterations, "path": path}
-        published = Published(columns=None, data=self.data, given=answer.release)
+        published = PublicNumbers(columns=None, data=self.data, given=answer.release)
         return self.outcome(published, answer.value, bound, solver, {"published": "weights"})
 
     def outcome(
         self,
-        published: Published,
+        published: PublicNumbers,
         loss: float,
         bound: float | None,
         solver: Mapping[str, Any],
@@ -281,7 +283,7 @@ def _met(loss: float, bound: float | None, gap: float) -> bool:
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
-def _rows_of(problem: LRGeoInstance, published: Published) -> LRGeoRelease:
+def _rows_of(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)
     pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)

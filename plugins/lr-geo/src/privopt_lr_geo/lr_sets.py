@@ -10,7 +10,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.numbers.graphs import edge_matrix
-from privopt_lr_geo.problem import CLOSE, LRGeoInstance
+from privopt_lr_geo.problem import PATH_TOLERANCE, LRGeoInstance
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.space.pairs import consistent
 
@@ -77,7 +77,7 @@ class LRSet:
 def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
     """Return the LR set of a user (Definition 4.1)."""
     data, options = problem.data, problem.declared.lr_geo
-    limit = options.radius * (1.0 + CLOSE)
+    limit = options.radius * (1.0 + PATH_TOLERANCE)
     away = paths.rows(np.array([user]), limit)[0]
     records = np.flatnonzero(away <= limit)
     pairs, lengths = pairs_inside(data, records)

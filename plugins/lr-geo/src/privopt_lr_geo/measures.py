@@ -14,7 +14,7 @@ from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["across_users"]
 
-TOLERANCE: Final = 1e-9
+EXCESS_TOLERANCE: Final = 1e-9
 """An excess up to this, relative, is left by the repair and not counted as a violation."""
 MOST_COMPARISONS: Final = 2_000_000_000
 """Pairs of rows times outputs beyond which the users' own rows alone are compared."""
@@ -22,24 +22,26 @@ BLOCK: Final = 1 << 16
 """Pairs of rows that are compared at once."""
 
 
-def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, MatrixRelease] | None) -> dict[str, Any]:
+def across_users(
+    data: MetricData, released: MatrixRelease, matrices: Mapping[str, MatrixRelease] | None
+) -> dict[str, Any]:
     """Return GV ratio (Equation (34)) and error (35) over the required pairs, same places of different users included.
 
     Rows of all users' matrices are compared with each other where they are available and not too many, else the rows
     that users really report from.
     """
-    every = {"": own} if matrices is None else matrices
+    every = {"": released} if matrices is None else matrices
     record = data.records.numbers(name for part in every.values() for name in part.records.tolist())
     over = "own rows" if matrices is None else "all rows of all users' matrices"
     if _comparisons(data, record) > MOST_COMPARISONS:
-        every, over = {"": own}, "own rows"
-        record = data.records.numbers(own.records.tolist())
+        every, over = {"": released}, "own rows"
+        record = data.records.numbers(released.records.tolist())
     pairs, lengths = _pairs_of_rows(data, record)
     z = np.concatenate([part.probabilities for part in every.values()])
     blocks = [(pairs[s : s + BLOCK], lengths[s : s + BLOCK]) for s in range(0, len(pairs), BLOCK)]
-    found = attack.violations(z, blocks, float(data.epsilon), tolerance=TOLERANCE)
+    found = attack.violations(z, blocks, float(data.epsilon), tolerance=EXCESS_TOLERANCE)
     names = ("ratio", "error", "mean_error", "violated", "checked")
-    return {**{name: getattr(found, name) for name in names}, "over": over, "tolerance": TOLERANCE}
+    return {**{name: getattr(found, name) for name in names}, "over": over, "tolerance": EXCESS_TOLERANCE}
 
 
 def _comparisons(data: MetricData, record: Ints) -> int:

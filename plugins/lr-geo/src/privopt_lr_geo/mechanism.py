@@ -27,7 +27,7 @@ from privopt_metric_dp.space.places import places_at_most
 
 __all__ = ["LRGeo"]
 
-ATTACKED: Final = 50
+ATTACKED_USERS: Final = 50
 """Users on whose packages the audit tries its attacks, at most."""
 
 
@@ -187,7 +187,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         gv = across_users(data, release, release.matrices)
         found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result.method != "exact":
-            chosen = clients_of(problem, 0)[:ATTACKED]
+            chosen = clients_of(problem, 0)[:ATTACKED_USERS]
             found["server"] = attack_server(data, problem.declared.lr_geo, chosen)
         return found
 

@@ -19,9 +19,9 @@ __all__ = ["Answer", "Extract", "Package", "Request", "Terms", "from_bytes", "to
 
 T = TypeVar("T", bound=AttrsInstance)
 
-FORMAT: Final = 1
+FORMAT_VERSION: Final = 1
 """Version of the bytes; others are refused."""
-LARGEST: Final = 2**31
+LARGEST_BYTES: Final = 2**31
 """Bytes of arrays that one message may unpack to."""
 
 
@@ -136,7 +136,7 @@ class Extract:
 def to_bytes(message: AttrsInstance) -> bytes:
     """Return a message as bytes: an npz archive of its fields and the format's version."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, format=np.int64(FORMAT), **asdict(message))
+    np.savez_compressed(buffer, format=np.int64(FORMAT_VERSION), **asdict(message))
     return buffer.getvalue()
 
 
@@ -153,13 +153,15 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     """
     name = cls.__name__.lower()
     try:
-        parts = parse_npz(io.BytesIO(raw), largest=LARGEST if largest is None else largest)
+        parts = parse_npz(io.BytesIO(raw), largest=LARGEST_BYTES if largest is None else largest)
     except ValueError as error:
         raise InputError([Fault(name, "", f"bytes that are none ({error})", f"a message of class {name}")]) from None
     wanted = sorted(["format", *(field.name for field in fields(cls))])
     if sorted(parts) != wanted:
         raise InputError([Fault(name, "", f"parts {', '.join(sorted(parts))}", ", ".join(wanted))])
     version = parts.pop("format")
-    if version.shape != () or version != FORMAT:
-        raise InputError([Fault(name, "format", str(version), f"{FORMAT}, as this version of privopt writes it")])
+    if version.shape != () or version != FORMAT_VERSION:
+        raise InputError(
+            [Fault(name, "format", str(version), f"{FORMAT_VERSION}, as this version of privopt writes it")]
+        )
     return cls(**{key: value if value.ndim else value.item() for key, value in parts.items()})

@@ -19,7 +19,7 @@ from privopt_metric_dp.problem.loss_kinds import TravelCost
 
 __all__ = ["LRGeoInstance", "LRGeoOptions", "LRGeoProblem", "RandomUsers"]
 
-CLOSE = 1e-9
+PATH_TOLERANCE = 1e-9
 """Relative room for sums of distances along a path."""
 
 
@@ -132,7 +132,7 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
         wanted = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
         faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", wanted)
     least = float(data.distances[data.distances > 0].min(initial=np.inf))
-    if np.isfinite(least) and options.radius * (1 + CLOSE) < least:
+    if np.isfinite(least) and options.radius * (1 + PATH_TOLERANCE) < least:
         wanted = f"at least {least:.6g}, the least distance between two records"
         faults.add(file, "lr-geo.radius", f"{options.radius:g}", wanted)
     if options.reference_cell_km is not None:

@@ -23,9 +23,9 @@ from privopt_metric_dp.problem.loss_kinds import TravelCost
 from privopt_metric_dp.problem.travel_cost import travel_cost
 from privopt_metric_dp.space.roads import Roads
 
-__all__ = ["LARGEST", "Cells", "Places", "ReferenceTable"]
+__all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable"]
 
-LARGEST: Final = 4e9
+LARGEST_BYTES: Final = 4e9
 """Bytes of a table, or of the travel that it is made of, beyond which it is refused."""
 
 
@@ -81,13 +81,17 @@ class Places:
         """Return coordinates in a Euclidean space where the nearest is the nearest."""
         return directions(points) if self.geographic else points
 
-    def travel(self, a: Ints, b: Ints) -> Floats:
+    def travel(self, origins: Ints, destinations: Ints) -> Floats:
         """Return (A, B) km of travel between places; of two directions the longer."""
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
-            there = self.roads.travel(ids[a], ids[b])
-            return np.maximum(there, self.roads.travel(ids[b], ids[a]).T) if self.roads.directed else there
-        return self.apart(self.coordinates[a][:, None], self.coordinates[b][None, :])
+            there = self.roads.travel(ids[origins], ids[destinations])
+            return (
+                np.maximum(there, self.roads.travel(ids[destinations], ids[origins]).T)
+                if self.roads.directed
+                else there
+            )
+        return self.apart(self.coordinates[origins][:, None], self.coordinates[destinations][None, :])
 
 
 @frozen(kw_only=True, eq=False)
@@ -166,9 +170,9 @@ class ReferenceTable:
             InputError: it would take more than 4 GB.
         """
         size = max(4.0 * len(chosen) ** 2, 8.0 * len(chosen) * len(self.shares))
-        if size > LARGEST:
+        if size > LARGEST_BYTES:
             found = f"a table of {len(chosen):,} cells in the circle, {size / 1e9:.1f} GB"
-            wanted = f"at most {LARGEST / 1e9:g} GB: a larger cell, or smaller radii"
+            wanted = f"at most {LARGEST_BYTES / 1e9:g} GB: a larger cell, or smaller radii"
             raise InputError([Fault(self.places.data.file, "lr-geo.reference_cell_km", found, wanted)])
         travel = self._travel[self.cells.node[chosen]] + self.cells.access[chosen, None]
         beta = travel_cost(travel, None, self.shares, source=self.places.data.file)

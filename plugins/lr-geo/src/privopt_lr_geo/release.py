@@ -20,7 +20,7 @@ from privopt_lr_geo.rows import ColumnWeights, whole_matrix
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["PUBLIC", "LRGeoRelease", "Published"]
+__all__ = ["PUBLIC", "LRGeoRelease", "PublicNumbers"]
 
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
@@ -40,7 +40,7 @@ def file_of(user: str) -> str:
 
 
 @frozen(kw_only=True, eq=False, slots=False)
-class Published:
+class PublicNumbers:
     """What the server publishes in the exact method.
 
     Attributes:
@@ -77,7 +77,7 @@ class Published:
             np.savez(folder / PUBLIC, column_weights=columns.weights, serves=columns.serves, rate=rate, cap=cap)
 
     @classmethod
-    def read(cls, path: Path, data: MetricData) -> Published:
+    def read(cls, path: Path, data: MetricData) -> PublicNumbers:
         """Read public.npz.
 
         Raises:
@@ -115,7 +115,7 @@ class LRGeoRelease(MatrixRelease):
     """
 
     matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
-    published: Published | None = field(default=None, repr=False)
+    published: PublicNumbers | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
         """Write mechanism.npz, and public.npz in the exact method."""
@@ -146,7 +146,7 @@ class LRGeoRelease(MatrixRelease):
         own = MatrixRelease.load(folder / ARTEFACT)
         published = None
         if (folder / PUBLIC).is_file():
-            published = Published.read(folder / PUBLIC, problem.data)
+            published = PublicNumbers.read(folder / PUBLIC, problem.data)
         matrices = None
         private = folder / "private" / MATRICES
         if published is None and private.is_dir():

@@ -15,7 +15,7 @@ from privopt.report.charts import beside
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, axes_of
 from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.privacy import meaning
-from privopt_lr_geo.problem import CLOSE, LRGeoInstance
+from privopt_lr_geo.problem import PATH_TOLERANCE, LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report.explorer import ExplorerData, explorer
@@ -31,7 +31,7 @@ else:
 
 __all__ = ["LRGeoReporting"]
 
-SHOWN: Final = 200
+SHOWN_USERS: Final = 200
 """Users in tables; and those whose LR sets the map marks."""
 
 
@@ -108,7 +108,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
 
 def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
     """(M, N) which records are locally relevant to which users (Definition 4.1)."""
-    limit = problem.declared.lr_geo.radius * (1.0 + CLOSE)
+    limit = problem.declared.lr_geo.radius * (1.0 + PATH_TOLERANCE)
     return np.asarray(PathDistances(problem.data).rows(users, limit) <= limit)
 
 
@@ -169,7 +169,7 @@ def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> E
     data, users = problem.data, problem.users
     placed, loss = _layouts(data), "expected loss"
     facts, marked = {loss: _losses(problem, release.probabilities)}, None
-    if data.outputs is data.records and central and len(users) <= SHOWN:
+    if data.outputs is data.records and central and len(users) <= SHOWN_USERS:
         marked = [np.flatnonzero(row).tolist() for row in _lr_sets(problem, users)]
         facts["places in its LR set"] = np.array([float(len(some)) for some in marked])
     return ExplorerData(
@@ -191,9 +191,9 @@ def _users(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
     z, unit = release.probabilities, problem.data.loss_unit
     likeliest = release.outputs[z.argmax(axis=1)]
     columns = (release.records, _losses(problem, z), likeliest, z.max(axis=1))
-    rows = list(zip(*(column[:SHOWN].tolist() for column in columns), strict=True))
+    rows = list(zip(*(column[:SHOWN_USERS].tolist() for column in columns), strict=True))
     lead = "What each user loses on average by its own row."
-    lead += f" The first {SHOWN} of {len(z)}." if len(z) > SHOWN else ""
+    lead += f" The first {SHOWN_USERS} of {len(z)}." if len(z) > SHOWN_USERS else ""
     return table_section(
         "Users", ("user", f"expected loss ({unit})", "likeliest output", "its probability"), rows, lead
     )
@@ -211,7 +211,7 @@ def _range(problem: LRGeoInstance, release: LRGeoRelease, drawn: Figure) -> Sect
 
 
 def _server(problem: LRGeoInstance, drawn: Figure) -> Section:
-    users, data = problem.users[:SHOWN], problem.data
+    users, data = problem.users[:SHOWN_USERS], problem.data
     sizes = zip(users.tolist(), _lr_sets(problem, users).sum(axis=1).tolist(), strict=True)
     rows = [(str(data.records.ids[user]), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
     header = ("user", "places in the LR set", "distances sent", "other numbers sent")

@@ -18,7 +18,7 @@ __all__ = ["attack_server"]
 
 DISTANCE_TOLERANCE: Final = 1e-9
 """Relative difference up to which two distances are taken for one."""
-TABLED: Final = 16_000_000
+TABLED_ENTRIES: Final = 16_000_000
 """Records times outputs up to which rows are looked up among those of the whole map."""
 
 
@@ -29,7 +29,7 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
     """
     chance = np.random.default_rng(0)
     named = centred = located = prints = 0.0
-    table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED else None
+    table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED_ENTRIES else None
     own = data.outputs is data.records
     for client in clients:
         package, records = client.package(), client.around.records

@@ -38,7 +38,7 @@ SHARE_OF_TIME: Final = 0.15
 STEPS: Final = (0.0, 0.2, 0.4, 0.6, 0.8)
 """How far from the share of epsilon that certifies towards all of it: beyond 0 rows differ too much in their sums, and
 are repaired (street maps bear .7 of epsilon where .5 certifies)."""
-AGAIN: Final = 1.5
+CLOSING_TIMES: Final = 1.5
 """To repair and certify what is found, state it, write it and read it back may take so many times what building and the
 first entry took together: .7 to 1.0 times were measured, with 10 users and with all on 1,331 records."""
 
@@ -97,7 +97,7 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
     left = context.remaining
     if left is None:
         return None
-    closing = AGAIN * (incumbent.cost["certify"] + context.times.get("build", 0.0))
+    closing = CLOSING_TIMES * (incumbent.cost["certify"] + context.times.get("build", 0.0))
     return max(0.0, min(left, incumbent.hard.left - closing))
 
 

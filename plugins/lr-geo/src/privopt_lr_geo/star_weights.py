@@ -24,13 +24,13 @@ __all__ = ["SLACKS", "normalised_weights", "star_weights"]
 
 SLACKS: Final = (1e-6, 1e-5, 1e-4)
 """tau of rate = epsilon (1 - tau), tried in this order."""
-ROOM: Final = 8.0
+ROUNDING_TIMES: Final = 8.0
 """The smallest positive weight is at least this many times what a rounding by one may be."""
-SHALLOWEST: Final = 14.0
+LEAST_CAP: Final = 14.0
 """Log-ratios may not be cut below this: the far outputs would take a share that shows."""
-HALVINGS: Final = 7
+RATE_HALVINGS: Final = 7
 """Steps of the search for the rate."""
-LEAST: Final = 1e-4
+LEAST_WEIGHT: Final = 1e-4
 """Weights below this are dropped where rows are divided by their sums."""
 
 
@@ -46,9 +46,9 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         SolverError: they are negative, or not to be had that exactly.
     """
     rate, step = float(data.epsilon) * (1.0 - slack), slack * _step(data)
-    cap = math.log(float(TOTAL) * 1e-2 * step / ROOM)
+    cap = math.log(float(TOTAL) * 1e-2 * step / ROUNDING_TIMES)
     for _ in range(4):
-        if cap < SHALLOWEST:
+        if cap < LEAST_CAP:
             break
         kernel = np.empty_like(distances)
         for rows in slices(len(distances), len(distances), BLOCK):
@@ -59,7 +59,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         error = float(np.abs(kernel @ x - 1.0).max())
         if not error <= step / 16:
             raise SolverError(f"rows sum to one up to {error:.1e} only")
-        allowed = math.log(float(TOTAL) * float(x.min()) * step / ROOM)
+        allowed = math.log(float(TOTAL) * float(x.min()) * step / ROUNDING_TIMES)
         if cap <= allowed:
             serves = _cheapest_outputs(kernel, data, data.prior)
             return ColumnWeights(weights=x, serves=serves, outputs=len(data.outputs), rate=rate, cap=cap)
@@ -80,8 +80,8 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
     pairs, lengths = data.needed
     i, j = pairs.T
     slack = SLACKS[-1]
-    cap = math.log(float(TOTAL) * LEAST * slack * _step(data) / ROOM)
-    if cap < SHALLOWEST:
+    cap = math.log(float(TOTAL) * LEAST_WEIGHT * slack * _step(data) / ROUNDING_TIMES)
+    if cap < LEAST_CAP:
         return None
     allowed = float(data.epsilon) * (1.0 - slack)
 
@@ -90,7 +90,7 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
 
     best: tuple[float, Floats] | None = None
     low, high, share = 0.5, 1.0, 0.5
-    for _ in range(HALVINGS + 1):
+    for _ in range(RATE_HALVINGS + 1):
         kernel = kernel_at(share)
         try:
             x = _positive_weights(kernel)
@@ -129,10 +129,10 @@ def _positive_weights(kernel: Floats) -> Floats:
     while len(used):
         check("positive weights were found")
         found = _solve_ones(kernel[np.ix_(used, used)])
-        if (found > LEAST).all():
+        if (found > LEAST_WEIGHT).all():
             x[used] = found
             return x
-        used = used[found > LEAST]
+        used = used[found > LEAST_WEIGHT]
     return np.full(len(kernel), 1.0 / len(kernel))
 
 

@@ -19,10 +19,10 @@ from privopt.arrays import Ints
 from privopt.files import open_private, private_folder
 from privopt.files.archive import read_arrays
 
-__all__ = ["Draw", "kept_seed", "new_seed"]
+__all__ = ["Draw", "new_seed", "stored_seed"]
 
 NAME: Final = "users.npz"
-WORD: Final = 64
+WORD_BITS: Final = 64
 """Bits of half a seed."""
 
 
@@ -54,10 +54,10 @@ class Draw:
 
 def new_seed() -> int:
     """Draw a seed from the operating system."""
-    return randbits(2 * WORD)
+    return randbits(2 * WORD_BITS)
 
 
-def kept_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
+def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
     """Return the seed of the run that left ``folder``, where it is to be gone on with; else a new one, kept there.
 
     Args:
@@ -71,9 +71,9 @@ def kept_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
     path = folder / NAME
     if resume and os.path.lexists(path):
         high, low = read_arrays(path, {"seed": (np.uint64, (2,))})["seed"].tolist()
-        return int(high << WORD | low)
-    made = new_seed() if seed is None else seed % (1 << 2 * WORD)
+        return int(high << WORD_BITS | low)
+    made = new_seed() if seed is None else seed % (1 << 2 * WORD_BITS)
     private_folder(folder)
     with open_private(path) as file:
-        np.savez(file, seed=np.array(divmod(made, 1 << WORD), dtype=np.uint64))
+        np.savez(file, seed=np.array(divmod(made, 1 << WORD_BITS), dtype=np.uint64))
     return made

@@ -35,14 +35,14 @@ from privopt_lr_geo.central import clients_of, terms_of
 from privopt_lr_geo.lr_sets import lr_sets
 from privopt_lr_geo.messages import Answer, Package, from_bytes, to_bytes
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
-from privopt_lr_geo.user_randomness import kept_seed
+from privopt_lr_geo.user_randomness import stored_seed
 from privopt_metric_dp.matrix.release import MatrixRelease
 
-__all__ = ["Limits", "Round", "ask", "serve"]
+__all__ = ["Limits", "UploadRound", "ask", "serve"]
 
-NAME: Final = 32
+NAME_DIGITS: Final = 32
 """Hexadecimal digits of a client's name: half of a SHA-256 of its seed."""
-POLL: Final = 0.2
+POLL_SECONDS: Final = 0.2
 """Seconds between a client's questions."""
 
 
@@ -64,7 +64,7 @@ class Limits:
 
 
 @frozen(kw_only=True, eq=False)
-class Round:
+class UploadRound:
     """Packages that came, and answers; each request is dealt with under a lock.
 
     Attributes:
@@ -135,7 +135,7 @@ class Round:
         return True
 
 
-def _handler(running: Round) -> type[BaseHTTPRequestHandler]:
+def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
     """Return what deals with the requests of a round."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -149,25 +149,25 @@ def _handler(running: Round) -> type[BaseHTTPRequestHandler]:
             length = self.headers.get("Content-Length", "")
             name = self._name("/packages/")
             if not (length.isascii() and length.isdigit()):
-                self._tell(HTTPStatus.LENGTH_REQUIRED, b"", close=True)
+                self._respond(HTTPStatus.LENGTH_REQUIRED, b"", close=True)
             elif len(length) > 12 or int(length) > running.limits.largest:
-                self._tell(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"", close=True)
+                self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"", close=True)
             elif name is None or len(raw := self.rfile.read(int(length))) != int(length):
-                self._tell(HTTPStatus.BAD_REQUEST, b"", close=True)
+                self._respond(HTTPStatus.BAD_REQUEST, b"", close=True)
             else:
-                self._tell(*running.put(name, raw))
+                self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
             name = self._name("/answers/")
-            self._tell(*(running.get(name) if name is not None else (HTTPStatus.NOT_FOUND, b"")))
+            self._respond(*(running.get(name) if name is not None else (HTTPStatus.NOT_FOUND, b"")))
 
         def _name(self, below: str) -> str | None:
             """Return the client's name of a path; None of any other path."""
             name = self.path.removeprefix(below)
-            right = self.path.startswith(below) and len(name) == NAME and set(name) <= set("0123456789abcdef")
+            right = self.path.startswith(below) and len(name) == NAME_DIGITS and set(name) <= set("0123456789abcdef")
             return name if right else None
 
-        def _tell(self, status: HTTPStatus, body: bytes, *, close: bool = False) -> None:
+        def _respond(self, status: HTTPStatus, body: bytes, *, close: bool = False) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             if close:
@@ -189,14 +189,14 @@ def serve(problem: LRGeoInstance, context: SolveContext, limits: Limits, address
         address: host and port; port 0 takes a free one, which is printed.
     """
     data = problem.data
-    running = Round(records=len(data.records), outputs=len(data.outputs), limits=limits)
+    running = UploadRound(records=len(data.records), outputs=len(data.outputs), limits=limits)
     with ThreadingHTTPServer(address, _handler(running)) as http:
         in_thread(http.serve_forever)
         print(f"http://{address[0]}:{http.server_port}", flush=True)
         try:
             return running.run(problem, context)
         finally:
-            time.sleep(2 * POLL)  # those who ask learn that it ended
+            time.sleep(2 * POLL_SECONDS)  # those who ask learn that it ended
             http.shutdown()
 
 
@@ -217,9 +217,9 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     """
     _connection(url).close()  # a URL that will not do ends here, before anything is written
     private_folder(folder)
-    seed = kept_seed(folder, None, resume=True)
+    seed = stored_seed(folder, None, resume=True)
     (client,) = clients_of(problem, seed, sets=lr_sets(problem))
-    name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME], to_bytes(client.package())
+    name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME_DIGITS], to_bytes(client.package())
     answer = from_bytes(Answer, _answer(url, name, raw, seconds))
     return _accepted(problem, client.accept(answer, problem.data.epsilon).weights, folder)
 
@@ -238,7 +238,7 @@ def _answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
                 raise StoppedError(f"{url}: {body.decode(errors='replace')}")
             if status not in (None, HTTPStatus.ACCEPTED):
                 raise StoppedError(f"{url}: the package was refused ({status}): {body.decode(errors='replace')}")
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 
@@ -283,7 +283,7 @@ def _requested(url: str, verb: str, path: str, body: bytes | None = None) -> tup
         connection.close()
 
 
-def main(given: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run one side; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m privopt_lr_geo.wire")
     sides = parser.add_subparsers(dest="side", required=True)
@@ -299,7 +299,7 @@ def main(given: Sequence[str]) -> int:
     other.add_argument("--user", required=True, help="record where the user is; it stays here")
     other.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
     other.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
-    asked = parser.parse_args(given)
+    asked = parser.parse_args(arguments)
     try:
         declared = load_problem(LRGeoProblem, asked.problem)
         if asked.side == "ask":

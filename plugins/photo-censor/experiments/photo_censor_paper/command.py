@@ -25,7 +25,7 @@ from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import limit
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.solver.greedy import greedy
+from privopt_photo_censor.solver.baselines import greedy
 from privopt_photo_censor.solver.optimal import Plan, solve
 
 __all__ = ["STUDY", "Effort", "Tables", "main"]

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, doubles, read_only, truths
 
-__all__ = ["Album", "Copy", "Reduced", "Task", "label", "some"]
+__all__ = ["Album", "Alternates", "Copy", "Task", "label", "some"]
 
 
-def some(names: Sequence[str], most: int = 5) -> str:
+def some(names: Sequence[str], shown: int = 5) -> str:
     """Return the first few names of a list, and how many more there are.
 
     >>> some(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
     """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 @frozen(kw_only=True)
@@ -85,7 +85,7 @@ class Album:
     margin: float = 0.0
 
     @keep.default
-    def _none_kept(self) -> Bools:
+    def _empty_mask(self) -> Bools:
         return np.zeros(self.scores.shape[0], dtype=np.bool_)
 
     def __attrs_post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Album:
         return int(self.scores.shape[1])
 
     @property
-    def least(self) -> int:
+    def required(self) -> int:
         """Photos that remain in any case."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
@@ -116,13 +116,13 @@ class Album:
         return bool(np.isneginf(self.scores[:, self.true]).any())
 
     @cached_property
-    def reduced(self) -> Reduced:
+    def reduced(self) -> Alternates:
         """The alternates, for the solvers; only where the true location's scores are finite."""
-        return Reduced.of(self)
+        return Alternates.of(self)
 
 
 @frozen(kw_only=True, eq=False)
-class Reduced:
+class Alternates:
     """An album with finite true scores, alternates by row: what every search works on.
 
     Attributes:
@@ -146,7 +146,7 @@ class Reduced:
     keep: Bools
 
     @classmethod
-    def of(cls, album: Album) -> Reduced:
+    def of(cls, album: Album) -> Alternates:
         """Reduce an album whose true scores are finite."""
         location = np.delete(np.arange(album.locations), album.true)
         raw = np.ascontiguousarray(album.scores[:, location].T)
@@ -172,7 +172,7 @@ class Reduced:
         n = self.diff.shape[1]
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
-    def sums(self, kept: Bools) -> Floats:
+    def sums(self, retained: Bools) -> Floats:
         """Add up (m,) scores over kept photos in doubles, -inf if a kept photo rules the location out."""
-        total = self.diff[:, kept].sum(axis=1)
-        return np.where(self.kills[:, kept].any(axis=1), -np.inf, total)
+        total = self.diff[:, retained].sum(axis=1)
+        return np.where(self.kills[:, retained].any(axis=1), -np.inf, total)

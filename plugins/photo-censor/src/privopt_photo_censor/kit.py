@@ -20,7 +20,7 @@ from privopt.testing.strategies import score_matrices
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
-from privopt_photo_censor.solver.greedy import greedy
+from privopt_photo_censor.solver.baselines import greedy
 
 __all__ = ["PROFILE", "TASKS", "problems"]
 
@@ -81,16 +81,16 @@ def _greedy_ends(album: Album, task: Task) -> bool:
     return True
 
 
-def _above(album: Album, kept: tuple[int, ...]) -> int:
+def _above(album: Album, retained: tuple[int, ...]) -> int:
     """Locations at or above the true one, in rationals of the doubles."""
-    if not kept or any(np.isneginf(album.scores[i, album.true]) for i in kept):
+    if not retained or any(np.isneginf(album.scores[i, album.true]) for i in retained):
         return album.locations - 1
     count = 0
     for j in range(album.locations):
-        if j != album.true and not any(np.isneginf(album.scores[i, j]) for i in kept):
-            pairs = ((Fraction(album.scores[i, j]), Fraction(album.scores[i, album.true])) for i in kept)
+        if j != album.true and not any(np.isneginf(album.scores[i, j]) for i in retained):
+            pairs = ((Fraction(album.scores[i, j]), Fraction(album.scores[i, album.true])) for i in retained)
             total = sum((score - true for score, true in pairs), Fraction())
-            count += total >= len(kept) * Fraction(album.margin)
+            count += total >= len(retained) * Fraction(album.margin)
     return count
 
 

@@ -9,10 +9,10 @@ from privopt_photo_censor.album import Album
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
 
-__all__ = ["Deleted", "ProtectedK"]
+__all__ = ["DeletedPhotos", "ProtectedK"]
 
 
-class Deleted(UtilityLoss[Deletions]):
+class DeletedPhotos(UtilityLoss[Deletions]):
     """Photos deleted."""
 
     unit = "photos"

@@ -14,13 +14,13 @@ from privopt.execution.clock import limit
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_photo_censor.album import Album, Task, some
 from privopt_photo_censor.app import clean_album
-from privopt_photo_censor.app.copies import copied, copies_protected, shortfall
-from privopt_photo_censor.loss import Deleted, ProtectedK
+from privopt_photo_censor.app.clean import copied, copies_protected, shortfall
+from privopt_photo_censor.loss import DeletedPhotos, ProtectedK
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import FolderInstance, PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers, read_scores, read_seen
-from privopt_photo_censor.score_table import ROUNDED
+from privopt_photo_censor.score_table import LOG_TOLERANCE
 from privopt_photo_censor.solver.optimal import Plan, prove, solve
 from privopt_photo_censor.solver.proof import Tree, claim
 
@@ -100,7 +100,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
     def utility(self, problem: PhotoInstance | FolderInstance, method: str) -> UtilityLoss[Deletions]:
         """Return the number of photos deleted as the loss, or under a budget the protected k."""
         if isinstance(problem, FolderInstance) or problem.declared.task.top_k is not None:
-            return Deleted()
+            return DeletedPhotos()
         return ProtectedK(album=problem.album)
 
     def items(self, problem: PhotoInstance | FolderInstance, method: str) -> Mapping[str, float]:
@@ -144,8 +144,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         )
 
     def _plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        from privopt_photo_censor.solver.greedy import greedy
-        from privopt_photo_censor.solver.top1 import top_1
+        from privopt_photo_censor.solver.baselines import greedy, top_1
 
         if context.method == "greedy":
             return greedy(album, task)
@@ -252,7 +251,7 @@ def _stated(album: Album, task: Task, bound: int) -> int:
 def _unlikely(problem: PhotoInstance) -> list[str]:
     """Return a word where a score is above 0, which no log-probability is."""
     largest = problem.album.scores.max()
-    if largest <= ROUNDED:
+    if largest <= LOG_TOLERANCE:
         return []
     return [
         f"scores go up to {largest:.6g}, and log-probabilities to 0: they are taken for log-probabilities but for a "

@@ -16,9 +16,9 @@ from privopt_photo_censor.score_table import read_scores_of
 
 if TYPE_CHECKING:
     from privopt_photo_censor.app.classifier import Classifier
-    from privopt_photo_censor.app.metadata import Seen
+    from privopt_photo_censor.app.metadata import FolderContents
 else:
-    Classifier = Seen = Any
+    Classifier = FolderContents = Any
 
 __all__ = ["FolderInstance", "PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
@@ -83,7 +83,7 @@ class PhotoInstance:
     file: str
     names: tuple[str, ...]
     album: Album
-    seen: Seen | None = None
+    seen: FolderContents | None = None
     places: tuple[str, ...] = field(default=(), repr=False)
     model: Classifier | None = field(default=None, repr=False)
 
@@ -134,7 +134,7 @@ class PhotoInstance:
         names: Sequence[str],
         true: int,
         *,
-        seen: Seen | None = None,
+        seen: FolderContents | None = None,
         places: tuple[str, ...] = (),
         model: Classifier | None = None,
     ) -> PhotoInstance:
@@ -178,7 +178,7 @@ class FolderInstance:
 
     declared: PhotoProblem
     file: str
-    seen: Seen
+    seen: FolderContents
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -32,11 +32,11 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
     return (total > 0) - (total < 0)
 
 
-def _kept(album: Album, kept: Bools | None) -> Bools:
-    return np.ones(album.photos, dtype=np.bool_) if kept is None else np.asarray(kept, dtype=np.bool_)
+def _mask_of(album: Album, retained: Bools | None) -> Bools:
+    return np.ones(album.photos, dtype=np.bool_) if retained is None else np.asarray(retained, dtype=np.bool_)
 
 
-def protected_k(album: Album, kept: Bools | None = None) -> int:
+def protected_k(album: Album, retained: Bools | None = None) -> int:
     """Count the locations at or above the true one when the photos `kept` (all by default) are posted.
 
     Ties protect, -inf with -inf too; with no photo posted every location ties.
@@ -44,7 +44,7 @@ def protected_k(album: Album, kept: Bools | None = None) -> int:
     Returns:
         ``|{j != t : S'_j >= S'_t}|``, at most M - 1.
     """
-    chosen = _kept(album, kept)
+    chosen = _mask_of(album, retained)
     rows = np.flatnonzero(chosen)
     if not rows.size or np.isneginf(album.scores[rows, album.true]).any():
         return album.locations - 1
@@ -58,6 +58,6 @@ def protected_k(album: Album, kept: Bools | None = None) -> int:
     return count
 
 
-def rank(album: Album, kept: Bools | None = None) -> int:
+def rank(album: Album, retained: Bools | None = None) -> int:
     """Rank of the true location, 1 = most likely; ties count against it."""
-    return protected_k(album, kept) + 1
+    return protected_k(album, retained) + 1

@@ -18,7 +18,7 @@ from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Release
 from privopt_photo_censor.album import Copy
-from privopt_photo_censor.app.metadata import Metadata, Seen
+from privopt_photo_censor.app.metadata import FolderContents, Metadata
 from privopt_photo_censor.problem import FolderInstance, PhotoInstance
 
 __all__ = ["Deletions", "carriers", "read_scores", "read_seen"]
@@ -48,7 +48,7 @@ class Deletions(Release):
 
     names: tuple[str, ...]
     kept: Bools = field(converter=truths)
-    seen: Seen | None = None
+    seen: FolderContents | None = None
     scores: Floats | None = None
     true: int = -1
     places: tuple[str, ...] = ()
@@ -143,12 +143,12 @@ def _deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
     return tuple(table["photo"].to_list()), (table["deleted"] == "0").to_list()
 
 
-def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
+def _copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
     """Return the list of clean copies, one of each photo kept; None where none were made."""
     if not path.exists() and not path.is_symlink():
         return None
     table = read_columns(path, [Column(name=name, kind="text") for name in ("photo", "copy", "sha256")])
-    if table["photo"].to_list() != list(kept):
+    if table["photo"].to_list() != list(retained):
         raise InputError([Fault(str(path), "column photo", "other photos", "the photos kept, in order")])
     return tuple(Copy(photo=photo, name=name, sha256=digest) for photo, name, digest in table.rows())
 
@@ -190,7 +190,7 @@ def read_scores(folder: Path, photos: int) -> tuple[Floats, int, tuple[str, ...]
     return stored["scores"], int(stored["true"]), tuple(stored["places"].tolist())
 
 
-def read_seen(folder: Path) -> Seen:
+def read_seen(folder: Path) -> FolderContents:
     """Read what was seen in a folder of photos.
 
     Raises:
@@ -219,4 +219,4 @@ def read_seen(folder: Path) -> Seen:
     if table["latitude"].is_nan().to_list() != table["longitude"].is_nan().to_list():
         raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both, or none")])
     left_out = read_columns(folder / LEFT_OUT, [Column(name="name", kind="text")])["name"].to_list()
-    return Seen(metadata=album, left_out=tuple(left_out))
+    return FolderContents(metadata=album, left_out=tuple(left_out))

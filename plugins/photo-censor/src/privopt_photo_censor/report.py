@@ -23,8 +23,8 @@ from privopt.report import (
 from privopt.report.charts import beside
 from privopt.report.theme import BAD, INK, MARK, axes_of, whole
 from privopt_photo_censor.album import Album, label, some
-from privopt_photo_censor.app.album_report import told_figures, told_layer, told_sections
-from privopt_photo_censor.app.tiles import TILES, tiles
+from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections
+from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, tiles
 from privopt_photo_censor.problem import FolderInstance, PhotoInstance
 from privopt_photo_censor.rank import rank
 from privopt_photo_censor.release import Deletions, carriers
@@ -36,17 +36,17 @@ else:
 
 __all__ = ["AlbumReport", "belief", "figures", "guess_figure", "photo_figure", "sections"]
 
-PLACES: Final = 10
+SHOWN_PLACES: Final = 10
 """Places that figures and table show, the likeliest."""
-GREEDY: Final = 20_000
+GREEDY_SCORES: Final = 20_000
 """Photos times locations up to which greedy is run for comparison."""
 
 
-def belief(album: Album, kept: Bools) -> Floats:
+def belief(album: Album, retained: Bools) -> Floats:
     """Return (M,) the classifier's posterior over the places from the photos kept (paper, (1)), with the margin."""
-    scores = album.scores[kept].sum(axis=0)
+    scores = album.scores[retained].sum(axis=0)
     if album.margin:
-        scores[album.true] += album.margin * int(kept.sum())
+        scores[album.true] += album.margin * int(retained.sum())
     if np.isneginf(scores).all():
         return np.full(album.locations, 1.0 / album.locations)
     weights = np.exp(scores - scores.max())
@@ -57,7 +57,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share >= 1e-5 else "under 0.001 %"
 
 
-def telling(album: Album) -> Floats:
+def revealing(album: Album) -> Floats:
     """Return (N,) how much each photo reveals by itself: P(true place | photo), of scores that need no sum of 1."""
     top = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
     weights = np.exp(album.scores - top)
@@ -65,10 +65,10 @@ def telling(album: Album) -> Floats:
 
 
 @themed
-def guess_figure(album: Album, kept: Bools, title: str, places: Sequence[str] = ()) -> Figure:
+def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str] = ()) -> Figure:
     """Draw the classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
-    chances, place = belief(album, kept), rank(album, kept)
-    order = np.argsort(-chances, kind="stable")[:PLACES].tolist()
+    chances, place = belief(album, retained), rank(album, retained)
+    order = np.argsort(-chances, kind="stable")[:SHOWN_PLACES].tolist()
     labels = [label(places, j) for j in order]
     if album.true in order:
         labels[order.index(album.true)] = f"{label(places, album.true)} (true)"
@@ -88,13 +88,13 @@ def guess_figure(album: Album, kept: Bools, title: str, places: Sequence[str] = 
 
 
 @themed
-def photo_figure(album: Album, kept: Bools) -> Figure:
+def photo_figure(album: Album, retained: Bools) -> Figure:
     """Draw how much each photo reveals by itself: P(true place | photo), kept and deleted."""
-    chances = telling(album)
+    chances = revealing(album)
     order = np.argsort(-chances, kind="stable")
     figure, axes = axes_of(7.6, 3.0)
     rows = np.arange(album.photos)
-    for mask, colour, name in ((kept, MARK, "kept"), (~kept, BAD, "deleted")):
+    for mask, colour, name in ((retained, MARK, "kept"), (~retained, BAD, "deleted")):
         axes.bar(rows[mask[order]], chances[order][mask[order]], color=colour, width=0.8, label=name)
     whole(axes.xaxis)
     axes.set_xlabel("photos, the most revealing first")
@@ -109,18 +109,18 @@ class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
     def report(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """See :class:`Reporting`."""
         if isinstance(problem, FolderInstance):
-            return told_sections(problem, release)
+            return folder_sections(problem, release)
         return sections(problem, release, result)
 
     def figures(
         self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result
     ) -> Mapping[str, Figure]:
         """See :class:`Reporting`."""
-        return told_figures(problem) if isinstance(problem, FolderInstance) else figures(problem, release, result)
+        return folder_figures(problem) if isinstance(problem, FolderInstance) else figures(problem, release, result)
 
     def geo(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Layer | None:
         """See :class:`Reporting`."""
-        return told_layer(problem) if isinstance(problem, FolderInstance) else None
+        return folder_layer(problem) if isinstance(problem, FolderInstance) else None
 
 
 def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:
@@ -131,7 +131,7 @@ def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[
         "after": guess_figure(album, release.kept, "Photos kept", problem.places),
         "photos": photo_figure(album, release.kept),
     }
-    rows = _beside(problem, result)
+    rows = _comparison(problem, result)
     if len(rows) > 1:
         unit = str(result.objective.unit)
         shown = "photos deleted" if unit == "photos" else "places at or above the true one"
@@ -139,13 +139,13 @@ def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[
     return made
 
 
-def _beside(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
+def _comparison(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
     """Return this release next to greedy deletion."""
-    from privopt_photo_censor.solver.greedy import greedy
+    from privopt_photo_censor.solver.baselines import greedy
 
     album, task = problem.album, problem.declared.task
     rows = [(f"this release ({result.method})", float(result.objective.value))]
-    if result.method == "greedy" or album.scores.size > GREEDY:
+    if result.method == "greedy" or album.scores.size > GREEDY_SCORES:
         return rows
     try:
         plan = greedy(album, task)
@@ -206,11 +206,11 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
 
 def _places(album: Album, release: Deletions, places: Sequence[str]) -> Section:
     before, after = belief(album, np.ones(album.photos, dtype=np.bool_)), belief(album, release.kept)
-    columns = [np.argsort(-chances, kind="stable")[:PLACES] for chances in (before, after)]
+    columns = [np.argsort(-chances, kind="stable")[:SHOWN_PLACES] for chances in (before, after)]
 
-    def name(j: int) -> str:
-        said = label(places, j) if places else str(j)
-        return f"{said} (true)" if j == album.true else said
+    def name(column: int) -> str:
+        said = label(places, column) if places else str(column)
+        return f"{said} (true)" if column == album.true else said
 
     rows = [
         (n + 1, name(a), _percent(before[a]), name(b), _percent(after[b]))
@@ -221,10 +221,10 @@ def _places(album: Album, release: Deletions, places: Sequence[str]) -> Section:
 
 
 def _album(album: Album, release: Deletions) -> str:
-    chances = telling(album)
+    chances = revealing(album)
     positioned = set(release.seen.positioned) if release.seen is not None else set()
     notes = []
-    for row, (name, kept) in enumerate(zip(release.names[:TILES], release.kept, strict=False)):
+    for row, (name, kept) in enumerate(zip(release.names[:SHOWN_PHOTOS], release.kept, strict=False)):
         wish = ", never to be deleted" if album.keep[row] else ""
         where = "<br>position in its metadata" if name in positioned else ""
         share = float(chances[row])

@@ -14,17 +14,17 @@ from privopt.declare.frames import plain_texts, plainly, repeated, table_of
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, Faults, InputError
 
-__all__ = ["ROUNDED", "read_scores_of"]
+__all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
 UNIT_SUM = 1e-5
-ROUNDED = 1e-5
+LOG_TOLERANCE = 1e-5
 """A logarithm of 1 may come out so much above 0."""
-WITHIN = 0.02
+SUM_TOLERANCE = 0.02
 """By how much rows of probabilities in few decimals may miss their sum, relatively."""
-LARGEST = 1e100
+LARGEST_SCORE = 1e100
 NUMBER: Final = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?$|^[+-]?inf(inity)?$|^nan$"
 """A cell with a number: as in other tables no underscores, and no digits but these."""
-LONGEST: Final = 1_000
+LONGEST_NAME: Final = 1_000
 """Characters of a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
 """Of a first column that is not a location."""
@@ -46,7 +46,9 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
     values, names, places = _read(file)
     if probabilities:
         return _logarithms(file, values), names, places
-    if values.min() >= 0.0 and any((abs(values.sum(axis=1) - whole) <= WITHIN * whole).all() for whole in (1, 100)):
+    if values.min() >= 0.0 and any(
+        (abs(values.sum(axis=1) - whole) <= SUM_TOLERANCE * whole).all() for whole in (1, 100)
+    ):
         found = f"numbers from {values.min():.6g} to {values.max():.6g} whose rows sum to {values[0].sum():.4g}"
         wanted = "log-probabilities, which are at most 0; probabilities are given as photos.probabilities"
         raise InputError([Fault(file.name, "", found, wanted)])
@@ -66,8 +68,8 @@ def _read(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
         found = f"{values.shape[0]} photos and {values.shape[1]} locations"
         faults.add(file.name, "", found, "one photo and two locations or more")
     with np.errstate(invalid="ignore"):
-        large = np.argwhere((np.abs(values) > LARGEST) & np.isfinite(values)).tolist()
-    faults.extend(_cells(file, values, large, f"numbers below {LARGEST:g}"), len(large))
+        large = np.argwhere((np.abs(values) > LARGEST_SCORE) & np.isfinite(values)).tolist()
+    faults.extend(_cells(file, values, large, f"numbers below {LARGEST_SCORE:g}"), len(large))
     faults.check()
     return values, names, places
 
@@ -91,7 +93,7 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
         bad = np.flatnonzero(~sound | np.isnan(values) | (values == np.inf)).tolist()
         faults.add_rows(file.name, name, bad, [text or "nothing" for text in texts].__getitem__, "a number or -inf")
     names = frame[header[0]].str.strip_chars().to_list() if named else [str(row) for row in range(frame.height)]
-    long = [row for row, name in enumerate(names) if len(name) > LONGEST]
+    long = [row for row, name in enumerate(names) if len(name) > LONGEST_NAME]
     faults.add_rows(file.name, header[0], long, lambda row: f"a name of {len(names[row]):,} characters", "a short name")
     again = [row for row, name in enumerate(names) if names.index(name) != row]
     faults.add_rows(file.name, header[0], again, lambda row: f"{names[row]!r} again", "names that differ")

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["told_figures", "told_layer", "told_sections"]
+__all__ = ["folder_figures", "folder_layer", "folder_sections"]
 
 ROUND: Final = (1, 2, 5)
 """First digits of the lengths that a scale bar may have."""
 
 
-WIDE: Final = 1.8
+MAP_ASPECT: Final = 1.8
 """Width of the map's frame by its height."""
 LEAST_KM: Final = 0.1
 """Height of a map whose photos are all of one point."""
@@ -53,16 +53,16 @@ def _map(problem: FolderInstance) -> Figure:
     (south, west), (north, east) = places.min(axis=0), places.max(axis=0)
     lat, lon = (south + north) / 2.0, (west + east) / 2.0
     degree = float(kilometres((lat, 0.0), [(lat, 1.0)])[0]), float(kilometres((0.0, 0.0), [(1.0, 0.0)])[0])
-    high = 0.65 * max((north - south) * degree[1], (east - west) * degree[0] / WIDE, LEAST_KM)
+    high = 0.65 * max((north - south) * degree[1], (east - west) * degree[0] / MAP_ASPECT, LEAST_KM)
     axes.set_ylim(lat - high / degree[1], lat + high / degree[1])
-    axes.set_xlim(lon - WIDE * high / degree[0], lon + WIDE * high / degree[0])
+    axes.set_xlim(lon - MAP_ASPECT * high / degree[0], lon + MAP_ASPECT * high / degree[0])
     axes.set_xlabel("longitude (degrees)")
     axes.set_ylabel("latitude (degrees)")
     axes.ticklabel_format(useOffset=False)
     axes.tick_params(axis="x", rotation=30)
     axes.legend()
-    length = _round(WIDE * high / 2.0)
-    begin, foot = lon - 0.95 * WIDE * high / degree[0], lat - 0.93 * high / degree[1]
+    length = _round(MAP_ASPECT * high / 2.0)
+    begin, foot = lon - 0.95 * MAP_ASPECT * high / degree[0], lat - 0.93 * high / degree[1]
     axes.plot([begin, begin + length / degree[0]], [foot, foot], color=INK, linewidth=4, solid_capstyle="butt")
     shown = f"{length:g} km" if length >= 1.0 else f"{1000 * length:g} m"
     axes.annotate(shown, (begin + length / degree[0], foot), xytext=(6, -4), textcoords="offset points")
@@ -75,12 +75,12 @@ def _round(km: float) -> float:
     return float(max(digit * power for digit in ROUND if digit * power <= max(km, 1e-4)))
 
 
-def told_figures(problem: FolderInstance) -> dict[str, Figure]:
+def folder_figures(problem: FolderInstance) -> dict[str, Figure]:
     """Return the map, where a position is known or guessed."""
     return {"map": _map(problem)} if _points(problem) else {}
 
 
-def told_layer(problem: FolderInstance) -> Layer | None:
+def folder_layer(problem: FolderInstance) -> Layer | None:
     """Return the photos as points; None where no position is known or guessed."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
@@ -89,7 +89,7 @@ def told_layer(problem: FolderInstance) -> Layer | None:
     return Layer(kind="geographic", features=features) if features else None
 
 
-def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
+def folder_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
     """Return album, map, what each photo reveals, guesses, and what else was in the folder."""
     album = problem.seen.metadata
     told = sum(photo.place for photo in album)
@@ -100,11 +100,11 @@ def told_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
         for photo in album
     ]
     made = [Section(title="The album", lead=lead, html=tiles(release, notes))]
-    drawn = told_figures(problem)
+    drawn = folder_figures(problem)
     if drawn:
         lead = "Anyone with the files has these points. The report's --geo writes them for other programs."
         made.append(figure_section("Where the photos say they were taken", drawn["map"], lead))
-    made.append(_told(problem))
+    made.append(_revealed_table(problem))
     if guessed:
         rows = [
             (name, _degrees(guess.point), "" if guess.km is None else f"{guess.km:.2g} km", guess.source)
@@ -123,10 +123,10 @@ def _degrees(point: Point) -> str:
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
-def _words(told: bool, guessed: bool) -> str:
+def _words(tells: bool, guessed: bool) -> str:
     return (
         "reveals its place"
-        if told
+        if tells
         else "its place can be guessed"
         if guessed
         else "reveals no place apart from its picture"
@@ -139,7 +139,7 @@ def _copies(release: Deletions) -> str:
     return f"{len(release.copies)} clean copies were made, which carry none of it: post these, not the files."
 
 
-def _told(problem: FolderInstance) -> Section:
+def _revealed_table(problem: FolderInstance) -> Section:
     rows = []
     for photo in problem.seen.metadata:
         where = "" if photo.point is None else _degrees(photo.point)

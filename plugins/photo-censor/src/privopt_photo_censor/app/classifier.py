@@ -35,7 +35,7 @@ from privopt_photo_censor.app.picture import flattened
 
 __all__ = ["Classifier", "Input", "Settings", "load_classifier"]
 
-BATCH: Final = 16
+BATCH_PHOTOS: Final = 16
 
 
 def _three(value: tuple[float, ...]) -> str | None:
@@ -120,7 +120,7 @@ class Classifier:
             InputError: the model does not take them, or does not return a number for each place.
         """
         name = self.settings.model.name
-        batches = [np.stack(tensors[first : first + BATCH]) for first in range(0, len(tensors), BATCH)]
+        batches = [np.stack(tensors[first : first + BATCH_PHOTOS]) for first in range(0, len(tensors), BATCH_PHOTOS)]
         raw = np.concatenate([np.asarray(self._run(batch, name), dtype=np.float64) for batch in batches])
         if raw.shape != (len(tensors), len(self.centres)):
             found = f"an output of shape {raw.shape}"

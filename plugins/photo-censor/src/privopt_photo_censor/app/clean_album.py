@@ -10,7 +10,7 @@ import numpy as np
 from privopt.interfaces import Outcome, SolveContext
 from privopt.interfaces.notions import NoGuarantee
 from privopt_photo_censor.album import some
-from privopt_photo_censor.app.copies import clean_copies_of
+from privopt_photo_censor.app.clean import clean_copies_of
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.naming import revealed
 from privopt_photo_censor.problem import FolderInstance

@@ -17,7 +17,7 @@ from PIL import Image
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.app.classifier import Classifier
-from privopt_photo_censor.app.metadata import Metadata, Point, Seen, read_metadata
+from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point, read_metadata
 from privopt_photo_censor.app.open_photo import HEIF, SUFFIXES, heif, opened, readable
 from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.app.positions import texts_of
@@ -100,7 +100,7 @@ def _thumbnail(upright: Image.Image, edge: int) -> bytes:
     return out.getvalue()
 
 
-def look_at_folder(folder: Path, model: Classifier | None = None) -> tuple[Seen, list[Any]]:
+def look_at_folder(folder: Path, model: Classifier | None = None) -> tuple[FolderContents, list[Any]]:
     """Look at the photos of a folder.
 
     Args:
@@ -131,7 +131,7 @@ def look_at_folder(folder: Path, model: Classifier | None = None) -> tuple[Seen,
         raise InputError([Fault(folder.name, "", "no photos that can be read", "photos")])
     left_out.sort(key=lambda name: (name.lower(), name))
     left_out += [f"{photo.metadata.photo}: {photo.more}" for photo in photos if photo.more]
-    seen = Seen(
+    seen = FolderContents(
         metadata=tuple(photo.metadata for photo in photos),
         left_out=tuple(left_out),
         thumbnails=tuple(photo.thumbnail for photo in photos),

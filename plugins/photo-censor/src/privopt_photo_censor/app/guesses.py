@@ -18,7 +18,7 @@ from privopt_photo_censor.app.metadata import Metadata, Point
 
 __all__ = ["Guess", "guesses", "kilometres", "named_cities"]
 
-SHORTEST: Final = 4
+SHORTEST_NAME: Final = 4
 """Letters of a city's name: shorter words are everywhere."""
 TABLE: Final = "zoneinfo/zone.tab"
 """Of the package tzdata: some 400 cities of the world and their positions, degrees and minutes."""
@@ -98,7 +98,7 @@ def named_cities() -> dict[str, tuple[str, Point]]:
         match = CITY.match(line)
         if match is not None:
             label = match[3].rpartition("/")[2].replace("_", " ")
-            if len(label) >= SHORTEST:
+            if len(label) >= SHORTEST_NAME:
                 found[label.casefold()] = label, (_degrees(match[1], 2), _degrees(match[2], 3))
     return found
 

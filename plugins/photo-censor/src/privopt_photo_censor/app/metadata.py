@@ -10,12 +10,12 @@ from PIL import ExifTags, Image
 
 from privopt_photo_censor.app.positions import carries_position, gps
 
-__all__ = ["Metadata", "Point", "Seen", "read_metadata"]
+__all__ = ["FolderContents", "Metadata", "Point", "read_metadata"]
 
 Point = tuple[float, float]
 """Latitude and longitude, degrees."""
 
-LONGEST: Final = 80
+LONGEST_TEXT: Final = 80
 """Characters that are taken of a text in a photo's file."""
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
 """A time as EXIF writes it; whatever else is in such a field is not a time."""
@@ -53,7 +53,7 @@ class Metadata:
 
 
 @frozen(kw_only=True, eq=False)
-class Seen:
+class FolderContents:
     """What is seen in a folder of photos.
 
     Attributes:
@@ -105,4 +105,4 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 def _text(value: Any) -> str:
     """Return a field as one short line."""
-    return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST]
+    return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

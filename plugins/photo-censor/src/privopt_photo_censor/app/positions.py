@@ -16,7 +16,7 @@ EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
 """Begins an Exif block, wherever it is in a file: a second picture has one of its own."""
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
 """An entry of Exif that points to GPS, by byte order: the judge of a block that cannot be parsed."""
-RESOURCE: Final = 0x0404
+IPTC_RESOURCE: Final = 0x0404
 """Where Photoshop's block of a JPEG holds IPTC records."""
 IPTC_PLACES: Final = frozenset({26, 27, 90, 92, 95, 100, 101})
 """Fields of IPTC's record 2: content location (code, name), city, sublocation, state, country (code, name)."""
@@ -62,7 +62,7 @@ def gps(photo: Image.Image) -> tuple[float, float] | None:
     return None if latitude is None or longitude is None else (latitude, longitude)
 
 
-def _degrees(parts: Any, side: Any, sides: str, most: float) -> float | None:
+def _degrees(parts: Any, side: Any, sides: str, limit: float) -> float | None:
     """Degrees, minutes and seconds (rationals) as signed degrees: of the first side, unless a file names the other.
 
     None where it names neither: half a world away would be as likely.
@@ -73,7 +73,7 @@ def _degrees(parts: Any, side: Any, sides: str, most: float) -> float | None:
         size = sum(value / 60.0**place for place, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
         return None
-    if not 1 <= len(values) <= 3 or not 0.0 <= size <= most or letter not in sides:
+    if not 1 <= len(values) <= 3 or not 0.0 <= size <= limit or letter not in sides:
         return None
     return -size if letter == sides[1] else size
 
@@ -136,7 +136,7 @@ def _iptc(photo: Image.Image) -> Iterator[bytes]:
     """Yield the IPTC records of a photo, from wherever its format has them."""
     resources = photo.info.get("photoshop")
     if isinstance(resources, dict):
-        yield resources.get(RESOURCE, b"")
+        yield resources.get(IPTC_RESOURCE, b"")
     yield from (raw[raw.find(b"\x1c\x02") :] for raw in _unhexed(photo))
 
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from privopt_photo_censor.release import Deletions
 
-__all__ = ["TILES", "tiles"]
+__all__ = ["SHOWN_PHOTOS", "tiles"]
 
-PICTURES: Final = 3_000_000
+PICTURE_BYTES: Final = 3_000_000
 """Bytes of thumbnails that a page holds."""
-TILES: Final = 1_000
+SHOWN_PHOTOS: Final = 1_000
 """Photos that a page shows."""
 
 
@@ -22,12 +22,12 @@ def tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
 
     Args:
         release: names, thumbnails, and which are kept.
-        notes: markup next to and below each of the first :data:`TILES` photos.
+        notes: markup next to and below each of the first :data:`SHOWN_PHOTOS` photos.
     """
-    room = PICTURES
+    room = PICTURE_BYTES
     items = []
     for row, (name, kept, (note, below)) in enumerate(
-        zip(release.names[:TILES], release.kept.tolist(), notes, strict=False)
+        zip(release.names[:SHOWN_PHOTOS], release.kept.tolist(), notes, strict=False)
     ):
         picture = ""
         if release.thumbnails and len(release.thumbnails[row]) <= room:
@@ -37,5 +37,7 @@ def tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
         label = escape(name) if release.thumbnails or not name.isdigit() else f"photo {escape(name)}"
         state = "kept" if kept else "deleted"
         items.append(f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{note}</div>{below}</li>')
-    more = f"<p>The first {TILES} of {len(release.names)} photos.</p>" if len(release.names) > TILES else ""
+    more = (
+        f"<p>The first {SHOWN_PHOTOS} of {len(release.names)} photos.</p>" if len(release.names) > SHOWN_PHOTOS else ""
+    )
     return f'<ul class="album">{"".join(items)}</ul>{more}'

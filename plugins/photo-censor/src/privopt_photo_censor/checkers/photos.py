@@ -163,14 +163,18 @@ class Photos:
 
 
 def _need_one_task(
-    photos: Mapping[str, Any], asked: Mapping[str, Any], keep: list[Any], least: Any, true: int
+    photos: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    keep: list[Any],
+    keep_at_least: Any,
+    true: int,
 ) -> None:
     """Refuse several sources or tasks, and numbers that are none."""
     sources = photos.keys() & {"scores", "probabilities", "folder"}
     tasks = asked.keys() & {"top_k", "deletion_budget"}
     place = photos.get("true_location", int(true))
     budget, k = asked.get("deletion_budget", 0), asked.get("top_k", 0)
-    told = [budget, k, least, place, *keep]
+    told = [budget, k, keep_at_least, place, *keep]
     whole = {*map(type, told)} == {int} and place == true and len(sources) == len(tasks) == 1
     sound = whole and min(*told, asked.get("top_k", 1) - 1) >= 0
     need(sound, "problem: one source, task, place", 2)

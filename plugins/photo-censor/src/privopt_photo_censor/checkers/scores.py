@@ -15,7 +15,7 @@ from privopt.checker.arrays import read_npz
 from privopt.checker.exact import need, rational
 from privopt.checker.files import Problem
 
-__all__ = ["UNIT", "Scored", "differences", "read_deletions", "read_scores"]
+__all__ = ["UNIT", "ScoreTable", "differences", "read_deletions", "read_scores"]
 
 UNIT = 2**1074
 """Scores are whole numbers of 1 / this: every double is one."""
@@ -27,7 +27,7 @@ Row = Sequence[float]
 
 
 @dataclass
-class Scored:
+class ScoreTable:
     """Photos and their scores.
 
     Attributes:
@@ -57,8 +57,8 @@ def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
 
 
 def read_scores(
-    folder: Path, problem: Problem, photos: Mapping[str, Any], listed: list[str], kept: set[int]
-) -> Scored:
+    folder: Path, problem: Problem, photos: Mapping[str, Any], listed: list[str], retained: set[int]
+) -> ScoreTable:
     """Read the scores that the problem names: a table, an array, or a folder's in scores.npz.
 
     Args:
@@ -66,14 +66,14 @@ def read_scores(
         problem: its problem.
         photos: the table ``[photos]``.
         listed: names of photos in deletions.csv.
-        kept: numbers of those that are kept.
+        retained: numbers of those that are kept.
 
     Raises:
         RefusedError: they are not log-scores or probabilities, or not of these photos.
     """
     file = photos.get("scores", photos.get("probabilities"))
     copied = "folder" in photos and (folder / "copies.csv").exists()
-    found = Scored([str(i) for i in range(len(listed))], photos.get("true_location", -1), [])
+    found = ScoreTable([str(i) for i in range(len(listed))], photos.get("true_location", -1), [])
     found.true = int(found.true)
     if str(file).lower().endswith(".csv"):
         _read_csv(problem, file, found)
@@ -94,8 +94,8 @@ def read_scores(
     every = found.scores + (found.copies or [])
     if copied:
         names = [row[0] for row in _read_table(folder / "copies.csv")][1:]
-        those = names == [listed[i] for i in sorted(kept)]
-        odd = odd or not those or len(found.copies or []) != len(kept)
+        those = names == [listed[i] for i in sorted(retained)]
+        odd = odd or not those or len(found.copies or []) != len(retained)
     even = len({*map(len, every)}) == 1 and all(x < math.inf for row in every for x in row)
     need(even and not odd, "scores or copies: odd, or of other photos", 2)
     return found
@@ -105,14 +105,14 @@ def _read_table(file: Path) -> list[list[str]]:
     return list(csv.reader(io.StringIO(file.read_text("utf-8"))))
 
 
-def _read_csv(problem: Problem, file: object, found: Scored) -> None:
+def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
     """Read a column of scores for each place, after an optional one of names; -inf is allowed."""
     cells = problem.columns(file)
     first = next(iter(cells))
     if first.lower() in NAMES:
-        found.names = cells.pop(first)
+        table.names = cells.pop(first)
     rows = zip(*cells.values(), strict=True)
-    found.scores = [[float(x if "nf" in x.lower() else rational(x)) for x in row] for row in rows]
+    table.scores = [[float(x if "nf" in x.lower() else rational(x)) for x in row] for row in rows]
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:

@@ -17,18 +17,18 @@ from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.backends.highs import new_solver
-from privopt_photo_censor.album import Reduced
+from privopt_photo_censor.album import Alternates
 
 __all__ = ["Certificate", "Photos", "Program", "along", "exact_certificate", "lagrangian"]
 
 EPS: Final = float(np.finfo(np.float64).eps)
-SHORT: Final = 1e6
+MISSING_COST: Final = 1e6
 """Cost of missing a row (scaled to 1) in the program: beyond it a set of locations is called impossible."""
-LARGEST: Final = 700
+LARGEST_POWER: Final = 700
 """Power of two of the largest multiplier; the checker reads them in 2**-256ths, as doubles."""
-BLOCK: Final = 100_000
+BLOCK_ENTRIES: Final = 100_000
 """Photos times locations that are bounded at once; each takes some 120 bytes meanwhile."""
-WHOLE: Final = 1e-6
+WHOLE_TOLERANCE: Final = 1e-6
 """A value of the program so near 0 or 1 is taken for it; the exact rank judges the photos then."""
 
 
@@ -64,21 +64,21 @@ class Certificate:
     force: Floats
 
 
-def _rounding(data: Reduced, rows: Ints, force: Floats) -> Floats:
+def _rounding(data: Alternates, rows: Ints, force: Floats) -> Floats:
     """Return what rounding can take off a Lagrangian sum, for multipliers (..., r) of locations (r,)."""
     n = data.diff.shape[1]
     size = 1.0 + force @ data.size[rows]
     return np.asarray(8.0 * EPS * (n + len(rows) + 8) * n * size)
 
 
-def lagrangian(data: Reduced, rows: Ints, force: Floats, photos: Photos) -> Floats:
+def lagrangian(data: Alternates, rows: Ints, force: Floats, photos: Photos) -> Floats:
     """Return more than the photos that can stay, by each of the multipliers (..., r), whatever is rounded."""
     weight = 1.0 + force @ data.diff[rows]
     total = np.where(photos.may & (photos.must | (weight > 0.0)), weight, 0.0).sum(axis=-1)
     return np.asarray(total + _rounding(data, rows, force))
 
 
-def along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
+def along(data: Alternates, known: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
     """Bound a set with each of some locations added, by the best multiplier of that location alone.
 
     Args:
@@ -91,13 +91,13 @@ def along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tupl
         Bounds (c,), and the multipliers (c,) of the locations. They are exact for an empty set: the bound is below a
         number of photos whenever that number cannot stay.
     """
-    size = max(1, BLOCK // data.diff.shape[1])
+    size = max(1, BLOCK_ENTRIES // data.diff.shape[1])
     parts = [_along(data, known, rows[first : first + size], photos) for first in range(0, max(1, len(rows)), size)]
     bounds, force = (np.concatenate(each) for each in zip(*parts, strict=True))
     return bounds, force
 
 
-def _along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
+def _along(data: Alternates, known: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
     """Return what :func:`along` does, for so few locations that all fit into memory at once."""
     base = 1.0 + known.force @ data.diff[known.rows]
     diff, may = data.diff[rows], photos.may & ~data.kills[rows]
@@ -116,7 +116,7 @@ def _along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tup
         beyond = last + 2.0 * (len(base) + np.abs(base).sum()) / np.abs(slope + steps.sum(axis=1))
     endless = ~rising.any(axis=1) | ~np.isfinite(first)
     force = np.where(slope >= 0.0, 0.0, np.where(endless, beyond, first))
-    force = np.minimum(force, 2.0**LARGEST)
+    force = np.minimum(force, 2.0**LARGEST_POWER)
     weight = base + force[:, None] * diff
     total = np.where(may & (photos.must | (weight > 0.0)), weight, 0.0).sum(axis=1)
     n, r = len(base), len(known.rows) + 1
@@ -125,23 +125,23 @@ def _along(data: Reduced, known: Certificate, rows: Ints, photos: Photos) -> tup
     return np.where((photos.must & data.kills[rows]).any(axis=1), -1.0, bounds), force
 
 
-def exact_certificate(data: Reduced, j: int, kept: Bools) -> Certificate | None:
-    """Return a multiplier of location ``j`` that rules it out where exactly these photos stay; None where none does."""
+def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificate | None:
+    """Return a multiplier of a location that rules it out where exactly these photos stay; None where none does."""
     gains = (
-        Fraction(data.scores[j, i]) - Fraction(data.true[i]) - Fraction(data.margin)
-        for i in np.flatnonzero(kept).tolist()
+        Fraction(data.scores[row, i]) - Fraction(data.true[i]) - Fraction(data.margin)
+        for i in np.flatnonzero(retained).tolist()
     )
     total = sum(gains, Fraction(0))
     if total >= 0:
         return None
-    power = ceil((len(kept) + 1) / -total).bit_length()
-    return Certificate(-1.0, np.array([j]), np.array([2.0**power])) if power <= LARGEST else None
+    power = ceil((len(retained) + 1) / -total).bit_length()
+    return Certificate(-1.0, np.array([row]), np.array([2.0**power])) if power <= LARGEST_POWER else None
 
 
 class Program:
     """The linear program of a set of locations inside HiGHS, changed and solved again warm."""
 
-    def __init__(self, data: Reduced) -> None:
+    def __init__(self, data: Alternates) -> None:
         """Begin with no location, and with every photo free."""
         import highspy
 
@@ -155,7 +155,7 @@ class Program:
         solver: Any = new_solver(tolerance=1e-9, method="simplex")
         solver.setOptionValue("presolve", "off")
         solver.addVars(n + 1, np.zeros(n + 1), np.append(np.ones(n), self._endless))
-        solver.changeColsCost(n + 1, self._columns, np.append(-np.ones(n), SHORT))
+        solver.changeColsCost(n + 1, self._columns, np.append(-np.ones(n), MISSING_COST))
         self._solver = solver
         self._rows: list[int] = []
         self._low, self._high = np.zeros(n), np.ones(n)

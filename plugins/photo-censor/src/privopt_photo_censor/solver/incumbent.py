@@ -14,9 +14,9 @@ from privopt_photo_censor.solver.single import best_for, reach
 
 __all__ = ["Incumbent"]
 
-WIDEST: Final = 2_000_000
+HELD_SUMS: Final = 2_000_000
 """Sums that are held at once: 16 MB, and twice as much again while they are made."""
-POLISH: Final = 300_000_000
+POLISH_SUMS: Final = 300_000_000
 """Sums that one round of exchanges may take: some .3 s (2 cores at load 6, 64 and 128 photos of 512 places)."""
 
 
@@ -37,21 +37,21 @@ class Incumbent:
         self.album, self.task = album, task
         self.reach = reach(album.reduced)
         self.k = task.top_k if task.top_k is not None else 0
-        self.need = max(album.least, 1)
+        self.need = max(album.required, 1)
         if task.budget is not None:
             self.need = max(self.need, album.photos - task.budget)
         self.kept: Bools | None = None
         self.protected = -1
 
-    def offer(self, kept: Bools) -> bool:
+    def offer(self, retained: Bools) -> bool:
         """Take a set if it is better, by its exact rank."""
-        count = int(kept.sum())
-        if count < self.need or not kept[self.album.keep].all():
+        count = int(retained.sum())
+        if count < self.need or not retained[self.album.keep].all():
             return False
-        above = protected_k(self.album, kept)
+        above = protected_k(self.album, retained)
         if above < self.k:
             return False
-        self.kept, self.protected = kept.copy(), above
+        self.kept, self.protected = retained.copy(), above
         if self.task.budget is None:
             self.need = count + 1
         else:
@@ -76,7 +76,7 @@ class Incumbent:
     def start(self) -> None:
         """Offer the easy sets: none, all, each location's own best, and greedy deletion."""
         if self.task.budget is None:
-            if not self.album.least:
+            if not self.album.required:
                 self.kept, self.protected = np.zeros(self.album.photos, dtype=np.bool_), self.album.locations - 1
             self._offer_greedy()
             return
@@ -110,7 +110,7 @@ class Incumbent:
             able = np.flatnonzero(self.reach >= self.need)
             gone, posted = np.flatnonzero(~self.kept), np.flatnonzero(self.kept & ~self.album.keep)
             pairs = len(gone) * (len(gone) - 1) // 2 if self.task.budget is None else len(gone)
-            if pairs * len(able) > WIDEST or pairs * len(able) * len(posted) > POLISH:
+            if pairs * len(able) > HELD_SUMS or pairs * len(able) * len(posted) > POLISH_SUMS:
                 return
             diff = np.where(data.kills[able], -np.inf, data.diff[able]).T
             first, second = np.triu_indices(len(gone), 1) if self.task.budget is None else (np.arange(len(gone)),) * 2

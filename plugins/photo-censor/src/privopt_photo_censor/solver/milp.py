@@ -26,9 +26,9 @@ else:
 
 __all__ = ["build", "improve"]
 
-CUTS: Final = 200
+MAX_CUTS: Final = 200
 """Sets that the exact rank refuses and that are cut off one by one before the program is given up."""
-LEEWAY: Final = 1e-7
+ROW_LEEWAY: Final = 1e-7
 """Relative leeway of a row, so that a tie that doubles miss is not cut off: the exact rank decides."""
 
 
@@ -50,7 +50,7 @@ def build(incumbent: Incumbent, refused: list[Bools]) -> Model:
     z = m.variable("z", photos, kind="binary", lower=data.keep.astype(np.float64))
     h = m.variable("h", alternates, kind="binary")
     d = m.param("d", data.diff[active] / scale[:, None])
-    m.require("level", implies(h[j], Ge(total(d[j, i] * z[i], over=i), -LEEWAY)), forall=j)
+    m.require("level", implies(h[j], Ge(total(d[j, i] * z[i], over=i), -ROW_LEEWAY)), forall=j)
     if data.kills[active].any():
         m.require("ruled out", Le(h[j] + z[i], 1), forall=(j, i), where=np.argwhere(data.kills[active]))
     m.require("stay", Ge(total(z[i], over=i), need))
@@ -82,7 +82,7 @@ def improve(incumbent: Incumbent, solver: str) -> tuple[str, int]:
     """
     refused: list[Bools] = []
     name, iterations = "", 0
-    while (incumbent.reach >= incumbent.need).sum() >= incumbent.k and len(refused) <= CUTS:
+    while (incumbent.reach >= incumbent.need).sum() >= incumbent.k and len(refused) <= MAX_CUTS:
         form = build(incumbent, refused).compile()
         z = form.variable("z")
         photos = slice(z.start, z.start + incumbent.album.photos)

@@ -117,7 +117,7 @@ def easy(album: Album, task: Task) -> Plan | None:
         bound, kept, protected = album.photos, everything, above
     elif task.budget is not None and above == album.locations - 1:
         bound, kept, protected = above, everything, above
-    elif task.budget is not None and task.budget >= album.photos and not album.least:
+    elif task.budget is not None and task.budget >= album.photos and not album.required:
         bound, kept, protected = album.locations - 1, np.zeros(album.photos, dtype=np.bool_), album.locations - 1
     else:
         return None

@@ -30,7 +30,7 @@ from privopt_photo_censor.solver.bounds import EPS, Certificate
 
 __all__ = ["LEAF", "PHOTO", "PLACE", "Tree", "claim"]
 
-VERSION: Final = 1
+PROOF_VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
 KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "places": "i4", "values": "f8"}
 
@@ -77,7 +77,7 @@ class Tree:
     def write(self, folder: Path) -> None:
         """Write proof.npz."""
         arrays: dict[str, NDArray[Any]] = {
-            "version": np.array([VERSION], dtype=np.int64),
+            "version": np.array([PROOF_VERSION], dtype=np.int64),
             "kind": self.kind,
             "item": self.item,
             "starts": self.starts,
@@ -96,11 +96,11 @@ class Tree:
         path = folder / PROOF
         parts = read_arrays(path, {name: (dtype, (None,)) for name, dtype in KINDS.items()})
         starts, count = parts["starts"], len(parts["places"])
-        fits = parts["version"].tolist() == [VERSION] and len(parts["kind"]) == len(parts["item"])
+        fits = parts["version"].tolist() == [PROOF_VERSION] and len(parts["kind"]) == len(parts["item"])
         fits = fits and len(starts) == int((parts["kind"] == LEAF).sum()) + 1 and starts[0] == 0
         fits = fits and starts[-1] == count == len(parts["values"]) and bool((np.diff(starts) >= 0).all())
         if not (fits and bool((np.isfinite(parts["values"]) & (parts["values"] >= 0)).all())):
-            raise InputError([Fault(str(path), "", "arrays that do not fit one another", f"version {VERSION}")])
+            raise InputError([Fault(str(path), "", "arrays that do not fit one another", f"version {PROOF_VERSION}")])
         return cls(**{name: parts[name] for name in KINDS if name != "version"})
 
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
@@ -136,14 +136,19 @@ class Tree:
 
 
 def _closed(
-    album: Album, inside: list[int], force: dict[int, float], kept: frozenset[int], gone: frozenset[int], fewest: int
+    album: Album,
+    inside: list[int],
+    force: dict[int, float],
+    retained: frozenset[int],
+    gone: frozenset[int],
+    fewest: int,
 ) -> bool:
     """Check whether fewer than ``fewest`` photos can stay in a case: in doubles if they decide, else in rationals."""
     data, n = album.reduced, album.photos
     out: Bools = np.asarray(data.kills[inside].any(axis=0), dtype=np.bool_)
     out[list(gone)] = True
     must = np.zeros(n, dtype=np.bool_)
-    must[list(kept)] = True
+    must[list(retained)] = True
     if (must & out).any():
         return True
     rows = list(force)
@@ -173,4 +178,4 @@ def claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
     """
     if task.top_k is not None:
         return task.top_k, bound + 1
-    return bound + 1, max(album.least, album.photos - (task.budget or 0))
+    return bound + 1, max(album.required, album.photos - (task.budget or 0))

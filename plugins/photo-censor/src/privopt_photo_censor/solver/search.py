@@ -17,20 +17,20 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats, Ints
 from privopt.execution.clock import clock
 from privopt_photo_censor.album import Album
-from privopt_photo_censor.solver.bounds import WHOLE, Certificate, Photos, Program, along, exact_certificate
+from privopt_photo_censor.solver.bounds import WHOLE_TOLERANCE, Certificate, Photos, Program, along, exact_certificate
 from privopt_photo_censor.solver.incumbent import Incumbent
 from privopt_photo_censor.solver.proof import LEAF, PHOTO, PLACE, Tree
 
 __all__ = ["Search"]
 
-EFFORT: Final = 60_000_000
+PROOF_EFFORT: Final = 60_000_000
 """Photos times leaves and their multipliers of a proof, at most: so many take `verify` 3 s, and the stand-alone checker
 20 s (128 photos, top-20: .2 and 1.6 s for 4.6 million; 2 shared cores)."""
-BEAM: Final = 8
+BEAM_SETS: Final = 8
 """Sets of locations that are grown side by side before the search, for a first incumbent."""
-BESIDE: Final = 64
+NEXT_PROGRAMS: Final = 64
 """Programs solved for the locations next to a case, at most, those with the lowest bounds first."""
-LARGE: Final = 64
+LARGEST_SET: Final = 64
 """Sets of more locations are not grown: their programs take longer than what they find is worth."""
 FEW_SETS: Final = 0.5
 """The search branches on photos where there are fewer sets of them than this power of the sets of locations."""
@@ -103,14 +103,14 @@ class Search:
                 del self._open[begun[0] :], self._cases[begun[1] :], self._leaves[begun[2] :]
                 self._open.append(case)
                 raise
-            if self._stuck or self._effort > EFFORT or clock().left == 0.0:
+            if self._stuck or self._effort > PROOF_EFFORT or clock().left == 0.0:
                 break
         return not self._open
 
     def beam(self) -> None:
         """Look for incumbents: sets of locations grown side by side by their bounds, each then solved."""
         goal = self.incumbent
-        if goal.k > LARGE:
+        if goal.k > LARGEST_SET:
             return
         able = np.flatnonzero(goal.reach >= goal.need)
         able = able[np.argsort(-goal.reach[able], kind="stable")][: 16 + 4 * goal.k]
@@ -120,10 +120,10 @@ class Search:
             for case in sets:
                 others = np.setdiff1d(able, case.rows)
                 bounds, _ = along(self.data, case.inside, others, case.photos)
-                for place in np.argsort(-bounds, kind="stable")[:BEAM].tolist():
+                for place in np.argsort(-bounds, kind="stable")[:BEAM_SETS].tolist():
                     j = int(others[place])
                     grown.setdefault(frozenset((*case.rows.tolist(), j)), (float(bounds[place]), case, j))
-            best = sorted(grown.values(), key=lambda each: -each[0])[:BEAM]
+            best = sorted(grown.values(), key=lambda each: -each[0])[:BEAM_SETS]
             sets = [made for bound, case, j in best if bound >= goal.need and (made := self._with(case, j)) is not None]
             if clock().left == 0.0:
                 return
@@ -133,11 +133,11 @@ class Search:
     def _dive(self, case: Case) -> None:
         """Offer photos near the program's of a full set: fractional ones gone, and then one by one fewer."""
         assert case.values is not None
-        kept = case.values > 1.0 - WHOLE
+        kept = case.values > 1.0 - WHOLE_TOLERANCE
         kept[self.data.keep] = True
         self.incumbent.offer(kept)
         for i in np.argsort(-case.values, kind="stable").tolist():
-            if WHOLE < case.values[i] <= 1.0 - WHOLE:
+            if WHOLE_TOLERANCE < case.values[i] <= 1.0 - WHOLE_TOLERANCE:
                 more = kept.copy()
                 more[i] = True
                 self.incumbent.offer(more)
@@ -206,7 +206,7 @@ class Search:
                 found[j] = min(made, case.open[j], key=lambda each: each.bound)
         if len(case.rows):
             left = sorted((j for j in rows.tolist() if found[j].bound >= goal.need), key=lambda j: found[j].bound)
-            for j in left[:BESIDE]:
+            for j in left[:NEXT_PROGRAMS]:
                 if clock().left == 0.0:
                     break
                 photos = case.photos.without(self.data.kills[j])
@@ -255,7 +255,7 @@ class Search:
             return
         free = case.photos.may & ~case.photos.must
         split = np.where(free, np.abs(case.values - np.rint(case.values)), -1.0)
-        if split.max() <= WHOLE:
+        if split.max() <= WHOLE_TOLERANCE:
             split = np.where(free, -np.abs(case.costs), -np.inf)
         if free.any():
             self._branch_on_photo(case, int(split.argmax()))

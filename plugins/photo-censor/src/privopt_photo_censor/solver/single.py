@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools
-from privopt_photo_censor.album import Album, Reduced
+from privopt_photo_censor.album import Album, Alternates
 from privopt_photo_censor.rank import exact_sign
 
 __all__ = ["best_for", "reach"]
 
 
-def _order(data: Reduced, j: int) -> NDArray[np.int64]:
+def _order(data: Alternates, j: int) -> NDArray[np.int64]:
     """Photos of alternate `j`, those never deleted first, then by advantage, best first; ruled-out photos omitted."""
     allowed = np.flatnonzero(~data.kills[j])
     first = ~data.keep[allowed]
     return np.asarray(allowed[np.lexsort((-data.diff[j, allowed], first))])
 
 
-def reach(data: Reduced) -> NDArray[np.int64]:
+def reach(data: Alternates) -> NDArray[np.int64]:
     """Return (m,) the most photos that can stay with each alternate alone at or above the true location; -1 for none.
 
     Exact: where the double sum cannot decide, the photos are ordered and summed as rationals. O(M N log N).
@@ -52,7 +52,7 @@ def reach(data: Reduced) -> NDArray[np.int64]:
     return np.asarray(result)
 
 
-def _exact_reach(data: Reduced, j: int, sure: int, maybe: int) -> int:
+def _exact_reach(data: Alternates, j: int, sure: int, maybe: int) -> int:
     """Most photos between `sure` and `maybe` that can stay, with rationals."""
     margin = Fraction(data.margin)
     photos = [
@@ -71,21 +71,21 @@ def _exact_reach(data: Reduced, j: int, sure: int, maybe: int) -> int:
     return best
 
 
-def best_for(album: Album, j: int, count: int) -> Bools:
+def best_for(album: Album, row: int, count: int) -> Bools:
     """Return the `count` photos to keep that are best for alternate row `j` of ``album.reduced``.
 
     With ``count = reach[j]`` they leave j at or above the true location; ties in doubles are put in exact order.
     """
     data = album.reduced
     kept = np.zeros(album.photos, dtype=np.bool_)
-    order = _order(data, j)[:count]
+    order = _order(data, row)[:count]
     kept[order] = True
-    if count and exact_sign(data.scores[j, kept].tolist(), data.true[kept].tolist(), album.margin) < 0:
+    if count and exact_sign(data.scores[row, kept].tolist(), data.true[kept].tolist(), album.margin) < 0:
         margin = Fraction(album.margin)
 
-        def place(i: int) -> tuple[bool, Fraction]:
-            return not data.keep[i], -(Fraction(data.scores[j, i]) - Fraction(data.true[i]) - margin)
+        def place(photo: int) -> tuple[bool, Fraction]:
+            return not data.keep[photo], -(Fraction(data.scores[row, photo]) - Fraction(data.true[photo]) - margin)
 
         kept[:] = False
-        kept[sorted(np.flatnonzero(~data.kills[j]).tolist(), key=place)[:count]] = True
+        kept[sorted(np.flatnonzero(~data.kills[row]).tolist(), key=place)[:count]] = True
     return kept
