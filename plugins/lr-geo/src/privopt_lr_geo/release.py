@@ -62,10 +62,10 @@ class PublicNumbers:
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """(K,) one record's row, which its user computes alone: the same integers as in :attr:`whole`."""
+        """Return one record's row (K,), which its user computes alone: the same integers as in :attr:`whole`."""
         if self.columns is None:
             return np.asarray(self.whole[record])
-        return self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0]
+        return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
         """Write public.npz."""
