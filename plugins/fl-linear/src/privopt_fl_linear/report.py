@@ -183,18 +183,6 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
     return table_section("Facilities", header, rows, lead)
 
 
-@themed
-def _true_against_noisy(clients: Floats, noisy: Floats) -> Figure:
-    figure, axes = axes_of(5.6, 4.3)
-    ends = [min(clients.min(), noisy.min()), max(clients.max(), noisy.max())]
-    axes.plot(ends, ends, color=SOFT, linewidth=1, label="no noise")
-    axes.scatter(clients, noisy, s=16, color=MARK, alpha=0.7, label="a location")
-    axes.set_xlabel("true clients")
-    axes.set_ylabel("reported clients")
-    axes.legend()
-    return figure
-
-
 class FLReporting(Reporting[FLInstance, FLRelease]):
     """The report of FL-Linear: map, capacities against demand, costs; for the owner the true clients and costs."""
 
@@ -311,8 +299,6 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         over = np.flatnonzero(demand > release.capacities)
         said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."
         drawn = drawing("True clients against capacity", capacity_figure(release, problem, demand))
-        if release.counts is not None:
-            drawn += drawing("True and reported clients", _true_against_noisy(clients, release.counts))
         made = [Section(title="The truth: clients and capacities", lead=said, html=drawn)]
         file = private / "truth.json"
         truth = json.loads(file.read_text("utf-8")) if file.is_file() else {}

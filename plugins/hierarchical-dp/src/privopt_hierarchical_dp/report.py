@@ -19,7 +19,7 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.exact_text import exact_text
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Reporting
-from privopt.report import Section, drawing, figure_section, table, table_section, themed
+from privopt.report import Section, drawing, figure_section, table_section, themed
 from privopt.report.theme import INK, LINE, MARK, PALE, SOFT, WARM, axes_of, whole
 from privopt_hierarchical_dp.instance import Instance, SizesInstance, TablesInstance
 from privopt_hierarchical_dp.region_tables import Form
@@ -234,19 +234,10 @@ class HierarchyReport(_CountsReport):
         if not (private / release.layout.forms[0].private).is_file():
             return []
         (true,) = read_true(private, release.layout, release.tree)
-        sizes, rows = release.layout.forms[0].cells["size"], []
-        for level, (names, a, b) in enumerate(zip(release.tree.names, release.counts[0], true, strict=True)):
-            off = np.abs(a - b)
-            for region in np.argsort(-off.sum(axis=1), kind="stable")[:5].tolist():
-                size = int(off[region].argmax())
-                both = (int(b[region, size]), int(a[region, size]))
-                rows.append((level + 1, names[region], int(off[region].sum()), sizes[size], *both))
-        header = ("level", "region", "error (groups)", "worst size", "true", "released")
         picture = drawing("True and released groups by size", size_figure(release, true[0][0]))
         return [
             Section(title="The truth: groups by size", html=picture),
-            _by_size(release.counts[0], true, int(sizes[0])),
-            Section(title="The truth: worst regions", html=table("Worst regions", header, rows)),
+            _by_size(release.counts[0], true, int(release.layout.forms[0].cells["size"][0])),
         ]
 
 
