@@ -90,7 +90,7 @@ class Parts:
         self.figures: list[dict[str, Any]] = []
 
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
-        """Yield Lagrangian steps, then the interior point: they need no partition; then Benders with steps between."""
+        """Yield Lagrangian steps and the interior point, without a partition; then Benders with steps between."""
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
         subsets = max(1, round(options.subsets * part.instance.records / self.records))

@@ -100,7 +100,7 @@ def client(out: Path) -> None:
 @click.option("--out", required=True, type=PATH, metavar="FOLDER", help="New: a problem to solve.")
 @click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
-    """Make the problem of the server's side from the messages of one round and the public table of sites."""
+    """Make the problem of the server from the messages of one round and the public sites."""
     from privopt.run.publish import new_files
     from privopt.run.targets import check_new
     from privopt_fl_linear.messages import collect_reports, decimal, read_messages

@@ -64,7 +64,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return CostAtCounts(site=problem.data.site)
 
     def items(self, problem: FLInstance, method: str) -> Mapping[str, float]:
-        """Return the locations, and the entries of a matrix; programs over pairs ask for their memory themselves."""
+        """Return the locations, and the entries of a matrix; programs over pairs count their own."""
         size = problem.data.site.size
         return {"location": size, "distance": size**2 if isinstance(problem.data.site.metric, Matrix) else 0}
 

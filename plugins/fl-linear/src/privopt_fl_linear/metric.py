@@ -128,7 +128,7 @@ class _PointSet:
         return self._trees["all"]
 
     def _reach(self, radius: float) -> float:
-        """Return a straight distance that covers every point within the radius, a little more than it."""
+        """Return a straight distance that covers every point within the radius."""
         straight = radius
         if self._sphere:
             straight = 2.0 * math.sin(min(math.pi / 2.0, radius / (2.0 * EARTH_RADIUS_KM)))

@@ -119,7 +119,7 @@ class _Search:
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def at_once(self, max_rounds: int) -> int:
-        """Return how often all pairs are gone through between two looks at the clock, at most ``max_rounds`` times."""
+        """Return rounds over all pairs between two looks at the clock, at most ``max_rounds``."""
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:

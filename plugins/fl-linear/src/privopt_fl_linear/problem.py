@@ -137,7 +137,7 @@ class Locations:
         return out.getvalue()
 
     def matrix(self) -> bytes | None:
-        """Return the metric as an ``.npy`` file, rows and columns by id; None if locations have coordinates."""
+        """Return the matrix as an ``.npy`` file by id; None if locations have coordinates."""
         if not isinstance(self.site.metric, Matrix):
             return None
         out = io.BytesIO()
@@ -185,7 +185,7 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """The noise that the counts carry: as the file says; real where ``noisy_clients`` are not integers."""
+        """The noise of the counts: as the file says; real where ``noisy_clients`` are not integers."""
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
         noisy = self.data.noisy

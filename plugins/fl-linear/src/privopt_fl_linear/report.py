@@ -84,7 +84,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
 
 @themed
 def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | None = None) -> Figure:
-    """Draw the capacity of each facility against its locations' reports, or against the true numbers ``demand``."""
+    """Draw the capacity of each facility against its locations' reports, or the true ``demand``."""
     order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
     figure, axes = axes_of(7.6, 1.0 + 0.2 * len(order))
@@ -134,7 +134,7 @@ def cost_over_delta(rows: Sequence[tuple[float, float, float]], delta: float | N
 
 
 def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """Return the cost of this release next to the other plans at the same noisy counts: the price of privacy."""
+    """Return the cost of this release and of other plans at the same noisy counts."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
     if noisy is None:
@@ -184,7 +184,7 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
-    """The report of FL-Linear: map, capacities against demand, costs; for the owner the true clients and costs."""
+    """Map, capacities against demand, costs; for the owner the true clients and costs."""
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
         """Return the report's figures by file name."""
@@ -246,7 +246,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return made
 
     def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Return locations as points, connections as lines, from what is published; None without coordinates."""
+        """Return locations as points, connections as lines; None without coordinates."""
         known, site = problem.data.coordinates, problem.data.site
         if known is None:
             return None
@@ -284,7 +284,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         )
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """Return true clients against what was reported and built; nothing where ``private`` holds no true counts."""
+        """Return true clients against what was built; nothing where ``private`` has no true counts."""
         import polars as pl
 
         path = private / "problem" / problem.declared.locations.points.name

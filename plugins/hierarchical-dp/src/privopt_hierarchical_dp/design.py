@@ -285,7 +285,7 @@ class Design(ABC):
 
     @abstractmethod
     def leaves_only(self) -> Floats:
-        """Return errors where the leaves have all of the budget and are added up, level by level each table's."""
+        """Return errors where the leaves have all of the budget, level by level each table's."""
 
     @property
     @abstractmethod

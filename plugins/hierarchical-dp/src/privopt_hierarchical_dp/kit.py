@@ -107,7 +107,7 @@ def _leaf(row: Sequence[Any]) -> str:
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem under its relation: written from the relation's words, by other code."""
+    """Yield all neighbours of a problem, written from its relation's words."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     most = tables.get("hierarchical-dp", {}).get("max_quantity", 1)

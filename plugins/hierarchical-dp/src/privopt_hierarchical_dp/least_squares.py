@@ -68,7 +68,7 @@ class Estimate:
     fourth: Floats
 
     def mixed(self, other: Estimate) -> Estimate:
-        """Combine with an independent estimate of the same, by inverse variance; one of variance 0 counts alone."""
+        """Combine with an independent estimate by inverse variance; one of variance 0 counts alone."""
         own = other.variance / np.maximum(self.variance + other.variance, 1e-300)
         return Estimate(
             mean=own * self.mean + (1.0 - own) * other.mean,
@@ -288,7 +288,7 @@ def intervals(
 
 
 def _plain(tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:
-    """Return counts; if a region's total is known, move each size's estimate equally so that they add up to it."""
+    """Return counts, moved equally by size so that they add up to a known total."""
     found = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
     part = 1.0 / size

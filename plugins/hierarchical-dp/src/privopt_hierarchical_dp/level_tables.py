@@ -178,7 +178,7 @@ class LevelTable:
         self.source.seen.columns.update(columns)
 
     def bad_cells(self, column: str, bad: pl.Expr, wanted: str) -> list[Fault]:
-        """Return faults of the first rows whose ``column`` will not do, with the region on the last level."""
+        """Return faults of the first rows that are ``bad``, with the region on the last level."""
         frame = self.frame.with_row_index("_row").filter(bad).head(MOST_FAULTS + 1)
         rows = self.collect("_row", text(column).alias("_found"), text(self.levels[-1]).alias("_region"), frame=frame)
         return [

@@ -128,7 +128,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
     @abstractmethod
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> Mapping[str, Any]:
-        """Return errors for private/truth.json: those of the release, and what contradicts public tables."""
+        """Return the release's errors, and what contradicts public tables."""
 
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
         """Check counts, intervals, zeros and bounds kept; consistent where a method's releases always are."""
@@ -339,7 +339,7 @@ def _fit_in_time(
 
 
 def _noise_records(records: Sequence[Sequence[NoiseRecord | None]], *, by_level: bool) -> list[Any]:
-    """Return how noise was drawn, for ``details.told``, by level; None where nothing was measured."""
+    """Return how noise was drawn, by level; None where nothing was measured."""
     told = [
         [None if own is None else {"engine": own.engine, "draws": own.draws} for own in levels] for levels in records
     ]

@@ -291,7 +291,7 @@ def _trials(leaves: Ints) -> Errors:
 
 
 def errors_on(leaves: Sequence[Ints], design: SizesDesign, *, seed: int = 0) -> Floats:
-    """Return the (trials, L) L1 errors by level on known counts (R_L, N), a trial each; nothing drawn is released."""
+    """Return (trials, L) the L1 errors by level on known counts (R_L, N)."""
     errors = []
     for trial, known in enumerate(leaves, start=seed):
         levels = add_up(design.tree, known)

@@ -199,7 +199,7 @@ def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:
 
 
 def violations(tree: Tree, counts: Tables) -> int:
-    """Return subtrees that violate consistency (the paper's #CV): (region, cell) whose children do not add up to it."""
+    """Return how many (region, cell) are not the sum of their children (the paper's #CV)."""
     return sum(
         int(np.count_nonzero(np.add.reduceat(below, start[:-1], axis=0) != own))
         for levels in counts

@@ -77,7 +77,7 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
 
 @themed
 def size_figure(release: HierarchyRelease, truth: Ints | None = None) -> Figure:
-    """Draw groups by size in the whole hierarchy, with their intervals; ``truth`` are the true ones (for the owner)."""
+    """Draw groups by size in the whole hierarchy, with intervals; for the owner the true ones, ``truth``."""
     figure, axes = axes_of(5.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))
     if release.bounds is not None:
@@ -151,7 +151,7 @@ class _CountsReport(Reporting[Instance, HierarchyRelease]):
         return [*made, self._methods(problem, release, result)]
 
     def _methods(self, problem: Instance, release: HierarchyRelease, result: Result) -> Section:
-        """Return a paragraph to copy: mechanism, relation, budget by part, what is exact, what intervals mean."""
+        """Return a paragraph to copy: relation, budget by part, what is exact, what intervals mean."""
         privacy, design, law = problem.declared.privacy, problem.design(result.method, release.tree), release.law
         what, invariant = self.measured(problem, release, result.method)
         budget, amount = NOTIONS[privacy.kind], privacy.rho if privacy.epsilon is None else privacy.epsilon
@@ -328,7 +328,7 @@ class TablesReport(_CountsReport):
 
 
 def _all_cells(release: HierarchyRelease, number: int) -> Section:
-    """Return every cell of every region of a table, as released; the first of them where they are more than a page."""
+    """Return the cells of every region of a table, up to `SHOWN_ROWS`."""
     form, tree = release.layout.forms[number], release.tree
     cells, rows = _cells(form), list[list[Any]]()
     for level in range(tree.depth):

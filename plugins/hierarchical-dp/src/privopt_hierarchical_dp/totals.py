@@ -32,7 +32,7 @@ __all__ = [
 
 
 def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
-    """Return noisy numbers of groups (R_l, 1): of the least size or more, of N or less, or sums of counts."""
+    """Return noisy numbers of groups (R_l, 1): sums of counts, or ends of cumulative ones."""
     if order == "counts":
         return [level.sum(axis=1, keepdims=True) for level in noisy]
     return [level[:, :1] if order == "more" else level[:, -1:] for level in noisy]

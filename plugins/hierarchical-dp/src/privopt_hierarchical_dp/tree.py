@@ -77,7 +77,7 @@ class Tree:
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
     def first_here(self, level: int) -> Bools:
-        """Mark the regions of ``level`` that are not on the level above: all but leaves that represent themselves."""
+        """Mark the regions of ``level`` that are not on the level above too."""
         if not level:
             return np.ones(1, dtype=bool)
         above = self.names[level - 1]

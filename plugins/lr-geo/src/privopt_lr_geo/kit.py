@@ -34,7 +34,7 @@ def _table(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _oracle(loaded: Any, release: Any, result: Result) -> Iterator[str]:
-    """Check every user's own matrix by itself: over the pairs of its LR set, from the problem's own distances."""
+    """Check every user's own matrix over the pairs of its LR set, from the problem's distances."""
     if release.matrices is None:
         return
     data = loaded.data
@@ -50,7 +50,7 @@ def _oracle(loaded: Any, release: Any, result: Result) -> Iterator[str]:
 
 
 def _evenly(problem: GeneratedProblem) -> GeneratedProblem:
-    """Without a prior: users are weighed alike here, and a user's cell must not have a prior of 0."""
+    """Without a prior: users are weighed alike, and none's cell may have a prior of 0."""
     case: MetricCase = problem.facts["case"]
     return evolve(case, prior=()).problem()
 

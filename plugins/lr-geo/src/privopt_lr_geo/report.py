@@ -39,7 +39,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
     """What users pay, and what is and is not covered."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
-        """Return users' rows and losses, LR set and range, what the server saw, what is left open, convergence."""
+        """Return users' losses, LR set and range, what the server saw, what is left open, convergence."""
         drawn, central = self.figures(problem, release, result), result.method != "exact"
         made = [meaning_section(meaning(problem, release, result))]
         lead = "Choose a user, by the list or by a click on the map, to see where its report falls."
@@ -86,7 +86,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return made
 
     def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
-        """Return users with their losses, and outputs with the mean probability that a user releases them."""
+        """Return users' losses, and outputs' mean probabilities."""
         data, users = problem.data, problem.users
         if data.records.kind not in ("geographic", "planar") or data.records.coordinates is None:
             return None
@@ -155,7 +155,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
 
 @themed
 def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
-    """Draw what the server sees of one user's surroundings: distances without names, rows in random order."""
+    """Draw what the server sees of one user: distances without names, rows in random order."""
     records = np.flatnonzero(_lr_sets(problem, problem.users[[user]])[0])
     shuffled = np.random.default_rng(user).permutation(records)
     figure, axes = axes_of(5.6, 4.4)

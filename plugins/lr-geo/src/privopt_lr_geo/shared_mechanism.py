@@ -103,7 +103,7 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
 
 @frozen(kw_only=True, eq=False, slots=False)
 class _Matrices(Mapping[str, MatrixRelease]):
-    """Each user's matrix, cut from the whole one when it is asked for: together they would fill the memory."""
+    """Each user's matrix, cut from the whole one on demand: together they would fill the memory."""
 
     whole: MatrixRelease
     sets: Mapping[str, LRSet] = field(repr=False)  # by the users' ids

@@ -198,7 +198,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Warn of scores above 0, of what was not scored in the folder, and of kept photos that show their position."""
+        """Warn of scores above 0, photos not scored, and kept photos that show their position."""
         if isinstance(problem, FolderInstance):
             return clean_album.warnings(problem, release)
         if problem.seen is None:

@@ -43,7 +43,7 @@ GREEDY_SCORES: Final = 20_000
 
 
 def belief(album: Album, retained: Bools) -> Floats:
-    """Return (M,) the classifier's posterior over the places from the photos kept (paper, (1)), with the margin."""
+    """Return (M,) the classifier's posterior from the photos kept (paper, (1)), with the margin."""
     scores = album.scores[retained].sum(axis=0)
     if album.margin:
         scores[album.true] += album.margin * int(retained.sum())
@@ -66,7 +66,7 @@ def revealing(album: Album) -> Floats:
 
 @themed
 def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str] = ()) -> Figure:
-    """Draw the classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
+    """Draw the classifier's likeliest places, the true one in another colour."""
     chances, place = belief(album, retained), rank(album, retained)
     order = np.argsort(-chances, kind="stable")[:SHOWN_PLACES].tolist()
     labels = [label(places, j) for j in order]
@@ -104,7 +104,7 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 
 
 class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
-    """The album, ranks before and after, top places; of a folder that was not scored, what its photos reveal."""
+    """The album, ranks before and after, top places; of an unscored folder what its photos reveal."""
 
     def report(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """See :class:`Reporting`."""

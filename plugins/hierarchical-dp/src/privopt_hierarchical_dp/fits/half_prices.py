@@ -342,7 +342,7 @@ def relax_counts(
 
 
 def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the largest factor by which the search's numbers can be multiplied within 64 bits; 0 if there is none."""
+    """Return the largest factor for the search's numbers within 64 bits; 0 if there is none."""
     largest = max(max(-int(level.min(initial=0)), int(level.max(initial=0))) for level in noisy)
     return (2**62 - 1) // ((largest + total + 1) * 4 * tree.depth * tree.regions)
 

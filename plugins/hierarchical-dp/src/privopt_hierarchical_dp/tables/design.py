@@ -183,7 +183,7 @@ class TablesDesign(Design):
         return np.broadcast_to(~self._able[table], (self.tree.widths[level], *self.zeros[table].shape))
 
     def misestimated(self, release: HierarchyRelease) -> list[str]:
-        """Return whether the number of all individuals is what the noisy values give, where it is not public."""
+        """Return whether the number of individuals, where not public, is what the noisy values give."""
         if release.totals:
             return []
         return total_complaint(

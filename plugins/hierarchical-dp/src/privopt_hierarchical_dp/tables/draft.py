@@ -125,7 +125,7 @@ def _is_number(value: str) -> bool:
 
 
 def _relative(table: Path, out: Path) -> str:
-    """Return the table's name as the problem file has it: relative where it lies next to or below."""
+    """Return the table's name, relative where it lies next to the problem file or below."""
     try:
         return table.resolve().relative_to(out.resolve().parent).as_posix()
     except ValueError:

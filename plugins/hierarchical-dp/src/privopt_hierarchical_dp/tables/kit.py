@@ -34,7 +34,7 @@ SHAPES: Final = (
 
 @st.composite
 def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals") -> GeneratedProblem:
-    """Draw two or three leaves on two or three levels, up to three attributes of two values; counts small, or long."""
+    """Draw a small tree, up to three attributes of two values; counts small, or long."""
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
     paths: list[tuple[str, ...]] = draw_from(
         st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
@@ -82,7 +82,7 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem under its relation: written from the relation's words, by other code."""
+    """Yield all neighbours of a problem, written from its relation's words."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"]["relation"]
     header, *rows = problem.rows(RECORDS)
@@ -118,7 +118,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Check any release by other code: sums over children, and of every pair of tables by dictionaries."""
+    """Check sums over children, and of every pair of tables, by dictionaries."""
     attributes = list(problem.declared.hierarchy.attributes)
     assert problem.truth is not None  # a problem that was solved
     truth = problem.truth

@@ -188,7 +188,7 @@ class TablesProblem:
         return tuple(number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in own)
 
     def cells(self, name: str) -> Cells:
-        """Return columns that identify the cells of a table, in the order in which they are published."""
+        """Return columns that identify the cells of a table, in published order."""
         margin, domain = self.margin(name), self.domain
         at = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
         attributes = list(self.hierarchy.attributes.items())

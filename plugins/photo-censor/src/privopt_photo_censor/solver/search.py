@@ -108,7 +108,7 @@ class Search:
         return not self._open
 
     def beam(self) -> None:
-        """Look for incumbents: sets of locations grown side by side by their bounds, each then solved."""
+        """Look for incumbents: sets of locations grown by their bounds, each then solved."""
         goal = self.incumbent
         if goal.k > LARGEST_SET:
             return
