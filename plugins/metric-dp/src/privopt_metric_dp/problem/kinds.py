@@ -132,7 +132,7 @@ class DistanceKind(ABC):
         return f"by {self.kind} distance"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield keys that do not go together: (key, found, wanted); ``own_outputs``: without [outputs]."""
+        """Yield keys that do not go together: (key, found, expected); ``own_outputs``: without [outputs]."""
         yield from ()
 
 
