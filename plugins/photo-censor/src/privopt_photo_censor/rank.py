@@ -32,10 +32,6 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
     return (total > 0) - (total < 0)
 
 
-def _mask_of(album: Album, retained: Bools | None) -> Bools:
-    return np.ones(album.photos, dtype=np.bool_) if retained is None else np.asarray(retained, dtype=np.bool_)
-
-
 def protected_k(album: Album, retained: Bools | None = None) -> int:
     """Count the locations at or above the true one when the photos `kept` (all by default) are posted.
 
@@ -44,7 +40,7 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
     Returns:
         ``|{j != t : S'_j >= S'_t}|``, at most M - 1.
     """
-    chosen = _mask_of(album, retained)
+    chosen = np.ones(album.photos, dtype=np.bool_) if retained is None else retained
     rows = np.flatnonzero(chosen)
     if not rows.size or np.isneginf(album.scores[rows, album.true]).any():
         return album.locations - 1
