@@ -82,7 +82,7 @@ def report(
 @cli.command()
 @click.option("--out", required=True, type=PATH, metavar="FOLDER", help="New: the module.")
 def client(out: Path) -> None:
-    """Write the client for browsers: a module that draws a location's line on the device, as report does."""
+    """Write the client for browsers: a module that draws a location's line on the device."""
     from importlib.resources import files
 
     from privopt.run.publish import new_files

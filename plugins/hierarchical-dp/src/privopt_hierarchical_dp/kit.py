@@ -173,7 +173,7 @@ def _noisy(parts: tuple[tuple[tuple[int, ...], Fraction], ...], law: NoiseDistri
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the optimum of Model 1, by the paper's cost tables merged in the plainest way (M_dp^OP)."""
+    """Return the optimum of Model 1, by the paper's cost tables (M_dp^OP)."""
     values = np.arange(total + 1)
 
     def merged(one: Ints, other: Ints) -> Ints:
@@ -190,7 +190,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Check that valid releases are consistent, with a public total; solve Model 1 again by the paper's tables."""
+    """Check that releases are consistent; solve Model 1 again by the paper's tables."""
     method = result.method
     if not METHODS[method].valid:
         return

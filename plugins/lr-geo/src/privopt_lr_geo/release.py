@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import numpy as np
@@ -16,6 +16,7 @@ from privopt.arrays import Unsigned
 from privopt.errors import Faults
 from privopt.files.archive import read_arrays
 from privopt_lr_geo.lr_sets import PathDistances
+from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.rows import ColumnWeights, whole_matrix
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -137,7 +138,7 @@ class LRGeoRelease(MatrixRelease):
             (folder / MATRICES / ARTEFACT).rename(folder / MATRICES / file_of(user))
 
     @classmethod
-    def read(cls, folder: Path, problem: Any) -> LRGeoRelease:
+    def read(cls, folder: Path, problem: LRGeoInstance) -> LRGeoRelease:
         """Read mechanism.npz, and public.npz and private/matrices where they are.
 
         Raises:
