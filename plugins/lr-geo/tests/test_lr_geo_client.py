@@ -18,7 +18,7 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt_clients.export import export
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
-from privopt_lr_geo.release import Published
+from privopt_lr_geo.release import PublicNumbers
 
 USERS = '["1-1", "2-3"]'
 """Others than these are asked about too: whoever has public.npz can be at any record."""
@@ -29,9 +29,9 @@ def solved(path: Path, method: str) -> Path:
     return solve("lr-geo", path, path.parent / "out", Options(method=method, solver=solver)).folder
 
 
-def published(path: Path, folder: Path) -> Published:
+def published(path: Path, folder: Path) -> PublicNumbers:
     data = LRGeoInstance.of(load_problem(LRGeoProblem, path)).data
-    return Published.read(folder / "public.npz", data)
+    return PublicNumbers.read(folder / "public.npz", data)
 
 
 @pytest.fixture(scope="module")
