@@ -70,8 +70,8 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
     return found
 
 
-def slices(rows: int, width: int, most: int) -> Iterator[slice]:
-    """Yield slices of ``rows``, in order, each of one row or of at most ``most`` entries.
+def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:
+    """Yield slices of ``rows``, in order, each of one row or of at most ``max_entries`` entries.
 
     >>> [(part.start, part.stop) for part in slices(5, 10, 25)]
     [(0, 2), (2, 4), (4, 5)]
@@ -79,7 +79,7 @@ def slices(rows: int, width: int, most: int) -> Iterator[slice]:
     Args:
         rows: how many there are.
         width: entries of a row.
-        most: entries of a part.
+        max_entries: entries of a part.
     """
-    step = max(1, most // max(1, width))
+    step = max(1, max_entries // max(1, width))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

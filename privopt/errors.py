@@ -196,12 +196,12 @@ class Faults:
         self.count = 0
         self.extend(faults, count)
 
-    def add(self, file: str, where: str, found: str, wanted: str) -> None:
+    def add(self, file: str, where: str, got: str, wanted: str) -> None:
         """Add one fault."""
-        self.extend([Fault(file, where, found, wanted)])
+        self.extend([Fault(file, where, got, wanted)])
 
     def add_rows(
-        self, file: str, column: str, rows: Sequence[int], found: Callable[[int], object], wanted: str
+        self, file: str, column: str, rows: Sequence[int], got_of: Callable[[int], object], wanted: str
     ) -> None:
         """Add a fault for each of some rows, numbered from 0; the header of a file is its row 1.
 
@@ -209,10 +209,10 @@ class Faults:
             file: name of the file.
             column: in which they are.
             rows: which will not do.
-            found: what is in a row; asked only for those that are listed.
+            got_of: what is in a row; asked only for those that are listed.
             wanted: what should be there.
         """
-        faults = (Fault(file, f"row {row + 2}, column {column}", str(found(row)), wanted) for row in rows)
+        faults = (Fault(file, f"row {row + 2}, column {column}", str(got_of(row)), wanted) for row in rows)
         self.extend(faults, len(rows))
 
     def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
@@ -260,8 +260,8 @@ class UsageError(PrivoptError):
     exit_code = 2
 
 
-def check_number(name: str, found: object, wanted: str, *, least: float = -inf, whole: bool = False) -> None:
-    """Refuse anything but a finite number of at least ``least``.
+def check_number(name: str, value: object, wanted: str, *, minimum: float = -inf, whole: bool = False) -> None:
+    """Refuse anything but a finite number of at least ``minimum``.
 
     >>> check_number("gap", "1e-6", "a number")
     Traceback (most recent call last):
@@ -270,13 +270,13 @@ def check_number(name: str, found: object, wanted: str, *, least: float = -inf, 
     Raises:
         UsageError: it is none.
     """
-    number = isinstance(found, Integral if whole else Real) and not isinstance(found, bool)
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
     try:
-        fits = number and least <= float(cast("float", found)) < inf
+        fits = number and minimum <= float(cast("float", value)) < inf
     except OverflowError:  # a whole number beyond all doubles
         fits = False
     if not fits:
-        raise UsageError(f"{name} must be {wanted}, got {cut(repr(found))}")
+        raise UsageError(f"{name} must be {wanted}, got {cut(repr(value))}")
 
 
 class BudgetSpentError(UsageError):

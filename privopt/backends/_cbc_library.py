@@ -52,12 +52,12 @@ class CbcModel:
         kept = np.ascontiguousarray(array, dtype=np.float64)
         return cbc.ffi.cast("double *", cbc.ffi.from_buffer(kept)), kept
 
-    def load(self, p: dict[str, Any]) -> None:
+    def load(self, problem: dict[str, Any]) -> None:
         """Load a problem by columns (keys start, index, value, c, col_lower ... as ``problem_arrays`` makes them)."""
-        self.columns, self.rows = len(p["c"]), len(p["row_lower"])
-        start, index = self._ints(p["start"]), self._ints(p["index"])
+        self.columns, self.rows = len(problem["c"]), len(problem["row_lower"])
+        start, index = self._ints(problem["start"]), self._ints(problem["index"])
         names = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
-        value, low, high, cost, row_low, row_high = (self._doubles(p[n]) for n in names)
+        value, low, high, cost, row_low, row_high = (self._doubles(problem[n]) for n in names)
         cbc.cbclib.Cbc_loadProblem(
             self.handle,
             self.columns,
@@ -71,7 +71,7 @@ class CbcModel:
             row_low[0],
             row_high[0],
         )
-        for column in np.flatnonzero(p["integrality"]).tolist():
+        for column in np.flatnonzero(problem["integrality"]).tolist():
             cbc.cbclib.Cbc_setInteger(self.handle, column)
         self._check()
 

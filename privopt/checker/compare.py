@@ -66,11 +66,11 @@ def compare(
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
 
 
-def _compare_one(name: str, said: object, right: object, *, loose: bool) -> None:
+def _compare_one(name: str, stated: object, right: object, *, loose: bool) -> None:
     """Refuse a figure that differs, or is of another type; 1 and 1.0 are one."""
-    if isinstance(right, float) and type(said) in (int, float):
-        assert isinstance(said, int | float)
-        same = math.isclose(said, right, rel_tol=CLOSE if loose else 0.0)
+    if isinstance(right, float) and type(stated) in (int, float):
+        assert isinstance(stated, int | float)
+        same = math.isclose(stated, right, rel_tol=CLOSE if loose else 0.0)
     else:
-        same = type(said) is type(right) and said == right
-    need(same, f"{name}: {str(said)[:99]!r} is claimed, {str(right)[:99]!r} found")
+        same = type(stated) is type(right) and stated == right
+    need(same, f"{name}: {str(stated)[:99]!r} is claimed, {str(right)[:99]!r} found")

@@ -37,14 +37,14 @@ def installed_parts() -> dict[str, str]:
 
 def check(
     folder: Path,
-    say: Callable[[str], object] = print,
+    write_line: Callable[[str], object] = print,
     parts: Mapping[str, str] | None = None,
 ) -> int:
     """Say of each claim whether it holds.
 
     Args:
         folder: what ``privopt solve`` wrote.
-        say: called with a line for each claim.
+        write_line: called with a line for each claim.
         parts: kinds of guarantees and what checks them; None for all that are installed.
 
     Returns:
@@ -62,17 +62,17 @@ def check(
         part: Part = getattr(import_module(module), attribute)
         problem = Problem(folder, result["problem"], names)
         release = part(folder, problem, result)
-        say(f"holds: files: {len(names)} as SHA256SUMS lists them")
+        write_line(f"holds: files: {len(names)} as SHA256SUMS lists them")
         for claim, holds in release.claims().items():
-            say(f"holds: {claim}: {holds()}")
+            write_line(f"holds: {claim}: {holds()}")
         odd = [n for n in names if n.startswith("problem/") and n not in problem.used]
         need(not odd, f"{odd}: of no use")
     except RefusedError as refused:
         said = "does not hold" if refused.code == 1 else "cannot be checked"
-        say(f"{said}: {claim}: {refused}")
+        write_line(f"{said}: {claim}: {refused}")
         return refused.code
     except Exception as error:  # bytes that no one meant so may raise anything
-        say(f"cannot be checked: {claim}: {type(error).__name__}: {error}")
+        write_line(f"cannot be checked: {claim}: {type(error).__name__}: {error}")
         return 2
     return 6 if "seeded" in result["guarantee"] else 0
 

@@ -65,19 +65,19 @@ LONGEST_NUMBER: Final = 400
 """Characters of an end of the range at most."""
 
 
-def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fraction]:
+def epsilons_of(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:
     """Return values from a lowest to a highest in geometric steps, both ends included and exact.
 
     >>> [str(value) for value in epsilons_of("0.5:2:3")]
     ['1/2', '1', '2']
 
     Args:
-        given: ``"LO:HI:N"``, or the three of them.
+        grid: ``"LO:HI:N"``, or the three of them.
 
     Raises:
         UsageError: no numbers above 0, in order, or too few or too many values, or too many for what lies between.
     """
-    parts = given.split(":") if isinstance(given, str) else [str(part) for part in given]
+    parts = grid.split(":") if isinstance(grid, str) else [str(part) for part in grid]
     found = f"epsilon: found {cut(':'.join(parts))}, wanted "
     if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdigit()) or max(map(len, parts)) > LONGEST_NUMBER:
         raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30")

@@ -189,53 +189,53 @@ def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
     return name
 
 
-def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
+def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
     """Return any kind of table, or a dict of columns, as a narwhals frame.
 
     Raises:
         UsageError: it is not a table.
     """
-    if isinstance(given, nw.DataFrame):
-        return given
-    if isinstance(given, Mapping):
-        for name, column in given.items():
+    if isinstance(data, nw.DataFrame):
+        return data
+    if isinstance(data, Mapping):
+        for name, column in data.items():
             if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
                 found = f"{type(column).__name__} as column {name}"
                 raise UsageError(
                     f"{what} must have a list or an array for each column, {{{str(name)!r}: [...]}}, got {found}"
                 )
-        columns = [_column(str(name), list(column)) for name, column in given.items() if isinstance(column, Iterable)]
+        columns = [_column(str(name), list(column)) for name, column in data.items() if isinstance(column, Iterable)]
         lengths = sorted({len(column) for column in columns})
         if len(lengths) > 1:
             raise UsageError(
                 f"{what} must have the same number of rows in each column, got {lengths[0]} to {lengths[-1]} rows"
             )
         return nw.from_native(pl.DataFrame(columns), eager_only=True)
-    if nw.dependencies.is_pandas_dataframe(given):
-        odd = next((name for name in given.columns if not isinstance(name, str)), None)
+    if nw.dependencies.is_pandas_dataframe(data):
+        odd = next((name for name in data.columns if not isinstance(name, str)), None)
         if odd is not None:
             raise UsageError(f"{what} must have texts as names of columns, got {odd!r}")
-        if not given.columns.is_unique:
-            again = given.columns[given.columns.duplicated()][0]
+        if not data.columns.is_unique:
+            again = data.columns[data.columns.duplicated()][0]
             raise UsageError(f"{what} must have columns that differ in name, got {again} twice")
-    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    frame = nw.from_native(data, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
-        hint = "; a lazy one is to be collected first" if hasattr(given, "collect") else ""
+        hint = "; a lazy one is to be collected first" if hasattr(data, "collect") else ""
         raise UsageError(
-            f"{what} must be a table (pandas, polars, pyarrow or a dict of columns), got {type(given).__name__}{hint}"
+            f"{what} must be a table (pandas, polars, pyarrow or a dict of columns), got {type(data).__name__}{hint}"
         )
     return frame
 
 
-def values_of(given: object) -> object:
+def values_of(data: object) -> object:
     """Return a single column, of pandas say, as a list; anything else unchanged."""
-    column = nw.from_native(given, series_only=True, pass_through=True)
-    return column.to_list() if isinstance(column, nw.Series) else given
+    column = nw.from_native(data, series_only=True, pass_through=True)
+    return column.to_list() if isinstance(column, nw.Series) else data
 
 
-def table(given: object) -> pl.DataFrame:
+def table(data: object) -> pl.DataFrame:
     """Return a dict of columns, or any other kind of table, as a table for :func:`problem`."""
-    return text_frame(frame_of(given, "table"))
+    return text_frame(frame_of(data, "table"))
 
 
 def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:

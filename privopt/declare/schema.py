@@ -40,8 +40,8 @@ KEY: Final = "privopt.key"
 class Wanted(ValueError):  # noqa: N818  (it reads as what it says: found X, wanted Y)
     """A value that is refused: what was found (the value, or ``words`` for it) and what must be there."""
 
-    def __init__(self, found: object, wanted: str, *, words: str = "") -> None:
-        self.found = words or show(found)
+    def __init__(self, value: object, wanted: str, *, words: str = "") -> None:
+        self.found = words or show(value)
         self.wanted = wanted
         super().__init__(f"found {self.found}, wanted {wanted}")
 
@@ -179,7 +179,7 @@ def key(
         infinite=infinite,
     )
 
-    def validate(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
         wanted = check(value) if check is not None and value is not None else None
         if wanted:
             raise InputError([Fault("problem", name or attribute.name, show(value), wanted)])
@@ -200,9 +200,9 @@ def non_negative(value: float | Fraction) -> str | None:
     return None if value >= 0 else "a number of at least 0"
 
 
-def at_least(least: float | Fraction) -> Check:
-    """Check: a number of at least ``least``."""
-    return lambda value: None if value >= least else f"a number of at least {float(least):g}"
+def at_least(minimum: float | Fraction) -> Check:
+    """Check: a number of at least ``minimum``."""
+    return lambda value: None if value >= minimum else f"a number of at least {float(minimum):g}"
 
 
 def between(low: float, high: float) -> Check:

@@ -168,9 +168,9 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
             yield batch
 
 
-def refuse_table(path: Path, found: str, wanted: str) -> NoReturn:
+def refuse_table(path: Path, got: str, wanted: str) -> NoReturn:
     """Raise the fault of a whole table."""
-    raise InputError([Fault(path.name, "", found, wanted)])
+    raise InputError([Fault(path.name, "", got, wanted)])
 
 
 def _header(path: Path, head: bytes) -> tuple[str, ...]:

@@ -273,15 +273,15 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
     return position.astype(np.int64)
 
 
-def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
-    """Return ids, one a line, none of them empty, ``least`` or more: 0 for a secret file, whose list may be empty.
+def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
+    """Return ids, one a line, none of them empty, ``min_rows`` or more: 0 for a secret file, whose list may be empty.
 
     Raises:
         InputError: a line is empty, an id occurs twice, or there are too few.
     """
     lines = [line.strip() for line in text_of(file).decode("utf-8").splitlines()]
     faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
-    if len(lines) < least:
+    if len(lines) < min_rows:
         faults.append(Fault(file.name, "", f"{len(lines)} lines" if lines else "an empty file", "ids, one a line"))
     ids = np.asarray(lines, dtype=np.str_)
     seen: dict[str, int] = {}
@@ -298,8 +298,8 @@ def read_array(
     shape: tuple[int | None, int | None],
     *,
     what: str,
-    least: float = -math.inf,
-    most: float = math.inf,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
     """Read an ``.npy`` matrix of numbers, whole ones among them that are doubles: up to 2^53 all are.
@@ -308,8 +308,8 @@ def read_array(
         file: as the problem names it.
         shape: that the array must have; None for a side of any length.
         what: the array in the field's words, for faults (``"distances (km)"``).
-        least: smallest value allowed.
-        most: largest size of a finite value allowed.
+        minimum: smallest value allowed.
+        maximum: largest size of a finite value allowed.
         infinite: says which infinities are allowed; none by default. NaN never is.
 
     Raises:
@@ -327,12 +327,12 @@ def read_array(
         found = " x ".join(map(str, array.shape))
         raise InputError([Fault(file.name, "", f"an array of shape {found or 'nothing'}", wanted)])
     values, lost = np.ascontiguousarray(array, dtype=np.float64), no_doubles(array)
-    bad = lost | ~np.isfinite(values) | (values < least) | (np.abs(values) > most)
+    bad = lost | ~np.isfinite(values) | (values < minimum) | (np.abs(values) > maximum)
     if infinite is not None:
         bad &= ~infinite(values)
     if bad.any():
-        bound = f" of at least {least:g}" if least > -math.inf else ""
-        bound += f" of at most {most:g} in size" if most < math.inf else ""
+        bound = f" of at least {minimum:g}" if minimum > -math.inf else ""
+        bound += f" of at most {maximum:g} in size" if maximum < math.inf else ""
         places = np.argwhere(bad).tolist()
         sound = f"{what}: finite numbers{bound}"
         if lost.any():
@@ -342,15 +342,15 @@ def read_array(
     return read_only(values)
 
 
-def each_once(file: File, found: NDArray[Any], ids: Sequence[str]) -> Ints:
+def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
     """Return the place in ``ids`` of each id of a table that has one row for each record.
 
     Raises:
         InputError: ids that are unknown, missing or there twice.
     """
-    if faults := duplicate_faults(file.name, found):
+    if faults := duplicate_faults(file.name, table_ids):
         raise InputError(faults)
-    place = check_ids(file, found, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
+    place = check_ids(file, table_ids, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
     missing = np.setdiff1d(np.arange(len(ids)), place)
     if missing.size:
         some = ids[int(missing[0])] + (", ..." if missing.size > 1 else "")

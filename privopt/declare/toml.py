@@ -352,8 +352,8 @@ def _shown(tables: dict[str, Any]) -> dict[str, Any]:
 def _toml(source: File) -> dict[str, Any]:
     raw = source.contents
 
-    def refuse(found: str, wanted: str) -> NoReturn:
-        raise InputError([Fault(source.name, "", found, wanted)])
+    def refuse(got: str, wanted: str) -> NoReturn:
+        raise InputError([Fault(source.name, "", got, wanted)])
 
     if len(raw) > LARGEST_TOML:
         refuse(f"{len(raw):,} bytes", f"TOML 1.0 of at most {LARGEST_TOML:,}")

@@ -50,9 +50,9 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
     return kept
 
 
-def _set(kept: Session, piece: Piece, z: Floats) -> None:
+def _set(session: Session, piece: Piece, z: Floats) -> None:
     lower, upper = piece.sides(z)
-    kept.change_row_bounds(np.arange(len(lower)), lower, upper)
+    session.change_row_bounds(np.arange(len(lower)), lower, upper)
 
 
 def solve_block(

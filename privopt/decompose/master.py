@@ -258,10 +258,10 @@ class Master:
                 duals[row.cut.rows] += share * row.cut.duals
         return duals
 
-    def clean(self, age: int, least: int) -> int:
-        """Drop rows without a multiplier in the last ``age`` solves, while more than ``least`` are there."""
+    def clean(self, age: int, min_rows: int) -> int:
+        """Drop rows without a multiplier in the last ``age`` solves, while more than ``min_rows`` are there."""
         old = [r for r, idle in enumerate(self.idle) if idle >= age]
-        old = old[: max(0, len(self.rows) - least)]
+        old = old[: max(0, len(self.rows) - min_rows)]
         if not old or self.basis is None:
             return 0
         first = self.split.outer_form.shape[0]

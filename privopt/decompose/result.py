@@ -30,16 +30,16 @@ class Start:
     multipliers: Sequence[Floats] = ()
 
 
-def inside(form: StandardForm, x: Floats) -> Floats:
+def inside(form: StandardForm, start: Floats) -> Floats:
     """Return a start, put within its bounds and checked.
 
     Raises:
         UsageError: it is not feasible.
     """
-    x = np.clip(np.asarray(x, dtype=np.float64), form.col_lower, form.col_upper)
-    activity, size = form.A @ x, abs(form.A) @ np.abs(x)
+    start = np.clip(np.asarray(start, dtype=np.float64), form.col_lower, form.col_upper)
+    activity, size = form.A @ start, abs(form.A) @ np.abs(start)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
     if (miss > FEASIBILITY_TOLERANCE * (1.0 + size)).any():
         row = int(np.argmax(miss / (1.0 + size)))
         raise UsageError(f"the start misses {form.row_name(row)} by {miss[row]:.3g}")
-    return x
+    return start

@@ -67,7 +67,7 @@ class State:
         self.lower, self.duals = min(bound, self.upper), duals
         return True
 
-    def lower_upper(self, value: float, x: Floats) -> bool:
+    def lower_upper(self, value: float, point: Floats) -> bool:
         """Take a better point.
 
         Raises:
@@ -77,5 +77,5 @@ class State:
             return False
         if value < self.lower - BOUND_TOLERANCE * max(1.0, abs(self.lower)):
             raise SolverError(f"bounds crossed: {self.lower:.12g} was proved, {value:.12g} found (scaled costs)")
-        self.upper, self.x = max(value, self.lower), x
+        self.upper, self.x = max(value, self.lower), point
         return True

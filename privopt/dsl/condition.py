@@ -103,9 +103,9 @@ class Conditioned:
         """Return reduced costs in the objective's units and sense."""
         return scaled / self.cost_scale
 
-    def objective(self, x: Floats) -> float:
+    def objective(self, point: Floats) -> float:
         """Return the objective of a point, in the form's own sense and units."""
-        return float(self.form.c @ x) + self.form.c0
+        return float(self.form.c @ point) + self.form.c0
 
     def bound(self, scaled: float) -> float:
         """Return a bound on the scaled costs as a bound on the objective."""

@@ -189,14 +189,14 @@ def _check_indices(place: str, terms: Sequence[Term], indices: tuple[Index, ...]
             raise ModelError(f"{place}: index {index} is in forall but in no term: its rows would all be the same")
 
 
-def privacy_terms(made: Family) -> tuple[Term, Term] | None:
+def privacy_terms(family: Family) -> tuple[Term, Term] | None:
     """Return the two terms of a row ``z_i <= exp(...) z_j``, or None where the family is not of that shape."""
-    if made.kind != "rows" or made.operator == "==" or made.privacy is False:
+    if family.kind != "rows" or family.operator == "==" or family.privacy is False:
         return None
-    terms = [t for t in made.terms if t.coefficient != 0]
+    terms = [t for t in family.terms if t.coefficient != 0]
     if len(terms) != 2 or any(t.variable is None or t.bindings for t in terms):
         return None
-    if made.privacy is None and all(split_exponential(t.coefficient)[1] == 0 for t in terms):
+    if family.privacy is None and all(split_exponential(t.coefficient)[1] == 0 for t in terms):
         return None
     return terms[0], terms[1]
 

@@ -110,11 +110,12 @@ class Model:
                     f"{where}: variable {variable.name} must be one of model {self.name}, got one of {whose}"
                 )
 
-    def _bound(self, name: str, side: str, value: ArrayLike, made: Variable) -> Floats:
+    def _bound(self, name: str, side: str, value: ArrayLike, variable: Variable) -> Floats:
         try:
-            found = np.broadcast_to(np.asarray(value, dtype=np.float64), made.shape).ravel().copy()
+            found = np.broadcast_to(np.asarray(value, dtype=np.float64), variable.shape).ravel().copy()
         except ValueError:
-            raise ModelError(f"variable {name}: {side} must have shape {made.shape}, got {np.shape(value)}") from None
+            shapes = f"shape {variable.shape}, got {np.shape(value)}"
+            raise ModelError(f"variable {name}: {side} must have {shapes}") from None
         if np.isnan(found).any():
             raise ModelError(f"variable {name}: {side} bound is NaN")
         return found
@@ -176,10 +177,10 @@ class Model:
         """
         self._add_family(family(name, relation, forall, where, privacy, "rows"))
 
-    def _add_family(self, made: Family) -> None:
-        self._check_owner(f"family {made.name}", (t.variable for t in (*made.terms, *made.switch)))
-        self._claim(made.name, "family")
-        self.families.append(made)
+    def _add_family(self, family: Family) -> None:
+        self._check_owner(f"family {family.name}", (t.variable for t in (*family.terms, *family.switch)))
+        self._claim(family.name, "family")
+        self.families.append(family)
 
     def piecewise(
         self,
@@ -286,10 +287,10 @@ class Model:
     __repr__ = __str__
 
 
-def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> None:
+def _check_bend(form: StandardForm, variable: Variable, bend: str, rows: str) -> None:
     """Nothing but its own lines may hold a convex term up (a concave one down)."""
     sign = 1.0 if bend == "convex" else -1.0
-    columns = slice(made.start, made.start + made.size)
+    columns = slice(variable.start, variable.start + variable.size)
     cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
     own = form.family(rows)
     elsewhere = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
@@ -305,7 +306,7 @@ def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> Non
     if elsewhere:
         pushed = "minimised or bounded from above" if bend == "convex" else "maximised or bounded from below"
         raise ModelError(
-            f"piecewise {made.name} is {bend} and may only be {pushed}, which {', '.join(elsewhere)} is not"
+            f"piecewise {variable.name} is {bend} and may only be {pushed}, which {', '.join(elsewhere)} is not"
         )
 
 

@@ -73,11 +73,11 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
             return value
         return sympy.Integer(int(index_set.positions([value])[0]))
 
-    def _fits(self, given: IndexSet, wanted: IndexSet) -> bool:
-        return given.same_as(wanted)
+    def _fits(self, actual: IndexSet, wanted: IndexSet) -> bool:
+        return actual.same_as(wanted)
 
-    def axes(self, given: int) -> tuple[IndexSet, ...]:
-        """Return the sets that it is indexed by, where ``given`` indices are used."""
+    def axes(self, count: int) -> tuple[IndexSet, ...]:
+        """Return the sets that it is indexed by, where ``count`` indices are used."""
         return self.sets
 
     @property
@@ -165,14 +165,14 @@ class Param(_Indexable):
         """Whether it represents itself in formulas."""
         return not self.sets and not (callable(self.source) and not self.declared)
 
-    def axes(self, given: int) -> tuple[IndexSet, ...]:
+    def axes(self, count: int) -> tuple[IndexSet, ...]:
         """Return the sets that it is indexed by; a function without declared sets takes as many as it is given."""
         if callable(self.source) and not self.declared:
-            return tuple(IndexSet(f"axis {at}", _ANY) for at in range(given))
+            return tuple(IndexSet(f"axis {at}", _ANY) for at in range(count))
         return self.sets
 
-    def _fits(self, given: IndexSet, wanted: IndexSet) -> bool:
-        return given.same_as(wanted) if self.declared else len(wanted) in (len(given), _ANY)
+    def _fits(self, actual: IndexSet, wanted: IndexSet) -> bool:
+        return actual.same_as(wanted) if self.declared else len(wanted) in (len(actual), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
         """Return values at places: one integer array an index, all of one shape."""

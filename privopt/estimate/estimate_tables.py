@@ -58,7 +58,7 @@ def _estimated(
     return evolve(found, skipped=sum(each.skipped for each in here), notes=(*found.notes, *notes))
 
 
-def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
+def _notes(opened: Opened, estimate: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
     """Return what users of an estimate must know, a sentence each."""
     lines = []
     if repeated:
@@ -68,11 +68,11 @@ def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, seve
             "reports to several releases are taken for different people's; where one person sent several, intervals "
             "are too narrow unless a column says who sent each (subject)"
         )
-    if found.resolution:
+    if estimate.resolution:
         why = ", as fine as the reports support" if chosen else ""
         lines.append(
-            f"shares are smooth at a resolution of {found.resolution:.3g} {found.unit}{why}: gap is to the greatest "
-            "likelihood among such shares, gap_to_all to that of all distributions; resolution 0 allows them all"
+            f"shares are smooth at a resolution of {estimate.resolution:.3g} {estimate.unit}{why}: gap is to the "
+            "greatest likelihood among such shares, gap_to_all to that of all distributions; resolution 0 allows all"
         )
     if opened.result.guarantee.scope == "everywhere":
         lines.append("shares are of the vertices: each represents the positions around it, by their weights")

@@ -93,10 +93,10 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
     raise SolverError(f"the likelihood's gap must be {gap:g} per report, got {best:.3g} after {MOST_STEPS} steps")
 
 
-def _start(p: Floats, columns: Floats, parts: Floats, least: float) -> tuple[Floats, Floats]:
-    """Return the start of the method: shares, and multipliers of at least ``least``."""
+def _start(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
+    """Return the start of the method: shares, and multipliers of at least ``minimum``."""
     slope = columns @ (parts / (p @ columns))
-    return p, np.maximum(least, 1.0 - slope)
+    return p, np.maximum(minimum, 1.0 - slope)
 
 
 def _step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:

@@ -172,9 +172,9 @@ def _bernstein(error: float) -> HalfWidth:
     """
     side, deviation = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
-    def half_width(variance: Floats, span: Floats, n: int) -> Floats:
-        most = np.sqrt(variance) + span * math.sqrt(2 * deviation / max(1, n - 1))
-        return most * math.sqrt(2 * side / n) + span * side / (3 * n)
+    def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
+        most = np.sqrt(variance) + span * math.sqrt(2 * deviation / max(1, reports - 1))
+        return most * math.sqrt(2 * side / reports) + span * side / (3 * reports)
 
     return half_width
 
@@ -185,8 +185,8 @@ def _normal(error: float) -> HalfWidth:
 
     quantile = float(norm.isf(error / 2))
 
-    def half_width(variance: Floats, span: Floats, n: int) -> Floats:
-        return quantile * np.sqrt(variance / n)
+    def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
+        return quantile * np.sqrt(variance / reports)
 
     return half_width
 

@@ -26,16 +26,16 @@ MAX_TABLE_ROWS: Final = 2_000
 
 
 @themed
-def map_figure(made: Estimate, channel: Channel) -> Figure:
+def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     """Draw two maps in one scale of colours: what was reported, and the estimate of the truth.
 
     Args:
-        made: an estimate over all records whose outputs are the records.
+        estimate: an estimate over all records whose outputs are the records.
         channel: of records with coordinates.
     """
-    assert made.reported is not None
-    most = float(max(np.quantile(made.reported, 0.995), np.quantile(made.shares, 0.995), 1e-12))
-    return _maps({"reported": made.reported, "estimated": made.shares}, channel, most, "share", height=4.2)
+    assert estimate.reported is not None
+    most = float(max(np.quantile(estimate.reported, 0.995), np.quantile(estimate.shares, 0.995), 1e-12))
+    return _maps({"reported": estimate.reported, "estimated": estimate.shares}, channel, most, "share", height=4.2)
 
 
 @themed
@@ -50,7 +50,7 @@ def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
     return _maps(shares, channel, most, "share of the district", height=3.4)
 
 
-def _maps(shares: Mapping[str, Floats], channel: Channel, most: float, label: str, *, height: float) -> Figure:
+def _maps(shares: Mapping[str, Floats], channel: Channel, max_share: float, label: str, *, height: float) -> Figure:
     """Draw maps next to one another, the records as dots over the streets between them."""
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -66,38 +66,39 @@ def _maps(shares: Mapping[str, Floats], channel: Channel, most: float, label: st
             axes.add_collection(LineCollection(list(at[channel.streets]), colors="0.6", linewidths=0.5, zorder=0))
         order = np.argsort(values, kind="stable")
         x, y = at[order].T
-        dots = axes.scatter(x, y, c=values[order], s=size, vmin=0, vmax=most, cmap="viridis", **RIM)
+        dots = axes.scatter(x, y, c=values[order], s=size, vmin=0, vmax=max_share, cmap="viridis", **RIM)
         axes.set_title(title)
         axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
         axes.set_xlabel("longitude" if degrees else "x (km)")
         if not place:
             axes.set_ylabel("latitude" if degrees else "y (km)")
-    extend = "max" if any(np.nanmax(values) > most for values in shares.values()) else "neither"
+    extend = "max" if any(np.nanmax(values) > max_share for values in shares.values()) else "neither"
     figure.colorbar(dots, ax=figure.axes, label=label, shrink=0.8, extend=extend)
     return figure
 
 
-def share_layer(made: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> Layer:
+def share_layer(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> Layer:
     """Return a point for each record with its share and interval, or those of its group.
 
     Args:
-        made: the estimate, over records or groups.
+        estimate: the estimate, over records or groups.
         channel: of records with coordinates.
         groups: the records of each group, by its name; None where the estimate is over records.
     """
     assert channel.coordinates is not None  # the caller looked
     columns: dict[str, Any] = {}
     if groups is not None:
-        columns["group"] = [None if name is None else made.ids[name] for name in _groups_of(made, channel, groups)]
-    columns |= {name: values.tolist() for name, values in _by_record(made, channel, groups).items()}
+        numbers = _groups_of(estimate, channel, groups)
+        columns["group"] = [None if number is None else estimate.ids[number] for number in numbers]
+    columns |= {name: values.tolist() for name, values in _by_record(estimate, channel, groups).items()}
     kind: Literal["geographic", "planar"] = "geographic" if channel.geographic else "planar"
     features = point_features(channel.inputs, channel.coordinates, columns, geographic=channel.geographic)
     return Layer(kind=kind, features=features)
 
 
-def _groups_of(made: Estimate, channel: Channel, groups: Mapping[str, Ints]) -> list[int | None]:
+def _groups_of(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints]) -> list[int | None]:
     """Return the number of each record's group; None of a record that is in none."""
-    numbers = {name: number for number, name in enumerate(made.ids)}
+    numbers = {name: number for number, name in enumerate(estimate.ids)}
     found: list[int | None] = [None] * len(channel.inputs)
     for name, records in groups.items():
         for record in records.tolist():
@@ -105,73 +106,75 @@ def _groups_of(made: Estimate, channel: Channel, groups: Mapping[str, Ints]) -> 
     return found
 
 
-def _by_record(made: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> dict[str, Floats]:
+def _by_record(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> dict[str, Floats]:
     """Return share, low and high of each record, or of its group; NaN of a record that is in none."""
-    values = {"share": made.shares, "low": made.low, "high": made.high}
+    values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
     if groups is None:
         return values
-    places = [-1 if group is None else group for group in _groups_of(made, channel, groups)]
+    places = [-1 if group is None else group for group in _groups_of(estimate, channel, groups)]
     return {name: np.append(each, np.nan)[places] for name, each in values.items()}
 
 
 @themed
-def interval_figure(made: Estimate) -> Figure:
+def interval_figure(estimate: Estimate) -> Figure:
     """Draw the greatest shares, each with its interval and, where there is one, the share of raw reports."""
-    top = np.argsort(-made.shares, kind="stable")[:MAX_DRAWN_INTERVALS][::-1]
+    top = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS][::-1]
     figure, axes = axes_of(7.2, 1.3 + 0.18 * len(top))
     at = np.arange(len(top))
-    axes.hlines(at, made.low[top], made.high[top], linewidth=2, color=MARK)
-    axes.plot(made.shares[top], at, "o", ms=4, label="estimated, with its interval")
-    if made.reported is not None:
-        axes.plot(made.reported[top], at, "x", ms=4, label="reported")
-    axes.set_yticks(at, [made.ids[g][:24] for g in top.tolist()], fontsize="small")
-    most = max(made.high[top].max(), made.shares[top].max(), 0.0 if made.reported is None else made.reported[top].max())
+    axes.hlines(at, estimate.low[top], estimate.high[top], linewidth=2, color=MARK)
+    axes.plot(estimate.shares[top], at, "o", ms=4, label="estimated, with its interval")
+    most = max(estimate.high[top].max(), estimate.shares[top].max())
+    if estimate.reported is not None:
+        axes.plot(estimate.reported[top], at, "x", ms=4, label="reported")
+        most = max(most, estimate.reported[top].max())
+    axes.set_yticks(at, [estimate.ids[g][:24] for g in top.tolist()], fontsize="small")
     axes.set_xlim(-0.03 * most, 1.05 * most)  # from nothing on: intervals of no width have no scale of their own
     axes.set_xlabel("share")
     figure.legend(loc="outside upper right", ncols=2)
     return figure
 
 
-def estimate_page(made: Estimate, opened: Opened, reports: str, groups: Mapping[str, Ints] | None = None) -> str:
+def estimate_page(estimate: Estimate, opened: Opened, reports: str, groups: Mapping[str, Ints] | None = None) -> str:
     """Write one HTML document, without anything from outside.
 
     Args:
-        made: the estimate.
+        estimate: the estimate.
         opened: the release.
         reports: the table's name.
         groups: the records of each group, by its name; None where the estimate is over records.
     """
     title = f"What the reports say: {reports}"
     mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
-    notes = "".join(f"<p>{escape(line)}.</p>" for line in made.notes)
-    kind = "each holds by itself" if made.each_by_itself else "all hold at once"
-    kind += "" if made.intervals == "finite-sample" else ", for many reports"
+    notes = "".join(f"<p>{escape(line)}.</p>" for line in estimate.notes)
+    kind = "each holds by itself" if estimate.each_by_itself else "all hold at once"
+    kind += "" if estimate.intervals == "finite-sample" else ", for many reports"
     lead = (
-        f"{number_of(made.n, 'report')} ({number_of(made.skipped, 'row')} without one); {made.method}{made.gaps}; "
-        f"{made.intervals} intervals at {made.confidence:.4g}: {kind}."
+        f"{number_of(estimate.n, 'report')} ({number_of(estimate.skipped, 'row')} without one); "
+        f"{estimate.method}{estimate.gaps}; {estimate.intervals} intervals at {estimate.confidence:.4g}: {kind}."
     )
-    order = np.argsort(-made.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
-    rows = [(made.ids[g], *(f"{v[g]:.6g}" for v in (made.shares, made.low, made.high))) for g in order]
+    order = np.argsort(-estimate.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
+    rows = [(estimate.ids[g], *(f"{v[g]:.6g}" for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
     return document(
         title,
         f"<header><h1>{escape(title)}</h1><p>The share of people at each record, estimated from noisy reports. "
         f"Units: parts of 1.</p><p>{escape(lead)}</p>"
         f"{mark}{notes}</header>"
-        f"<main>{_map(made, opened, groups)}<section>{drawing('The greatest shares', interval_figure(made))}</section>"
+        f"<main>{_map(estimate, opened, groups)}"
+        f"<section>{drawing('The greatest shares', interval_figure(estimate))}</section>"
         f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",
     )
 
 
-def _map(made: Estimate, opened: Opened, groups: Mapping[str, Ints] | None) -> str:
+def _map(estimate: Estimate, opened: Opened, groups: Mapping[str, Ints] | None) -> str:
     """Draw the section with the map: of groups, or of all records; empty if they are not on a map."""
     channel = opened.mechanism.channel(opened.problem, opened.release)
     if not isinstance(channel, Channel) or channel.coordinates is None:
         return ""
     if groups is not None:
-        figure = district_figure(_by_record(made, channel, groups), channel)
+        figure = district_figure(_by_record(estimate, channel, groups), channel)
         title = "Districts: share, and the ends of its interval"
-    elif made.reported is not None and list(channel.inputs) == list(made.ids):
-        figure, title = map_figure(made, channel), "Estimated and reported"
+    elif estimate.reported is not None and list(channel.inputs) == list(estimate.ids):
+        figure, title = map_figure(estimate, channel), "Estimated and reported"
     else:
         return ""
     return f"<section>{drawing(title, figure)}</section>"

@@ -276,9 +276,9 @@ def _intervals(
     return *bounds, method, ()
 
 
-def _narrowest(found: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
+def _narrowest(sets: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
     """Return the set that lies within all bounds, each with its share of the error; None if it is empty."""
-    low, high = np.max([low for low, _ in found], axis=0), np.min([high for _, high in found], axis=0)
+    low, high = np.max([low for low, _ in sets], axis=0), np.min([high for _, high in sets], axis=0)
     return None if (low > high).any() else (low, high)
 
 

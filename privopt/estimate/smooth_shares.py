@@ -145,6 +145,6 @@ def _at(
     return _of(shares, resolution, columns, parts), int((found.shares > MIN_BUMP_SHARE).sum()) - 1
 
 
-def _of(found: Fit, resolution: float, columns: Floats, parts: Floats) -> Resolved:
-    whole = found.gap if resolution == 0 else gap_of(found.shares, columns, parts)
-    return Resolved(fit=found, resolution=resolution, whole_gap=whole)
+def _of(fit: Fit, resolution: float, columns: Floats, parts: Floats) -> Resolved:
+    whole = fit.gap if resolution == 0 else gap_of(fit.shares, columns, parts)
+    return Resolved(fit=fit, resolution=resolution, whole_gap=whole)

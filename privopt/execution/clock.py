@@ -61,8 +61,8 @@ class OutOfTime(StoppedError):  # noqa: N818 (no error where it is caught: the s
         clock: the scope whose end it is.
     """
 
-    def __init__(self, clock: Clock, before: str = "") -> None:
-        super().__init__(f"the time limit came before {before}" if before else UNWRITTEN)
+    def __init__(self, clock: Clock, unfinished: str = "") -> None:
+        super().__init__(f"the time limit came before {unfinished}" if unfinished else UNWRITTEN)
         self.clock = clock
 
 
@@ -114,18 +114,18 @@ class Clock:
             scope = scope.parent
         return found
 
-    def check(self, before: str = "") -> None:
+    def check(self, unfinished: str = "") -> None:
         """Raise StoppedError if the time is over. Call it inside long loops; it takes half a microsecond.
 
         Args:
-            before: what is not done yet, in words.
+            unfinished: what is not done yet, in words.
 
         Raises:
             OutOfTime: the end of this scope, or of one around it, has come.
         """
         scope = self.over
         if scope is not None:
-            raise OutOfTime(scope, before)
+            raise OutOfTime(scope, unfinished)
 
     def share(self, part: float) -> AbstractContextManager[Clock]:
         """Open a scope of so much of what is left; without a limit it has none."""
@@ -140,9 +140,9 @@ def clock() -> Clock:
     return _CLOCK.get()
 
 
-def check(before: str = "") -> None:
+def check(unfinished: str = "") -> None:
     """Stop where the innermost scope's time is over; see :meth:`Clock.check`."""
-    _CLOCK.get().check(before)
+    _CLOCK.get().check(unfinished)
 
 
 @contextmanager

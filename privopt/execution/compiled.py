@@ -107,9 +107,9 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     return decorate
 
 
-def when_compiling(tell: Callable[[str], object]) -> None:
-    """Have ``tell`` called once, with a sentence, where a function is compiled that no earlier run has kept."""
-    _listeners[:] = [tell]
+def when_compiling(notify: Callable[[str], object]) -> None:
+    """Have ``notify`` called once, with a sentence, where a function is compiled that no earlier run has kept."""
+    _listeners[:] = [notify]
 
 
 def compilations() -> int:

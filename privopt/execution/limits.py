@@ -49,20 +49,20 @@ def limited_to(jobs: int | None) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def in_threads(function: Callable[[int, int], T], count: int, *, least: int = 64) -> list[T]:
+def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int = 64) -> list[T]:
     """Call a function that releases the GIL on spans ``a, b`` of ``range(count)`` in threads; return results in order.
 
     Args:
         function: of the two ends; spans do not depend on each other.
         count: of all; 0 calls nothing.
-        least: fewer than this are one span, in the caller's own thread.
+        min_span: fewer than this are one span, in the caller's own thread.
 
     Raises:
         OutOfTime: the end of a scope around has come; spans that were not begun are not begun any more.
     """
     workers = allowed_threads()
     check()
-    if count < least or workers == 1:
+    if count < min_span or workers == 1:
         return [function(0, count)] if count else []
     with ThreadPoolExecutor(workers) as pool:  # four a thread: spans may differ in length of work
         futures = [

@@ -78,9 +78,9 @@ def _under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int:
     return left
 
 
-def _left_of(group: Path, most: str, used: str) -> int:
+def _left_of(group: Path, limit_file: str, used: str) -> int:
     try:
-        limit = (group / most).read_text().strip()
+        limit = (group / limit_file).read_text().strip()
         if not limit.isdigit() or int(limit) >= UNLIMITED:
             return UNLIMITED
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

@@ -77,11 +77,11 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         yield stream, found.st_size
 
 
-def _check(found: os.stat_result, largest: int) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise Unreadable(f"which is {what_it_is(found.st_mode)}")
-    if found.st_size > largest:
-        raise Unreadable(f"which has {found.st_size:,} bytes, more than the {largest:,} that are read")
+def _check(status: os.stat_result, largest: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable(f"which is {what_it_is(status.st_mode)}")
+    if status.st_size > largest:
+        raise Unreadable(f"which has {status.st_size:,} bytes, more than the {largest:,} that are read")
 
 
 def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> bytes:

@@ -207,8 +207,8 @@ def read_document(folder: Path) -> dict[str, Any]:
     """
     path = folder / RESULT
 
-    def refuse(found: str, wanted: str = "a result of privopt") -> NoReturn:
-        raise InputError([Fault(str(path), "", found, wanted)])
+    def refuse(got: str, wanted: str = "a result of privopt") -> NoReturn:
+        raise InputError([Fault(str(path), "", got, wanted)])
 
     try:
         text = read_bytes(path, largest=LARGEST_TEXT, links=False).decode("utf-8")

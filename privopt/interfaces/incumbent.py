@@ -174,11 +174,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Whether the gap is reached by what firm offers promise."""
         return near(self.value, self.bound, self.gap, self.noise)
 
-    def note(self, said: str, **figures: object) -> None:
+    def note(self, step: str, **figures: object) -> None:
         """See :class:`Offers`."""
         with self._lock:
-            if said:
-                self.path.append(said)
+            if step:
+                self.path.append(step)
             self.details.update(figures)
 
     # --- what closing does --------------------------------------------------------------------------

@@ -33,9 +33,9 @@ class Later(Generic[T]):
         return self._make(*self._arguments)
 
 
-def made(given: T | Later[T]) -> T:
+def made(value: T | Later[T]) -> T:
     """Return a value, made now where it is to be made."""
-    return given.value() if isinstance(given, Later) else given
+    return value.value() if isinstance(value, Later) else value
 
 
 def near(value: float, bound: float, gap: float, noise: float = 0.0) -> bool:
@@ -143,7 +143,7 @@ class Offers(ABC, Generic[C, P]):
         """Check whether the gap is reached by what is certified and proved now: claims do not count."""
 
     @abstractmethod
-    def note(self, said: str, **figures: object) -> None:
+    def note(self, step: str, **figures: object) -> None:
         """Add a step to the path that the answer states, and figures to its details."""
 
     def through(
@@ -187,7 +187,7 @@ class Alone(Offers[C, P]):
         """Return whether the promised values reach the gap: certified ones are not required."""
         return self.reached
 
-    def note(self, said: str, **figures: object) -> None:
+    def note(self, step: str, **figures: object) -> None:
         """Ignore a step: the path is not read."""
 
 
@@ -232,10 +232,10 @@ class View(Offers[C, P]):
         """Certify and prove the whole, where that says anything."""
         return self.reached if self.alone else self._outer.confirm()
 
-    def note(self, said: str, **figures: object) -> None:
+    def note(self, step: str, **figures: object) -> None:
         """Note a step at the whole problem."""
-        self._outer.note(said, **figures)
+        self._outer.note(step, **figures)
 
 
-def _lifted(lift: Callable[[T], Any], given: T | Later[T]) -> Any:
-    return lift(made(given))
+def _lifted(lift: Callable[[T], Any], value: T | Later[T]) -> Any:
+    return lift(made(value))

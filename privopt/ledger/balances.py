@@ -127,12 +127,12 @@ class Booking:
             raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
         return entry
 
-    def _is_whole(self, entry: Entry, before: bytes) -> bool:
+    def _is_whole(self, entry: Entry, previous: bytes) -> bool:
         name = "" if entry.subject is None else self.name_of(entry.subject)
         terms = self.terms_of(entry.terms)
         if name is None or terms is None or not entry.plain:
             return False
-        made = chained(before, entry.number, entry.time, name, terms, entry.total, entry.count)
+        made = chained(previous, entry.number, entry.time, name, terms, entry.total, entry.count)
         return made == entry.hash
 
     def name_of(self, number: int) -> str | None:

@@ -247,9 +247,9 @@ class Batch:
                 "name another batch for them"
             )
 
-    def begin_writing(self, made: Path) -> None:
+    def begin_writing(self, finished: Path) -> None:
         """Note, durably, that a finished file is about to get the target's name."""
-        self._write({**self.record, "state": "writing", "sha256": _sha256(made)})
+        self._write({**self.record, "state": "writing", "sha256": _sha256(finished)})
 
     @property
     def left_target(self) -> bool:

@@ -68,13 +68,13 @@ Sum = tuple[Fraction, ...]
 """What charges come to: one number, or epsilon and delta."""
 
 
-def continues(unit: str, before: str) -> bool:
+def continues(unit: str, earlier: str) -> bool:
     """Return whether a charge's unit goes on with those before: the same, or one that names the distance first.
 
     >>> continues("per km by road", "per km"), continues("per km by road", "per km as the crow flies")
     (True, False)
     """
-    return unit == before or (before in PER_DISTANCE and unit.startswith(f"{before} "))
+    return unit == earlier or (earlier in PER_DISTANCE and unit.startswith(f"{earlier} "))
 
 
 def unit_of(kind: str, what: str) -> str:
@@ -320,11 +320,11 @@ def _quoted(values: tuple[str, ...]) -> str:
     return json.dumps(values)[1:-1]
 
 
-def chained(before: bytes, number: int, time: int, subject: str, terms: Terms, total: str, count: int) -> bytes:
+def chained(previous: bytes, number: int, time: int, subject: str, terms: Terms, total: str, count: int) -> bytes:
     """Return the hash of an entry: SHA-256 of its canonical text, a JSON array that begins with the hash before.
 
     Args:
-        before: of the entry before; :data:`BEGINNING` for the first.
+        previous: of the entry before; :data:`BEGINNING` for the first.
         number: from 1.
         time: microseconds since 1970, UTC.
         subject: whom it charges; empty for none.
@@ -332,5 +332,5 @@ def chained(before: bytes, number: int, time: int, subject: str, terms: Terms, t
         total: what the subject has spent with it, as text of a rational.
         count: how often the subject was charged with it.
     """
-    head = f'["{before.hex()}", {number}, {time}, {json.dumps(subject)}, {_quoted(terms.values)}'
+    head = f'["{previous.hex()}", {number}, {time}, {json.dumps(subject)}, {_quoted(terms.values)}'
     return hashlib.sha256(f'{head}, "{total}", {count}]'.encode("utf-8", "surrogateescape")).digest()

@@ -75,14 +75,14 @@ def no_less(distances: Floats) -> Floats:
 
 
 @jit(inline="always")
-def _root(total: float, rest: float, size: float, room: float) -> float:  # pragma: no cover - compiled
-    """Return the greatest double proved at most the root of total + rest, whose error is below ``room`` times size."""
+def _root(total: float, rest: float, size: float, error: float) -> float:  # pragma: no cover - compiled
+    """Return the greatest double proved at most the root of total + rest, whose error is below ``error`` times size."""
     total, rest = two_sum(total, rest)
     root = 0.0 if total < 1e-280 else math.sqrt(total)
     for _ in range(2):  # it is off by less than two units in the last place
         square, square_rest = two_product(root, root)
         over, over_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
-        doubt = room * size + 2.0**-51 * abs(over_rest) + (1e-300 if size > 0.0 else 0.0)
+        doubt = error * size + 2.0**-51 * abs(over_rest) + (1e-300 if size > 0.0 else 0.0)
         if root > 0.0 and over + (over_rest + rest) < doubt:
             root = np.nextafter(root, 0.0)
     return root
@@ -131,7 +131,7 @@ def _plain_roots_of_square(
 
 @jit(few=lambda a, b, a_rest, b_rest, i, *_: bool(i.size * a.shape[1] <= 1_000))
 def root_of_squares(
-    a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, found: Floats
+    a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, out: Floats
 ) -> None:  # pragma: no cover - compiled
     """Set found[p] to the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
 
@@ -143,7 +143,7 @@ def root_of_squares(
         a, b: (N, dim), (M, dim) coordinates.
         a_rest, b_rest: what these omit, of their shapes; both of shape (0, dim): nothing.
         i, j: (P,) rows of them.
-        found: (P,), written to.
+        out: (P,), written to.
     """
     room = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was omitted, each off by u
     wide = _is_wide(a.shape[1], a_rest.shape[0])
@@ -156,7 +156,7 @@ def root_of_squares(
                     step = a[i[p], axis] - b[j[p], axis]
                     part += step * step
                 total += part
-            found[p] = _root_of_plain(total, a.shape[1])
+            out[p] = _root_of_plain(total, a.shape[1])
             continue
         for axis in range(a.shape[1]):
             step, step_rest = two_sum(a[i[p], axis], -b[j[p], axis])
@@ -167,7 +167,7 @@ def root_of_squares(
             total, total_rest = two_sum(total, square)
             rest += square_rest + total_rest
             size += abs(square_rest) + abs(total_rest)
-        found[p] = _root(total, rest, size, room)
+        out[p] = _root(total, rest, size, room)
 
 
 @jit(few=lambda points, *_: bool(points.size <= 64))
@@ -252,14 +252,14 @@ def great_circle(
     *,
     lat_rest: Floats | float = 0.0,
     lon_rest: Floats | float = 0.0,
-    room: float = 0.0,
+    error: float = 0.0,
 ) -> Floats:
     """Evaluate the haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
 
     To differences of latitude and longitude, a less b, what the doubles omit of them is added (``lat_rest``,
     ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So h = sin(d
-    / 2R)^2 is off by at most 60 u of it, and by the further error ``room`` of the product of cosines, a part of it.
-    Less 64 u and ``room`` it is below the exact one. From there on, halving the angle three times, the series and the
+    / 2R)^2 is off by at most 60 u of it, and by the further error ``error`` of the product of cosines, a part of it.
+    Less 64 u and ``error`` it is below the exact one. From there on, halving the angle three times, the series and the
     products err by less than 12 u: less 16 u the distance is below, too.
 
     Beyond a quarter of the circumference h is near 1 and determines d badly. There the distance to the point opposite b
@@ -275,7 +275,7 @@ def great_circle(
     turn = np.abs(np.where(turn > 180.0, (360.0 - turn) - more, turn + more))  # 360 - turn is exact
     h = _half_versine(np.abs((lat_a - lat_b) + lat_rest)) + (cos_a * cos_b) * _half_versine(turn)
     beyond = h > 0.5
-    h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47 - room), 1.0))
+    h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47 - error), 1.0))
     if beyond.any():  # more than a quarter of the way round: by what is left to the point opposite
         left = _half_versine(np.abs(lat_a + lat_b)) + (cos_a * cos_b) * _half_versine(np.abs(180.0 - turn))
         h = np.where(beyond, np.minimum(left, 1.0), h)

@@ -209,10 +209,10 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     head, tail = _two_doubles(epsilon)
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
 
-    def bound(a: int, b: int) -> None:
-        _exp_bounds(head, tail, d[a:b], *constants, lower[a:b], upper[a:b])
+    def bound(first: int, end: int) -> None:
+        _exp_bounds(head, tail, d[first:end], *constants, lower[first:end], upper[first:end])
 
-    in_threads(bound, d.size, least=100_000)
+    in_threads(bound, d.size, min_span=100_000)
     return lower, upper
 
 

@@ -20,15 +20,15 @@ COARSEST: Final = 2.0**-30
 HALF: Final = Fraction(1, 2)
 
 
-def unit_for(low: float, high: float, most: float = math.inf) -> float:
+def unit_for(low: float, high: float, maximum: float = math.inf) -> float:
     """Return a unit at which a number between two ends, and what is a little below or above, is rounded down alike.
 
     Args:
         low, high: the ends, finite.
-        most: what the number rounded down may not be above.
+        maximum: what the number rounded down may not be above.
     """
     doubt = max(high - low, FINEST * abs(low), 2.0**-1000)
-    bottom, top = min(low - doubt / 4.0, most), high + doubt / 4.0
+    bottom, top = min(low - doubt / 4.0, maximum), high + doubt / 4.0
     wide = max(top - bottom, doubt) * (1.0 + 2.0**-40)
     halves = math.floor(abs(bottom) / wide + 0.5) - 0.5
     return abs(bottom) / halves if halves > 0.0 else 2.0 * max(abs(bottom), abs(top))

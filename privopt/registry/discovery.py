@@ -159,14 +159,14 @@ def _typed(one: Brought[Any]) -> Brought[Any]:
 
 
 def _checked(
-    found: dict[tuple[str, str], Brought[Any]], broken: tuple[Broken, ...], manager: pluggy.PluginManager
+    brought: dict[tuple[str, str], Brought[Any]], broken: tuple[Broken, ...], manager: pluggy.PluginManager
 ) -> Registry:
     """Return a registry of what was found, without the mechanisms that claim an unregistered notion."""
-    kinds = {key: one for key, one in found.items() if isinstance(one, Kind)}
+    kinds = {key: one for key, one in brought.items() if isinstance(one, Kind)}
     notions = {name for role, name in kinds if role == "notion"}
     decomposers = [kind.spec for kind in kinds.values() if kind.spec.role == "decomposer"]
     mechanisms: dict[str, Registered] = {}
-    for one in (one for _, one in sorted(found.items()) if isinstance(one, Registered)):
+    for one in (one for _, one in sorted(brought.items()) if isinstance(one, Registered)):
         taken = evolve(one, spec=_with_decomposers(one.spec, decomposers)) if one.spec.decomposes else one
         missing = {taken.spec.kind_of(method) for method in taken.spec.methods} - notions
         for notion in sorted(missing):
@@ -175,7 +175,7 @@ def _checked(
         if not missing:
             mechanisms[one.spec.name] = taken
 
-    others = {key: one for key, one in found.items() if not isinstance(one, Kind | Registered)}
+    others = {key: one for key, one in brought.items() if not isinstance(one, Kind | Registered)}
     return Registry(mechanisms=mechanisms, kinds=kinds, others=others, broken=broken, manager=manager)
 
 

@@ -96,17 +96,17 @@ class Registered(Brought[MechanismSpec]):
         except TypeError as error:
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
-    def expect(self, method: str, made: object, wanted: type) -> None:
+    def expect(self, method: str, value: object, wanted: type) -> None:
         """Refuse what one of the mechanism's methods returned where it is of another kind.
 
         Raises:
             RegistryError: names distribution, mechanism, method, the type returned and the one that it must be.
         """
-        if not isinstance(made, wanted):
+        if not isinstance(value, wanted):
             room = ".".join(wanted.__module__.split(".")[:2])  # where plugins import it from
             raise RegistryError(
                 f"{self.plugin}: {self.spec.name}: {method}() must return "
-                f"{room}.{wanted.__name__}, got {type(made).__name__}; nothing written"
+                f"{room}.{wanted.__name__}, got {type(value).__name__}; nothing written"
             )
 
     def method(self, name: str | None) -> MethodSpec:

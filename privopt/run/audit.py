@@ -60,11 +60,11 @@ _WORDS: Final = {
 }
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(figures: Mapping[str, Any]) -> str:
     """Show the audit as lines of text; keys of the mechanism's own come last. One line names what does not apply."""
     lines = []
-    titles = {name: _WORDS.get(name, name.replace("_", " ")) for name in found}
-    for name, value in found.items():
+    titles = {name: _WORDS.get(name, name.replace("_", " ")) for name in figures}
+    for name, value in figures.items():
         if value is None:
             continue
         if isinstance(value, Mapping) and any(map(_deep, value.values())):
@@ -75,7 +75,7 @@ def table(found: Mapping[str, Any]) -> str:
         else:
             text = _shown(value)
         lines.append(f"{titles[name]:<30}{text}")
-    absent = ", ".join(titles[name] for name, value in found.items() if value is None)
+    absent = ", ".join(titles[name] for name, value in figures.items() if value is None)
     if absent:
         lines.append(f"{'not for this mechanism':<30}{absent}")
     return "\n".join(lines) + "\n"

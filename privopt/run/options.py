@@ -20,16 +20,16 @@ ABOVE: Final = math.ulp(0.0)
 """The least double above 0."""
 
 
-def _checked(found: Any, own: Attribute[Any]) -> Any:
+def _checked(value: Any, attribute: Attribute[Any]) -> Any:
     """Return a plain number, of NumPy's too, which JSON would not take."""
-    if found is None:
+    if value is None:
         return None
-    check_number(own.name, found, own.metadata["wanted"], least=own.metadata["least"], whole=own.metadata["whole"])
-    return int(found) if own.metadata["whole"] else float(found)
+    check_number(attribute.name, value, **attribute.metadata)
+    return int(value) if attribute.metadata["whole"] else float(value)
 
 
-def _number(wanted: str, *, least: float = -math.inf, whole: bool = False) -> Any:
-    rule = {"wanted": wanted, "least": least, "whole": whole}
+def _number(wanted: str, *, minimum: float = -math.inf, whole: bool = False) -> Any:
+    rule = {"wanted": wanted, "minimum": minimum, "whole": whole}
     return field(default=None, converter=Converter(_checked, takes_field=True), metadata=rule)
 
 
@@ -59,12 +59,12 @@ class Options:
 
     method: str | None = None
     solver: str = "cbc"
-    jobs: int | None = _number("a whole number of at least 1", least=1, whole=True)
+    jobs: int | None = _number("a whole number of at least 1", minimum=1, whole=True)
     executor: str | None = None
-    time_limit: float | None = _number("a finite number of seconds above 0", least=ABOVE)
-    memory: float | None = _number("a finite number of gigabytes above 0", least=ABOVE)
+    time_limit: float | None = _number("a finite number of seconds above 0", minimum=ABOVE)
+    memory: float | None = _number("a finite number of gigabytes above 0", minimum=ABOVE)
     gap: float | None = _number("a number above 0 and below 1")
-    seed: int | None = _number("a whole number of at least 0", whole=True, least=0)
+    seed: int | None = _number("a whole number of at least 0", whole=True, minimum=0)
     force: bool = False
     allow_unsafe: bool = False
     resume: bool = False

@@ -220,7 +220,7 @@ def _moved(names: list[str], taken: set[str]) -> dict[str, str]:
     return moved
 
 
-def _renamed(name: str, contents: bytes, moved: Mapping[str, str]) -> bytes:
+def _renamed(name: str, contents: bytes, new_names: Mapping[str, str]) -> bytes:
     """Return the problem file with every text that is one of these paths replaced, and nothing else changed."""
     text = contents.decode("utf-8-sig")
 
@@ -228,11 +228,11 @@ def _renamed(name: str, contents: bytes, moved: Mapping[str, str]) -> bytes:
         token = match.group()
         if token.startswith("#"):
             return token
-        new = moved.get(tomllib.loads(f"x = {token}")["x"])
+        new = new_names.get(tomllib.loads(f"x = {token}")["x"])
         return token if new is None else json.dumps(new, ensure_ascii=False).replace("\x7f", "\\u007f")
 
     renamed = _TOKEN.sub(replaced, text)
-    if _parsed(renamed) != _values(_parsed(text), moved):
+    if _parsed(renamed) != _values(_parsed(text), new_names):
         raise InputError([Fault(name, "", "a path outside its folder that is a key too", "files in its folder")])
     return renamed.encode()
 
@@ -241,12 +241,12 @@ def _parsed(text: str) -> dict[str, Any]:
     return tomllib.loads(text, parse_float=str)
 
 
-def _values(value: Any, moved: Mapping[str, str]) -> Any:
+def _values(value: Any, new_names: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {name: _values(inner, moved) for name, inner in value.items()}
+        return {name: _values(inner, new_names) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_values(inner, moved) for inner in value]
-    return moved.get(value, value) if isinstance(value, str) else value
+        return [_values(inner, new_names) for inner in value]
+    return new_names.get(value, value) if isinstance(value, str) else value
 
 
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:

@@ -56,11 +56,11 @@ def check_key(key: Path) -> None:
     _signature(b"", key)
 
 
-def with_signature(found: Verdict, folder: Path, allowed: Path) -> Verdict:
+def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
     """Add to a verdict who signed the folder, or why no one did whom a file of allowed signers names.
 
     Args:
-        found: what ``verify`` found.
+        verdict: what ``verify`` found.
         folder: DIR.
         allowed: allowed signers, as ``ssh-keygen`` reads them: a line ``NAME KEYTYPE KEY`` each.
 
@@ -78,7 +78,7 @@ def with_signature(found: Verdict, folder: Path, allowed: Path) -> Verdict:
     try:
         read_bytes(folder / SIGNATURE, largest=LARGEST_TEXT, links=False)
     except Unreadable as error:
-        return _unsigned(found, f"{SIGNATURE}: found {error.found}; privopt sign DIR KEY signs a folder")
+        return _unsigned(verdict, f"{SIGNATURE}: found {error.found}; privopt sign DIR KEY signs a folder")
     sums = (folder / SUMS).read_bytes()
     given = ["-s", str(folder / SIGNATURE), "-f", str(allowed)]
     code, said, why = _run([program, "-Y", "find-principals", *given], b"")
@@ -88,12 +88,12 @@ def with_signature(found: Verdict, folder: Path, allowed: Path) -> Verdict:
         code, said, why = _run(asked, sums)
         if code == 0:
             key = said.decode("utf-8", "replace").strip().rpartition(" with ")[2]
-            return evolve(found, signed_by=f"{name} ({key})")
-    return _unsigned(found, f"{SIGNATURE}: no signature by whom {allowed} allows ({why or 'no such signer'})")
+            return evolve(verdict, signed_by=f"{name} ({key})")
+    return _unsigned(verdict, f"{SIGNATURE}: no signature by whom {allowed} allows ({why or 'no such signer'})")
 
 
-def _unsigned(found: Verdict, complaint: str) -> Verdict:
-    return evolve(found, verdict=None, complaints=(*found.complaints, complaint))
+def _unsigned(verdict: Verdict, complaint: str) -> Verdict:
+    return evolve(verdict, verdict=None, complaints=(*verdict.complaints, complaint))
 
 
 def _signature(message: bytes, key: Path) -> bytes:
@@ -113,8 +113,8 @@ def _program() -> str:
     return found
 
 
-def _run(command: Sequence[str], given: bytes) -> tuple[int, bytes, str]:
+def _run(command: Sequence[str], stdin: bytes) -> tuple[int, bytes, str]:
     """Run the program with something on its standard input: its code, its output, and its last complaint."""
-    done = subprocess.run(command, input=given, capture_output=True, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, check=False)
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return done.returncode, done.stdout, lines[-1].strip() if lines else ""

@@ -21,15 +21,15 @@ def fingerprint(value: object) -> dict[str, str]:
     return found
 
 
-def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], depth: int) -> None:
+def _walk(value: Any, place: str, digests: dict[str, str], visited: set[int], depth: int) -> None:
     if depth > 12 or isinstance(value, Seen):  # readers note what they read, in `solve` too
         return
     if isinstance(value, np.ndarray):
         head = f"{value.dtype}{value.shape}"
-        found[place] = head + hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        digests[place] = head + hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return
     if isinstance(value, (str, bytes, int, float, complex, type(None), Path)) or not hasattr(value, "__class__"):
-        found[place] = repr(value)
+        digests[place] = repr(value)
         return
     if id(value) in visited:
         return
@@ -39,19 +39,19 @@ def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], dept
         inner = [(f"{place}[{name!r}]", item) for name, item in value.items()]
     elif isinstance(value, (list, tuple)):
         inner = [(f"{place}[{n}]", item) for n, item in enumerate(value)]
-        found[f"{place}.length"] = str(len(value))
+        digests[f"{place}.length"] = str(len(value))
     elif type(value).__module__.startswith("privopt") or attrs.has(type(value)) or hasattr(value, "__dict__"):
         names = [a.name for a in attrs.fields(type(value))] if attrs.has(type(value)) else []
         names += [name for name in getattr(value, "__dict__", {}) if name not in names]
         inner = [(f"{place}.{name}", getattr(value, name)) for name in names if hasattr(value, name)]
     else:
         with contextlib.suppress(Exception):  # an object whose repr fails has no fingerprint
-            found[place] = repr(value)
+            digests[place] = repr(value)
     for name, item in inner:
         if not callable(item) or isinstance(item, Mapping):
-            _walk(item, name, found, visited, depth + 1)
+            _walk(item, name, digests, visited, depth + 1)
 
 
-def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+def changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
     """Return places whose contents differ; a value that was only cached (a cached property) is not a change."""
-    return tuple(name for name, digest in before.items() if after.get(name, digest) != digest)
+    return tuple(name for name, digest in old.items() if new.get(name, digest) != digest)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 __all__ = ["count_vectors", "epsilons", "score_matrices", "sizes"]
 
 
-def sizes(most: int) -> st.SearchStrategy[int]:
-    """Draw 1 to ``most``, 2 first: most faults need two of a thing at least, and one is a case of its own."""
-    return st.sampled_from([n for n in (2, 3, *range(4, most + 1)) if n <= most] + [1])
+def sizes(maximum: int) -> st.SearchStrategy[int]:
+    """Draw 1 to ``maximum``, 2 first: most faults need two of a thing at least, and one is a case of its own."""
+    return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])
 
 
 def epsilons(texts: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0")) -> st.SearchStrategy[str]:
@@ -22,9 +22,9 @@ def epsilons(texts: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0")) 
     return st.sampled_from(list(texts))
 
 
-def count_vectors(count: int, most: int = 9) -> st.SearchStrategy[tuple[int, ...]]:
-    """Draw people at each of ``count`` places, 0 to ``most``."""
-    return st.lists(st.integers(0, most), min_size=count, max_size=count).map(tuple)
+def count_vectors(count: int, maximum: int = 9) -> st.SearchStrategy[tuple[int, ...]]:
+    """Draw people at each of ``count`` places, 0 to ``maximum``."""
+    return st.lists(st.integers(0, maximum), min_size=count, max_size=count).map(tuple)
 
 
 @st.composite

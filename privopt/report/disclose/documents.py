@@ -84,10 +84,10 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 """Sentences of each section by the first parts of their keys. ``attack.warning`` is in the summary alone."""
 
 
-def select(told: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
+def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
     """Yield the sentences whose keys begin so, in the order of the starts."""
     for start in starts:
-        yield from (each for each in told if each.key == start or each.key.startswith(f"{start}."))
+        yield from (each for each in statements if each.key == start or each.key.startswith(f"{start}."))
 
 
 def _field(statement: Statement) -> dict[str, Any]:
@@ -95,22 +95,22 @@ def _field(statement: Statement) -> dict[str, Any]:
     return {"value": said, "claim": statement.claim}
 
 
-def document(name: str, told: Sequence[Statement]) -> str:
+def document(name: str, statements: Sequence[Statement]) -> str:
     """Write one of the documents.
 
     Args:
         name: a key of :data:`LAYOUTS`.
-        told: all sentences there are; each document takes those it has a place for.
+        statements: all sentences there are; each document takes those it has a place for.
     """
     parts, used = [f"# {TITLES[name]}"], set()
     for title, starts in LAYOUTS[name].items():
-        chosen = [each for each in select(told, starts) if title == "summary" or each.key != "attack.warning"]
+        chosen = [each for each in select(statements, starts) if title == "summary" or each.key != "attack.warning"]
         used |= {each.claim for each in chosen}
         if chosen:
             lines = "\n".join(f"- {plain(each.text)} [{each.claim}]" for each in chosen)
             parts.append(f"## {TITLES[title]}\n\n{lines}")
     if name == "card":
-        parts.append(f"## {TITLES['machine']}\n\n```json\n{_json_ld(told)}```")
+        parts.append(f"## {TITLES['machine']}\n\n```json\n{_json_ld(statements)}```")
         used |= {"declared"}
     parts.append(f"## {TITLES['marks']}\n\n" + "\n".join(f"- [{c}]: {CLAIMS[c]}" for c in CLAIMS if c in used))
     return "\n\n".join(parts) + "\n"
@@ -126,11 +126,11 @@ def plain(text: str) -> str:
     return "".join(piece if n % 2 else re.sub(r"([\\`*\[\]<>|&])", r"\\\1", piece) for n, piece in enumerate(pieces))
 
 
-def _json_ld(told: Sequence[Statement]) -> str:
+def _json_ld(statements: Sequence[Statement]) -> str:
     """Return the machine-readable card, in schema.org's terms; each property's description is the claim it rests on."""
     properties = [
         {"@type": "PropertyValue", "name": each.key.partition(".")[2], **_field(each)}
-        for each in select(told, PROPERTIES)
+        for each in select(statements, PROPERTIES)
         if each.claim != "open"
     ]
     for each in properties:

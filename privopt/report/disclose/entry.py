@@ -112,16 +112,16 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def entry(told: Sequence[Statement]) -> str:
+def entry(statements: Sequence[Statement]) -> str:
     """Write an entry as JSON, which every reader of YAML reads too.
 
     What is open is omitted, so the schema names required fields that no one has answered. A field that is a number, a
     date or one of a list cannot have a mark: ``additional_information`` says what each of them rests on.
 
     Args:
-        told: all sentences there are, with answers that :func:`check_answers` takes.
+        statements: all sentences there are, with answers that :func:`check_answers` takes.
     """
-    known = [each for each in told if each.claim != "open"]
+    known = [each for each in statements if each.claim != "open"]
     groups: dict[str, dict[str, Any]] = {
         group: {name: text for name, starts in fields.items() if (text := _text(group, select(known, starts)))}
         for group, fields in TEXTS_OF.items()
@@ -131,7 +131,7 @@ def entry(told: Sequence[Statement]) -> str:
     for group, name, value, _ in typed:
         groups[group][name] = value
     more = groups["implementation"].get("additional_information", "")
-    groups["implementation"]["additional_information"] = f"{more}\n{_marks(told, typed)}".lstrip()
+    groups["implementation"]["additional_information"] = f"{more}\n{_marks(statements, typed)}".lstrip()
     return dump_json({"url_slug": _slug(known), "deployment": groups})
 
 
@@ -177,7 +177,7 @@ def _parameters(known: Sequence[Statement]) -> Iterator[tuple[str, float | str]]
                 yield name, text
 
 
-def _marks(told: Sequence[Statement], typed: Sequence[Field]) -> str:
+def _marks(statements: Sequence[Statement], typed: Sequence[Field]) -> str:
     """Say what fields without a mark rest on, what is left to answer, and what the marks mean."""
     parts = []
     fields: dict[str, list[str]] = {}
@@ -185,10 +185,10 @@ def _marks(told: Sequence[Statement], typed: Sequence[Field]) -> str:
         fields.setdefault(claim, []).append(f"`{group}.{name}`")
     if fields:
         parts += [f"**{TITLES['unmarked']}**", "\n".join(f"- {', '.join(f)} [{c}]" for c, f in fields.items())]
-    left = [f"- {plain(each.text)} [open]" for each in told if each.claim == "open"]
+    left = [f"- {plain(each.text)} [open]" for each in statements if each.claim == "open"]
     if left:
         parts += [f"**{TITLES['questions']}**", "\n".join(left)]
-    used = {each.claim for each in told}
+    used = {each.claim for each in statements}
     parts += [f"**{TITLES['marks']}**", "\n".join(f"- [{c}]: {words}" for c, words in CLAIMS.items() if c in used)]
     return "\n\n".join(parts)
 

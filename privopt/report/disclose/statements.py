@@ -60,18 +60,18 @@ def claim_of(key: str, verdict: str) -> str:
     return {"release": verdict, "maker": "declared", "attack": "measured", "limit": "not checked"}[kind]
 
 
-def statements(opened: Opened, found: Mapping[str, Any], facts: Mapping[str, str]) -> list[Statement]:
+def statements(opened: Opened, audit: Mapping[str, Any], facts: Mapping[str, str]) -> list[Statement]:
     """Say all that can be said of a release.
 
     Args:
         opened: as :func:`privopt.run.verify.open_verified` returns it.
-        found: what ``audit`` measured.
+        audit: what ``audit`` measured.
         facts: answers of the owner, by key.
     """
     verdict = opened.verdict
     if verdict is None:
         raise ModelError("a release must be verified before anything is said of it")
-    told = [*_release(opened, verdict), *_attacks(opened, found), *_limits(opened)]
+    told = [*_release(opened, verdict), *_attacks(opened, audit), *_limits(opened)]
     made = [
         Statement(
             key=key,
@@ -170,13 +170,13 @@ def _loss(result: Result) -> Iterator[Told]:
         yield key, {"bound": _number(stated.lower_bound), "unit": stated.unit}
 
 
-def _attacks(opened: Opened, found: Mapping[str, Any]) -> Iterator[Told]:
+def _attacks(opened: Opened, audit: Mapping[str, Any]) -> Iterator[Told]:
     """Yield what ``audit`` measured; what does not apply is omitted."""
     for line in opened.mechanism.meaning(opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
     for line in warned(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
-    for name, value in found.items():
+    for name, value in audit.items():
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):
             continue
         if name in ("epsilon", "gv", "statistical"):

@@ -84,7 +84,7 @@ def _can_attack(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("epsilon-attack", version=4, needs=_can_attack, share=0.3, least=4)
+@check("epsilon-attack", version=4, needs=_can_attack, share=0.3, min_examples=4)
 def epsilon_attack(trial: Trial) -> None:
     """Check that samples of two inputs distinguish them no better than epsilon allows (Clopper-Pearson)."""
     problem = trial.problem()
@@ -260,7 +260,7 @@ def _can_draw(subject: Subject) -> str | None:
     return None
 
 
-@check("drawn-as-stated", version=2, of={"odds"}, needs=_can_draw, share=0.3, least=4)
+@check("drawn-as-stated", version=2, of={"odds"}, needs=_can_draw, share=0.3, min_examples=4)
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes are chosen as often as the profile's distribution says."""
     problem = trial.problem()

@@ -153,7 +153,7 @@ def check(
     must_solve: bool = False,
     needs: Callable[[Subject], str | None] = _nothing,
     share: float = 1.0,
-    least: int = 5,
+    min_examples: int = 5,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Enter a function into :data:`CHECKS`; its docstring's first line is the summary."""
 
@@ -169,7 +169,7 @@ def check(
             function=function,
             needs=needs,
             share=share,
-            least=least,
+            least=min_examples,
         )
         return function
 

@@ -33,7 +33,7 @@ def _states_channel(subject: Subject) -> str | None:
     return None
 
 
-@check("channel", needs=_states_channel, share=0.3, least=4)
+@check("channel", needs=_states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
     """Check that channel() satisfies epsilon, exactly if it is finite, and agrees with the weights or the draws."""
     problem = trial.problem()

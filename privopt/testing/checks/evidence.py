@@ -12,7 +12,7 @@ from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run, error_text
 
 
-@check("evidence", private=True, share=0.3, least=3)
+@check("evidence", private=True, share=0.3, min_examples=3)
 def evidence(trial: Trial) -> None:
     """Check that no noisy release is called proved: one draw shows nothing of the noise, nor that there was any."""
     problem = trial.problem()

@@ -37,7 +37,7 @@ LONG = "1e3000000"
 Change = Callable[[Path], None]
 
 
-@check("use-verifies", version=2, private=True, needs=by_default, share=0.3, least=3)
+@check("use-verifies", version=2, private=True, needs=by_default, share=0.3, min_examples=3)
 def use_verifies(trial: Trial) -> None:
     """Check that a forged folder, checksums too, does not verify and is not opened, audited or reported on."""
     problem = trial.problem()

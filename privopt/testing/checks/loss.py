@@ -15,11 +15,11 @@ SUM_TOLERANCE: Final = 1e-9
 """Relative difference that two computations of the same sum may have."""
 
 
-def _near(one: float, two: float, room: float = SUM_TOLERANCE) -> bool:
-    return abs(one - two) <= room * max(1.0, abs(one), abs(two))
+def _near(one: float, two: float, tolerance: float = SUM_TOLERANCE) -> bool:
+    return abs(one - two) <= tolerance * max(1.0, abs(one), abs(two))
 
 
-@check("objective-reported", least=12)
+@check("objective-reported", min_examples=12)
 def objective_reported(trial: Trial) -> None:
     """Check that the objective reported is the loss of the release."""
     problem = trial.problem()

@@ -193,7 +193,7 @@ def plausible(hits: int, count: int, probability: float, tests: int = 1) -> bool
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))
 
 
-@check("fresh-samples", version=3, of={"sampler"}, share=0.3, least=3)
+@check("fresh-samples", version=3, of={"sampler"}, share=0.3, min_examples=3)
 def fresh_samples(trial: Trial) -> None:
     """Check that two calls of sample are independent, in two processes too, and that one draw is as one of many."""
     problem = trial.problem()

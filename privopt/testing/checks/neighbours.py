@@ -42,12 +42,12 @@ def has_neighbours(subject: Subject) -> str | None:
     return None if subject.profile.neighbours is not None else "the profile has no `neighbours`"
 
 
-def neighbours_of(trial: Trial, problem: GeneratedProblem, most: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
-    """Return the neighbours of a problem: all, or a choice of ``most`` of them."""
+def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
+    """Return the neighbours of a problem: all, or a choice of ``limit`` of them."""
     make = trial.subject.profile.neighbours
     assert make is not None  # has_neighbours
-    found = list(islice(make(problem), most * 8))
-    return found if len(found) <= most else trial.chance(problem).sample(found, most)
+    found = list(islice(make(problem), limit * 8))
+    return found if len(found) <= limit else trial.chance(problem).sample(found, limit)
 
 
 def news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
@@ -80,7 +80,7 @@ def _adds_noise(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("sensitivity", version=5, of={"noise"}, needs=_adds_noise, least=10)
+@check("sensitivity", version=5, of={"noise"}, needs=_adds_noise, min_examples=10)
 def sensitivity(trial: Trial) -> None:
     """Check that between neighbours the noiseless values change by no more than the noise is scaled for."""
     problem = trial.problem()
@@ -146,10 +146,10 @@ def _hold_farther(
 def _hold(
     trial: Trial,
     problem: GeneratedProblem,
-    before: Sequence[Query],
+    calls: Sequence[Query],
     near: Sequence[GeneratedProblem],
     asked: Callable[[Subject, object], Sequence[Query]],
-    told: str = "",
+    remark: str = "",
 ) -> bool:
     """Fail where a neighbour, whose calls are ``asked`` for, costs more than the budget; whether any costs a thing."""
     subject = trial.subject
@@ -159,14 +159,14 @@ def _hold(
     moved = False
     for neighbour in near:
         after = asked(subject, trial.load(neighbour))
-        if [len(q.values) for q in before] != [len(q.values) for q in after]:
+        if [len(q.values) for q in calls] != [len(q.values) for q in after]:
             trial.fail(
-                f"{told}noise is added to {[len(q.values) for q in before]} values, for a neighbour to "
+                f"{remark}noise is added to {[len(q.values) for q in calls]} values, for a neighbour to "
                 f"{[len(q.values) for q in after]}: the number of values is no secret kept. The neighbour:\n"
                 f"{news(problem, neighbour)}",
                 problem,
             )
-        spent, lines = _spent(subject, before, after)
+        spent, lines = _spent(subject, calls, after)
         over = [line for line, beyond in lines if beyond]
         moved = moved or bool(lines)
         if (spent > budget or over) and (worst is None or spent > worst[0]):
@@ -174,7 +174,7 @@ def _hold(
             worst = (
                 spent,
                 (
-                    f"{told}one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
+                    f"{remark}one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
                     f"{'epsilon' if subject.notion.odds else 'budget'} of {float(budget):g} claimed:\n{parts}\n"
                     f"the neighbour:\n{news(problem, neighbour)}"
                 ),
@@ -185,11 +185,11 @@ def _hold(
 
 
 def _spent(
-    subject: Subject, before: Sequence[Query], after: Sequence[Query]
+    subject: Subject, calls: Sequence[Query], others: Sequence[Query]
 ) -> tuple[Fraction, list[tuple[str, bool]]]:
     """Privacy loss between two inputs, exact, and what each call adds to it."""
     total, lines = Fraction(0), []
-    for one, two in zip(before, after, strict=True):
+    for one, two in zip(calls, others, strict=True):
         changes = [abs(_exact(a) - _exact(b)) for a, b in zip(one.values, two.values, strict=True)]
         square = sum((change * change for change in changes), Fraction(0))
         shift = Shift(law=one.law, scale=one.scale, change=sum(changes, Fraction(0)), square=square)
@@ -229,7 +229,7 @@ def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fract
     return min(Fraction(1), found) or Fraction(1)  # what costs nothing at all is believed nowhere
 
 
-@check("own-scale", version=2, of={"noise"}, private=True, share=0.3, least=3)
+@check("own-scale", version=2, of={"noise"}, private=True, share=0.3, min_examples=3)
 def own_scale(trial: Trial) -> None:
     """Check that a certificate fails if the noise was drawn at half the scale that is needed, or almost none."""
     problem = trial.problem()
@@ -253,7 +253,7 @@ def own_scale(trial: Trial) -> None:
             trial.fail(f"the noise was drawn at {words}, and solve raised {error_text(run.error)}", problem)
 
 
-@check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, least=3)
+@check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, min_examples=3)
 def fresh_noise(trial: Trial) -> None:
     """Check that without a seed noise is drawn afresh each time.
 
@@ -280,7 +280,7 @@ def _has_distribution(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, least=40)
+@check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, min_examples=40)
 def exact_epsilon(trial: Trial) -> None:
     """Check with the profile's distribution that no neighbour changes a probability by more than exp(epsilon)."""
     problem = trial.problem()

@@ -143,7 +143,7 @@ with tried.registered():
 """
 
 
-@check("seed-determinism", share=0.4, least=3)
+@check("seed-determinism", share=0.4, min_examples=3)
 def seed_determinism(trial: Trial) -> None:
     """Check that the same seed gives the same release: again, and in another process."""
     problem = trial.problem()

@@ -51,13 +51,13 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem) -> float:
     return float(value)
 
 
-@check("relabelling", least=15, needs=_has("relabelling"))
+@check("relabelling", min_examples=15, needs=_has("relabelling"))
 def relabelling(trial: Trial) -> None:
     """Check that other ids change nothing."""
     _agree(trial, "relabelling")
 
 
-@check("reordering", least=15, needs=_has("reordering"))
+@check("reordering", min_examples=15, needs=_has("reordering"))
 def reordering(trial: Trial) -> None:
     """Check that another order of the input changes nothing."""
     _agree(trial, "reordering")

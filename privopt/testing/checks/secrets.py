@@ -68,7 +68,7 @@ def _is_secretive(subject: Subject) -> str | None:
     return None if subject.noisy or subject.profile.neighbours is not None else Elsewhere("the problem holds no secret")
 
 
-@check("no-secret-leak", claimed=True, needs=_is_secretive, least=10)
+@check("no-secret-leak", claimed=True, needs=_is_secretive, min_examples=10)
 def no_secret_leak(trial: Trial) -> None:
     """Check that no planted secret is in a file outside private/."""
     problem = trial.problem()
@@ -94,7 +94,7 @@ def _draws_the_page(subject: Subject) -> str | None:
     return _is_secretive(subject)
 
 
-@check("public-report", needs=_draws_the_page, share=0.04, least=1)
+@check("public-report", needs=_draws_the_page, share=0.04, min_examples=1)
 def public_report(trial: Trial) -> None:
     """Check that the report of a folder with private/ is that of the published one, without it."""
     problem = trial.problem()
@@ -115,7 +115,7 @@ NUMBER: Final = "0176 2350917"
 """What is in it."""
 
 
-@check("unread-columns", share=0.2, least=8)
+@check("unread-columns", share=0.2, min_examples=8)
 def unread_columns(trial: Trial) -> None:
     """Check that columns which the mechanism does not read are not published."""
     problem = trial.problem()
@@ -141,7 +141,7 @@ def unread_columns(trial: Trial) -> None:
 # --- what the order and the form of the secret tell ------------------------------------------------------
 
 
-@check("order-leak", version=4, of={"noise"}, needs=_is_secretive, share=0.6, least=6)
+@check("order-leak", version=4, of={"noise"}, needs=_is_secretive, share=0.6, min_examples=6)
 def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing of how the secret was written.
 
@@ -206,7 +206,7 @@ MAX_NEIGHBOUR_STEPS: Final = 60
 """Neighbours of neighbours, at most, that an input is away: a figure that is rounded changes with few of them."""
 
 
-@check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, least=6)
+@check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
 def non_interference(trial: Trial) -> None:
     """Check that inputs with equal releases, neighbours and others, have equal public files except for times.
 
@@ -309,13 +309,13 @@ def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedPr
 
 
 def _apart(
-    found: Sequence[Mapping[str, list[dict[str, bytes]]]], least: int
+    sides: Sequence[Mapping[str, list[dict[str, bytes]]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
     """Yield files that always have one content with one input's release, and another with the other's."""
-    for release in found[0].keys() & found[1].keys():
-        runs = [side[release] for side in found]
+    for release in sides[0].keys() & sides[1].keys():
+        runs = [side[release] for side in sides]
         counts = list(map(len, runs))
-        if min(counts) < least:
+        if min(counts) < min_runs:
             continue
         first, second = ({k: v for k, v in side[0].items() if all(r.get(k) == v for r in side)} for side in runs)
         for name in first.keys() & second.keys():

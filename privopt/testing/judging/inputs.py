@@ -20,10 +20,10 @@ MAX_NEIGHBOURS: Final = 50
 """Neighbours of one input that are looked at, at most."""
 
 
-def _strategy(given: object) -> bool:
+def _strategy(value: object) -> bool:
     from hypothesis.strategies import SearchStrategy
 
-    return isinstance(given, SearchStrategy)
+    return isinstance(value, SearchStrategy)
 
 
 def _examples(strategy: Any, count: int, seed: int) -> list[Any]:
@@ -49,14 +49,14 @@ def _examples(strategy: Any, count: int, seed: int) -> list[Any]:
     return found
 
 
-def _some(given: Inputs, count: int, chance: np.random.Generator, what: str) -> list[Any]:
-    if _strategy(given):
-        return _examples(given, count, int(chance.integers(2**31)))
-    if callable(given):
-        return [given(chance) for _ in range(count)]
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return list(given)
-    raise UsageError(f"{what} must be a list, a Hypothesis strategy or a function of a generator, got {given!r}")
+def _some(inputs: Inputs, count: int, chance: np.random.Generator, what: str) -> list[Any]:
+    if _strategy(inputs):
+        return _examples(inputs, count, int(chance.integers(2**31)))
+    if callable(inputs):
+        return [inputs(chance) for _ in range(count)]
+    if isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
+        return list(inputs)
+    raise UsageError(f"{what} must be a list, a Hypothesis strategy or a function of a generator, got {inputs!r}")
 
 
 @define(eq=False)

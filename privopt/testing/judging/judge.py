@@ -64,7 +64,7 @@ class _Drawer:
         calls, seconds = self._first if self.calls >= 2 * self._first[0] else (0, 0.0)
         return (self.seconds - seconds) / (self.calls - calls) if self.calls > calls else 0.0
 
-    def draw(self, given: object, count: int) -> list[Any]:
+    def draw(self, value: object, count: int) -> list[Any]:
         """Draw ``count`` outputs for one input; an error that the mechanism raises counts as one."""
         found: list[Any] = []
         while len(found) < count:
@@ -72,17 +72,17 @@ class _Drawer:
             if clock().left == 0.0:
                 raise _OutOfTimeError
             size = min(1 if self.many is None else max(MIN_DRAWS_PER_CALL, count // 8), count - len(found))
-            found += self._some(given, size)
+            found += self._some(value, size)
             took = time.perf_counter() - start
             self._first = self._first if self.calls else (size, took)
             self.calls += size
             self.seconds += took
         return found
 
-    def _some(self, given: object, count: int) -> list[Any]:
+    def _some(self, value: object, count: int) -> list[Any]:
         if self.many is not None:
             try:
-                made = list(self.many(given, count, **self._options))
+                made = list(self.many(value, count, **self._options))
             except (Exception, SystemExit) as error:
                 raise UsageError(
                     f"many must return {count} outputs, but raised {type(error).__name__}: {error}"
@@ -92,7 +92,7 @@ class _Drawer:
             return made
         assert self.mechanism is not None  # as above
         try:
-            return [self.mechanism(given, **self._options)]
+            return [self.mechanism(value, **self._options)]
         except (Exception, SystemExit) as error:  # what a mechanism raises depends on its input, and is seen
             return [Raised.of(error)]
 
@@ -105,9 +105,9 @@ class _Claim:
     order: float | None
     distance: Callable[[Any, Any], float] | None
 
-    def odds(self, a: object, b: object) -> float:
+    def odds(self, one: object, other: object) -> float:
         """By how much the claim lets log odds between two inputs change per epsilon."""
-        return 1.0 if self.distance is None else float(self.distance(a, b))
+        return 1.0 if self.distance is None else float(self.distance(one, other))
 
 
 @frozen(kw_only=True, eq=False)
@@ -327,11 +327,11 @@ class _Trial:
             width = both.numbers.shape[1]
         return Table.of(first, width), Table.of(second, width)
 
-    def _test(self, kept: list[_Candidate], size: int, error: float) -> None:
+    def _test(self, candidates: list[_Candidate], size: int, error: float) -> None:
         """Run the most promising tests of a round, on fresh draws."""
-        ranked = sorted(((t.score, c, t) for c in kept for t in c.tests), key=lambda found: -found[0])[:TESTS_PER_ROUND]
+        ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda found: -found[0])
         drawn: dict[int, tuple[Table, Table]] = {}
-        for score, candidate, test in ranked:
+        for score, candidate, test in ranked[:TESTS_PER_ROUND]:
             if id(candidate) not in drawn:
                 drawn[id(candidate)] = self._draw(candidate, size, test.width)
             one, two = drawn[id(candidate)] if test.forward else drawn[id(candidate)][::-1]
@@ -385,6 +385,6 @@ class _Trial:
         )
 
 
-def _words(given: object) -> str:
-    text = repr(given)
+def _words(value: object) -> str:
+    text = repr(value)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."

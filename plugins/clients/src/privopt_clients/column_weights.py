@@ -215,9 +215,9 @@ def _sums(table: list[int], weights: NDArray[np.uint32], apart: Ints) -> list[in
     return sums
 
 
-def _powers_up(ratio: Fraction, most: int) -> list[int]:
-    """Return bounds from above of ratio^n times 2^FRACTION_BITS, for n up to ``most``."""
+def _powers_up(ratio: Fraction, max_power: int) -> list[int]:
+    """Return bounds from above of ratio^n times 2^FRACTION_BITS, for n up to ``max_power``."""
     powers = [1 << FRACTION_BITS]
-    for _ in range(most):
+    for _ in range(max_power):
         powers.append(-(-powers[-1] * ratio.numerator // ratio.denominator))
     return powers

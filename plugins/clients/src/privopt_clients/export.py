@@ -211,9 +211,9 @@ def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
     return _Chosen(form="columns", mechanism=found, kept=None, loss=loss, note=note)
 
 
-def _by_rows(release: MatrixRelease, data: MetricData, most: int) -> _Chosen:
-    """Return whole rows of at most ``most`` outputs, certified as the release was, for its own pairs or region."""
-    weights, kept = fewer_outputs(release.weights, data.weighted, most)
+def _by_rows(release: MatrixRelease, data: MetricData, max_outputs: int) -> _Chosen:
+    """Return whole rows of at most ``max_outputs`` outputs, certified for the release's own pairs or region."""
+    weights, kept = fewer_outputs(release.weights, data.weighted, max_outputs)
     rows = Rows(weights=weights)
     mechanism: Mechanism = rows
     if isinstance(release, TraceRelease):
@@ -255,14 +255,14 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def _write_artefact(folder: Path, made: bytes) -> None:
+def _write_artefact(folder: Path, contents: bytes) -> None:
     """Write the artefact, and the vectors that every client of it must give."""
-    (folder / "mechanism.bin").write_bytes(made)
-    vectors = json.dumps(list(_vectors(open_artefact(made), made)), indent=1, ensure_ascii=False)
+    (folder / "mechanism.bin").write_bytes(contents)
+    vectors = json.dumps(list(_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
 
 
-def _write_modules(folder: Path, made: bytes) -> None:
+def _write_modules(folder: Path, contents: bytes) -> None:
     """Write the ES modules and their types, and a page with modules and artefact inside."""
     for path in (CLIENT / name for name in MODULES):
         shutil.copyfile(path, folder / path.name)
@@ -271,15 +271,15 @@ def _write_modules(folder: Path, made: bytes) -> None:
     page = (CLIENT / "index.html").read_text("utf-8")
     inside = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
     page = page.replace("/* MODULES */", inside)
-    page = page.replace("<!-- MECHANISM -->", base64.b64encode(made).decode("ascii"))
+    page = page.replace("<!-- MECHANISM -->", base64.b64encode(contents).decode("ascii"))
     (folder / "index.html").write_text(page, "utf-8")
 
 
-def _vectors(client: Client, made: bytes) -> Iterator[dict[str, object]]:
+def _vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
     """Yield inputs, entropy and reports that every client must give; they follow from the artefact."""
     ids, points = client.ids, client.positions
     for number in range(MAX_VECTORS):
-        entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + made).digest(client.entropy)
+        entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + contents).digest(client.entropy)
         row = number * 7919 % len(ids)
         secret: str | list[float] = ids[row]
         if number % 2 and points:

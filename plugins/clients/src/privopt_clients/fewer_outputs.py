@@ -14,13 +14,13 @@ from privopt.errors import UsageError
 __all__ = ["fewer_outputs"]
 
 
-def fewer_outputs(weights: Unsigned, weighted: Floats, most: int) -> tuple[Unsigned, Ints]:
+def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
     """Keep the outputs that are reported most, and give each other one to the kept one that loses least in its place.
 
     Args:
         weights: (N, K) uint64, each row summing to 2**63.
         weighted: (N, K) loss of output k for record i, times the prior of i.
-        most: outputs to keep, at most; those that are never reported are omitted in any case.
+        max_outputs: outputs to keep, at most; those that are never reported are omitted in any case.
 
     Returns:
         (N, K') uint64 weights, and (K',) numbers of the outputs kept, in order.
@@ -28,14 +28,14 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, most: int) -> tuple[Unsig
     Raises:
         UsageError: not one output may be kept.
     """
-    if most < 1:
+    if max_outputs < 1:
         raise UsageError(f"export: rows must fit into 1 MB, got {len(weights):,} records: export fewer places")
     probabilities = weights / 2.0**63
     used = np.flatnonzero(weights.any(axis=0))
-    if len(used) <= most:
+    if len(used) <= max_outputs:
         return weights[:, used], used
     often = probabilities[:, used].mean(axis=0)
-    kept = np.sort(used[np.argsort(-often, kind="stable")[:most]])
+    kept = np.sort(used[np.argsort(-often, kind="stable")[:max_outputs]])
     place = {output: column for column, output in enumerate(kept.tolist())}
     made = weights[:, kept].copy()
     left = np.setdiff1d(used, kept)

@@ -286,7 +286,7 @@ def _read_metric(
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
     """Return the metric, and the names and values of the coordinates where there are any."""
     if table.matrix is not None:
-        distances = _canonical(read_array(table.matrix, (len(order), len(order)), what="distances", least=0.0))
+        distances = _canonical(read_array(table.matrix, (len(order), len(order)), what="distances", minimum=0.0))
         return Matrix(distances[np.ix_(order, order)], source=table.matrix.name), None
     names = ("x", "y") if "x" in columns and "y" in columns else ("lat", "lon")
     values = _canonical(np.column_stack([columns[name] for name in names])[order])

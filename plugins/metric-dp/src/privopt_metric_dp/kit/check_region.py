@@ -243,7 +243,7 @@ def _takes_regions(subject: Subject) -> str | None:
     return Elsewhere("its problems have no `privacy.everywhere`")
 
 
-@check("every-point", of={"matrix", "odds"}, needs=_takes_regions, least=20)
+@check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
     """Check that between any two points of a region odds change by at most exp(epsilon d), if that is promised."""
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)

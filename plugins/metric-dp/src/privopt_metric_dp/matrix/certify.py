@@ -117,7 +117,7 @@ def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Fl
         def measure(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
             raise_to_ratios(*flat, first[start:stop], second[start:stop], greatest[start:stop])
 
-        in_threads(measure, first.size, least=WORTH_SENDING // (10 * values.shape[1]))
+        in_threads(measure, first.size, min_span=WORTH_SENDING // (10 * values.shape[1]))
     if order is not None:
         greatest[order] = greatest.copy()
     return greatest

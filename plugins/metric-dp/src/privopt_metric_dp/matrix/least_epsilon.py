@@ -154,7 +154,7 @@ def _differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tup
         def measure(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
             raise_to_differences(*flat, first[start:stop], second[start:stop], found[start:stop])
 
-        in_threads(measure, first.size, least=WORTH_SENDING // (10 * logs.shape[1]))
+        in_threads(measure, first.size, min_span=WORTH_SENDING // (10 * logs.shape[1]))
     return found, OFF * largest
 
 

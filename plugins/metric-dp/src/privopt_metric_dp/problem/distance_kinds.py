@@ -118,11 +118,11 @@ class Table(DistanceKind):
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """See :class:`MatrixMetric`."""
         count = len(records)
-        table = read_array(self.matrix, (count, count), what="distances", least=0.0)
+        table = read_array(self.matrix, (count, count), what="distances", minimum=0.0)
         source = self.matrix.name
         if self.output_matrix is None or outputs is None:
             return MatrixMetric(table, source=source)
-        crossed = read_array(self.output_matrix, (count, len(outputs)), what="distances to outputs", least=0.0)
+        crossed = read_array(self.output_matrix, (count, len(outputs)), what="distances to outputs", minimum=0.0)
         return MatrixMetric(table, crossed, source=source, output_source=self.output_matrix.name)
 
     def unit(self, records: Space) -> str:

@@ -65,7 +65,7 @@ class CostMatrix(LossKind):
             InputError: another shape, or numbers that will not do.
         """
         shape = (len(spaces.records), len(spaces.outputs))
-        return read_array(self.file, shape, what="costs", most=MAX_COORDINATE).copy()
+        return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return zeros (N,): a number that is not a double is rounded down."""

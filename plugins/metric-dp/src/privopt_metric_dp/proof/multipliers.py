@@ -221,7 +221,7 @@ class Sieve:
                     kept.append(self._some(given[:count], f[:count]))
                 return kept
 
-            parts = in_threads(sift, stop - start, least=2)
+            parts = in_threads(sift, stop - start, min_span=2)
             for k, part in enumerate((one for span in parts for one in span), start=start):
                 yield k, *part
 

@@ -161,7 +161,7 @@ def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Completio
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     own, other = np.empty(len(diagonal)), np.empty(len(below))
     in_threads(
-        lambda a, b: _rows(a, b, pattern.start, pattern.row, diagonal, below, own, other), len(diagonal), least=1_000
+        lambda a, b: _rows(a, b, pattern.start, pattern.row, diagonal, below, own, other), len(diagonal), min_span=1_000
     )
     if not (np.isfinite(own).all() and np.isfinite(other).all()):
         raise np.linalg.LinAlgError("the coupling is singular")

@@ -372,7 +372,7 @@ class HaversineMetric(_PointMetric):
         if not len(self._rests[0]):
             return great_circle(*places)
         lat, lon = np.moveaxis(self._rests[0][i] - self._rests[outputs][j], -1, 0)
-        return great_circle(*places, lat_rest=lat, lon_rest=lon, room=self._room)
+        return great_circle(*places, lat_rest=lat, lon_rest=lon, error=self._room)
 
     def _exactly(self, i: int, j: int) -> Ball | None:
         return great_circle_of(self.records, i, j, EARTH_RADIUS_KM)
